@@ -1,0 +1,63 @@
+# Every target works on a fresh machine that has Python 3.10 or newer, pip, make and git.
+# It makes .venv, installs what it needs there (once: a stamp file remembers it) and runs.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install -qq -c constraints.txt
+SPHINX := $(BIN)/python -m sphinx -q -W --keep-going -b html docs site
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help run test lint bench docs clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, test and bench."
+
+run: $(VENV)/.stamp-dev  ## a short benchmark: a plain training step against one with scores
+	$(BIN)/headway bench --quick $(ARGS)
+
+test: $(VENV)/.stamp-dev  ## the whole test suite
+	$(BIN)/python -m pytest -q $(ARGS)
+
+lint: $(VENV)/.stamp-dev $(VENV)/.stamp-docs  ## ruff, mypy and a strict build of the docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(SPHINX)
+
+bench: $(VENV)/.stamp-bench $(VENV)/.stamp-backpack  ## the full benchmark, with Opacus and BackPACK as peers
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.stamp-docs  ## build the docs into site/
+	$(SPHINX)
+	@echo "built: site/index.html"
+
+clean:  ## remove .venv, caches and built docs; results in runs/ and report/ stay
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch comes first and from the constraint, so that no other package can choose its version.
+$(VENV)/.stamp-torch: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("expected Python 3.10 or newer, got %d.%d; choose another: make PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 10) else 0)'
+	@echo "installing torch into $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) torch
+	@touch $@
+
+# BackPACK asks for torchvision but works without it; the rest of what it needs is in the bench extra.
+$(VENV)/.stamp-backpack: $(VENV)/.stamp-torch
+	@$(PIP_INSTALL) --no-deps backpack-for-pytorch
+	@touch $@
+
+# One stamp for each extra of pyproject.toml.
+$(VENV)/.stamp-%: pyproject.toml constraints.txt $(VENV)/.stamp-torch
+	@echo "installing headway[$*] into $(VENV) ..."
+	@$(PIP_INSTALL) -e '.[$*]'
+	@touch $@

@@ -1,0 +1,77 @@
+# Sphinx configuration. `make docs` builds into site/; nothing is fetched, not even by a reader's browser.
+import re
+from importlib.metadata import version as installed_version
+
+from sphinx.application import Sphinx
+
+project = "headway"
+author = "The headway developers"
+copyright = "2026, The headway developers"
+version = release = installed_version("headway")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_heading_anchors = 3
+
+html_theme = "furo"
+html_title = f"headway {release}"
+html_copy_source = False
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 90
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # an "Attributes:" section does not describe a documented member twice
+
+SECTION = re.compile(r"(Args|Attributes|Examples?|Notes?|Raises|Returns|Warns|Yields):$")
+SPAN = re.compile(r"(``.+?``|:[\w:]+:`[^`]+`|`[^`]+`)")
+MARKUP = re.compile(r"\||\*(?=\S)|(?<=\w)_(?!\w)")
+
+
+def escape(line: str) -> str:
+    """Make `code` literal and keep |g|, *args and add_ from being read as markup."""
+    pieces = SPAN.split(line)
+    for i, piece in enumerate(pieces):
+        if i % 2 == 0:
+            pieces[i] = MARKUP.sub(r"\\\g<0>", piece)
+        elif piece.startswith("`") and not piece.startswith("``"):
+            plural = pieces[i + 1][:1].isalnum()  # `Meter`s
+            pieces[i] = f"`{piece}`" + ("\\ " if plural else "")
+    return "".join(pieces)
+
+
+def to_rest(lines: list[str]) -> list[str]:
+    """Turn a docstring (plain text, Google sections, indented blocks are code) into reStructuredText."""
+    out: list[str] = []
+    block: int | None = None  # the indent of the code block that the line is in
+    section = False
+    text_indent = 0
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if not line.strip():
+            out.append(line)
+            continue
+        if block is not None and indent >= block:
+            out.append(line)
+            continue
+        block = None
+        if indent == 0:
+            section = bool(SECTION.match(line))
+        after_blank = bool(out) and not out[-1].strip()
+        if after_blank and not section and indent > text_indent:
+            block = indent
+            out += [" " * text_indent + "::", "", line]
+            continue
+        text_indent = indent
+        out.append(escape(line))
+    return out
+
+
+def rewrite(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Rewrite a docstring in place before napoleon reads its sections."""
+    lines[:] = to_rest(lines)
+
+
+def setup(app: Sphinx) -> None:
+    """Connect ahead of napoleon, which uses the default priority of 500."""
+    app.connect("autodoc-process-docstring", rewrite, priority=400)

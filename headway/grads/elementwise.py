@@ -1,0 +1,119 @@
+"""Rules for normalisations, PReLU and Embedding: one number per feature, channel or row."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from headway.errors import RuleError
+from headway.grads.persample import Dense, PerSample, Rows, promote
+from headway.grads.registry import Inputs, register_rule
+
+
+def _activations(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> int:
+    """Numbers per sample: input, normalised input and output gradient."""
+    return 3 * (grad_output.numel() // max(1, len(grad_output)))
+
+
+def _over_features(normalised: Tensor, b: Tensor, shape: tuple[int, ...]) -> dict[str, PerSample]:
+    """Scale and shift over the trailing dimensions `shape`: sum over the positions before them."""
+    scale = (b * normalised).reshape(len(b), -1, *shape).sum(1)
+    return {"weight": Dense(scale), "bias": Dense(b.reshape(len(b), -1, *shape).sum(1))}
+
+
+def _over_channels(normalised: Tensor, b: Tensor) -> dict[str, PerSample]:
+    """Scale and shift per channel (dimension 1): sum over the dimensions behind it."""
+    if b.dim() == 2:
+        return {"weight": Dense(b * normalised), "bias": Dense(b)}
+    scale = torch.linalg.vecdot(b.flatten(2), normalised.flatten(2))
+    return {"weight": Dense(scale), "bias": Dense(b.flatten(2).sum(2))}
+
+
+@register_rule(nn.LayerNorm, footprint=_activations)
+def layer_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
+    """y = w * normalised(x) + b over the trailing dimensions."""
+    norm = cast(nn.LayerNorm, module)
+    x, b = promote(inputs[0], grad_output)
+    shape = tuple(norm.normalized_shape)
+    return _over_features(F.layer_norm(x, shape, eps=norm.eps), b, shape)
+
+
+@register_rule(nn.RMSNorm, footprint=_activations)
+def rms_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
+    """y = w * x / rms(x) over the trailing dimensions."""
+    norm = cast(nn.RMSNorm, module)
+    eps = norm.eps if norm.eps is not None else torch.finfo(inputs[0].dtype).eps
+    x, b = promote(inputs[0], grad_output)
+    shape = tuple(norm.normalized_shape)
+    return _over_features(F.rms_norm(x, list(shape), eps=eps), b, shape)
+
+
+@register_rule(nn.GroupNorm, footprint=_activations, samples_first=True)
+def group_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
+    """Statistics over groups of channels of one sample."""
+    norm = cast(nn.GroupNorm, module)
+    x, b = promote(inputs[0], grad_output)
+    return _over_channels(F.group_norm(x, norm.num_groups, eps=norm.eps), b)
+
+
+@register_rule(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, footprint=_activations, samples_first=True)
+def instance_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
+    """Statistics over one channel of one sample, or the running ones in eval mode."""
+    norm = cast(nn.InstanceNorm2d, module)
+    if norm.running_mean is not None and not norm.training:
+        return batch_norm(module, inputs, grad_output)
+    x, b = promote(inputs[0], grad_output)
+    return _over_channels(F.instance_norm(x, eps=norm.eps), b)
+
+
+def refuse_batch_statistics(name: str, module: nn.Module) -> None:
+    """Raise if a BatchNorm would take its statistics from the batch, which mixes the samples."""
+    norm = cast(_BatchNorm, module)
+    if norm.training or norm.running_mean is None:
+        raise RuleError(
+            f"{name} ({type(module).__name__}) takes its statistics from the whole batch, so a sample has no "
+            f"gradient of its own: expected a layer that treats samples apart; use GroupNorm or LayerNorm, "
+            f"or put this module in eval mode (with running statistics)"
+        )
+
+
+@register_rule(
+    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, footprint=_activations, samples_first=True
+)
+def batch_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
+    """BatchNorm with running statistics (eval mode): a fixed affine map per channel."""
+    norm = cast(_BatchNorm, module)
+    x, b = promote(inputs[0], grad_output)
+    mean, var = promote(cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var))
+    return _over_channels(F.batch_norm(x, mean.to(x.dtype), var.to(x.dtype), eps=norm.eps), b)
+
+
+@register_rule(nn.PReLU, footprint=_activations)
+def prelu(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
+    """y = x for x > 0, w x otherwise, with one w or one per channel."""
+    x, b = promote(inputs[0], grad_output)
+    slopes = b * x.clamp(max=0)
+    if cast(nn.PReLU, module).num_parameters == 1:
+        return {"weight": Dense(slopes.reshape(len(x), -1).sum(1, keepdim=True))}
+    return {"weight": Dense(slopes.flatten(2).sum(2) if x.dim() > 2 else slopes)}
+
+
+@register_rule(nn.Embedding, footprint=_activations)
+def embedding(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
+    """Position t adds its output gradient to the row that it looked up."""
+    table = cast(nn.Embedding, module)
+    if table.scale_grad_by_freq:
+        raise RuleError(
+            "expected an Embedding whose gradient does not depend on other samples, got "
+            "scale_grad_by_freq=True; set it to False"
+        )
+    (b,) = promote(grad_output)
+    ids = inputs[0].reshape(len(b), -1)
+    values = b.reshape(len(b), ids.shape[1], -1)
+    if table.padding_idx is not None:
+        values = values.masked_fill((ids == table.padding_idx).unsqueeze(2), 0)
+    return {"weight": Rows(ids, values, table.num_embeddings)}

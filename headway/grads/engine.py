@@ -1,0 +1,231 @@
+"""The engine: hooks on a model that reduce every sample's gradient during the one backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import UninitializedParameter
+from torch.utils._pytree import tree_leaves
+
+from headway.errors import ModelError
+from headway.grads.attention import AttentionSite
+from headway.grads.elementwise import refuse_batch_statistics
+from headway.grads.layout import Layout, Layouts
+from headway.grads.passes import Pass
+from headway.grads.persample import Reduction, Scratch
+from headway.grads.recurrent import RecurrentSite
+from headway.grads.registry import rule_for
+from headway.grads.sites import Container, ModuleSite, RuleSite, Site
+
+
+class Engine:
+    """Per-sample reductions of a model's gradients.
+
+    The engine holds hooks, no numbers of its own. Between `attach` and `detach`, a forward pass with
+    gradients enabled is observed while `armed`; `run` opens the pass whose backward is reduced.
+
+    Args:
+        model: the model, not wrapped.
+        names: the parameters to score, as in `model.named_parameters()`.
+        layout: where the samples are, see `Layouts`.
+        simultaneous: let layers with several positions sum their weight's gradient from the per-sample
+            gradients, which saves a product per layer.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        names: Collection[str],
+        layout: Layout | Mapping[str, Layout] | None = None,
+        simultaneous: bool = True,
+    ) -> None:
+        """Find out who owns the parameters; hooks come with `attach`."""
+        self.model = model
+        self.layouts = Layouts(layout)
+        self.simultaneous = simultaneous
+        self.parameters: dict[str, nn.Parameter] = {
+            name: parameter for name, parameter in model.named_parameters() if name in names
+        }
+        for name, parameter in self.parameters.items():
+            if isinstance(parameter, UninitializedParameter):
+                raise ModelError(
+                    f"{name}: expected an initialised parameter, got a lazy one; run the model once first"
+                )
+        self.armed = True
+        self.checking = True
+        self.current: Pass | None = None
+        self.batch_hint: int | None = None
+        self.depth = 0
+        self._paused = False
+        self._names = {id(parameter): name for name, parameter in self.parameters.items()}
+        self._uses: dict[str, int] = {}
+        self._shared = _shared_names(model, self._names)
+        self._scratch = Scratch()
+        self._mapped: dict[str, tuple[bool, ...]] = {}
+        self._sites: list[Site] = []
+        self._handles: list[Any] = []
+
+    def attach(self) -> None:
+        """Register the hooks."""
+        for site in self._make_sites():
+            self._sites.append(site)
+            self._handles += site.attach()
+
+    def detach(self) -> None:
+        """Remove every trace from the model."""
+        for handle in self._handles:
+            handle.remove()
+        for site in self._sites:
+            site.release()
+        self._handles.clear()
+        self._sites.clear()
+        self._scratch.release()
+
+    def _make_sites(self) -> Iterator[Site]:
+        """One site for each module that has to be watched."""
+        units: set[str] = set()
+        for path, module in self.model.named_modules():
+            if any(path.startswith(unit) for unit in units):
+                continue
+            if isinstance(module, _BatchNorm):
+                self._handles.append(module.register_forward_pre_hook(self._guard(path or "model")))
+            own = {
+                local: self._names[id(parameter)]
+                for local, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
+                if id(parameter) in self._names
+            }
+            if isinstance(module, nn.RNNBase):
+                if own:
+                    yield RecurrentSite(self, path, module, own)
+                if not module.batch_first:
+                    self.layouts.positions_first_seen = path
+            elif type(module) is nn.MultiheadAttention:
+                below = {
+                    local: self._names[id(parameter)]
+                    for local, parameter in module.named_parameters(remove_duplicate=False)
+                    if id(parameter) in self._names
+                }
+                if below:
+                    yield AttentionSite(self, path, module, below)
+                    units.add(f"{path}." if path else "")
+                if not module.batch_first:
+                    self.layouts.positions_first_seen = path
+            elif (rule := rule_for(module)) is not None:
+                if own:
+                    yield RuleSite(self, path, module, own, rule)
+            elif next(module.children(), None) is None:
+                if own:
+                    yield ModuleSite(self, path, module, own)
+            else:
+                yield Container(self, path, module)
+
+    def _guard(self, path: str) -> Any:
+        def refuse(module: nn.Module, args: Any) -> None:
+            if self.listening():
+                refuse_batch_statistics(path, module)
+
+        return refuse
+
+    # What sites ask
+
+    def listening(self) -> bool:
+        """Whether a forward pass is to be observed."""
+        return self.armed and not self._paused and torch.is_grad_enabled()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether gradients that come in are somebody else's."""
+        return self._paused
+
+    def name_of(self, parameter: Tensor) -> str | None:
+        """The name of a scored parameter, or None."""
+        return self._names.get(id(parameter))
+
+    def count_use(self, names: Sequence[str]) -> None:
+        """Note that parameters take part in a forward; a recomputation during the backward is not a new use."""
+        if self.current is None:
+            for name in names:
+                self._uses[name] = self._uses.get(name, 0) + 1
+
+    def once(self, name: str) -> bool:
+        """Whether a parameter has had exactly one use, so that it can be reduced at once."""
+        return name not in self._shared and self._uses.get(name) == 1
+
+    def is_shared(self, name: str) -> bool:
+        """Whether several modules own a parameter."""
+        return name in self._shared
+
+    def remember(self, call: str, mapped: tuple[bool, ...] | None) -> None:
+        """Keep which inputs of a call are split by sample."""
+        if mapped is not None:
+            self._mapped[call] = mapped
+
+    def remembered(self, call: str) -> tuple[bool, ...] | None:
+        """What `remember` was told."""
+        return self._mapped.get(call)
+
+    def carries_samples(self, tensor: Tensor) -> bool:
+        """Whether a tensor that no parameter has made depends on the samples, as far as can be told.
+
+        Activations require gradients; inputs have the batch's length. Buffers of the model do not count.
+        """
+        if isinstance(tensor, nn.Parameter):
+            return False
+        if tensor.requires_grad or self.batch_hint is None:
+            return True
+        if self.batch_hint not in tensor.shape[:2] or tensor.shape[0] == 1:
+            return False
+        return tensor.untyped_storage().data_ptr() not in self._buffers()
+
+    def _buffers(self) -> set[int]:
+        return {buffer.untyped_storage().data_ptr() for buffer in self.model.buffers()}
+
+    def set_batch_hint(self, tree: Any) -> None:
+        """Read the number of samples off the model's first input."""
+        declared = self.layouts.declared("")
+        for leaf in tree_leaves(tree):
+            if isinstance(leaf, Tensor) and leaf.dim() > 0:
+                dim = 1 if declared == "positions-first" and leaf.dim() > 1 else 0
+                self.batch_hint = leaf.shape[dim]
+                return
+        self.batch_hint = None
+
+    # What the meter asks
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Run the model's modules without observing them."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    @contextmanager
+    def run(self, samples: int, plan: Mapping[str, Sequence[Reduction]], totals: bool = False) -> Iterator[Pass]:
+        """Open a pass; the backward inside the block is reduced into it."""
+        self.current = Pass(samples, plan, lambda name: not self.once(name), self._scratch, totals)
+        try:
+            yield self.current
+            with self.paused():
+                self.current.finish()
+        finally:
+            self.current = None
+            self._uses.clear()
+
+
+def _shared_names(model: nn.Module, names: Mapping[int, str]) -> set[str]:
+    """Parameters that are registered in several places."""
+    seen: set[int] = set()
+    shared: set[str] = set()
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            if id(parameter) in seen and id(parameter) in names:
+                shared.add(names[id(parameter)])
+            seen.add(id(parameter))
+    return shared

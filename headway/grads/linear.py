@@ -1,0 +1,51 @@
+"""Rules for layers whose gradient is a sum of outer products: Linear and Bilinear."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor, nn
+
+from headway.grads.persample import Dense, Outer, PerSample, RankOne, promote
+from headway.grads.registry import Inputs, register_rule
+
+
+def outer_product(a: Tensor, b: Tensor) -> PerSample:
+    """Gradients of a [p, d] weight from inputs [c, ..., d] and output gradients [c, ..., p]."""
+    if a.dim() == 2:
+        return RankOne(a, b)
+    if a.dim() == 3 and a.shape[1] == 1:
+        return RankOne(a.squeeze(1), b.squeeze(1))
+    return Outer(a.flatten(1, -2), b.flatten(1, -2))
+
+
+def sum_positions(b: Tensor) -> Dense:
+    """Gradients of a [p] bias from output gradients [c, ..., p]."""
+    return Dense(b if b.dim() == 2 else b.flatten(1, -2).sum(1))
+
+
+def outer_footprint(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> int:
+    """With one position the factors, with several the gradient itself."""
+    if grad_output.dim() == 2:
+        return sum(x.shape[-1] for x in inputs) + grad_output.shape[-1]
+    return cast(Tensor, module.weight).numel()
+
+
+def several_positions(inputs: Inputs) -> bool:
+    """Whether a sample has more than one position, so that its gradient has to be formed anyway."""
+    return inputs[0].dim() > 2
+
+
+@register_rule(nn.Linear, footprint=outer_footprint, simultaneous=several_positions)
+def linear(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
+    """y = W a + b: the weight's gradient is sum_t D_t a_t^T, the bias's is sum_t D_t."""
+    a, b = promote(inputs[0], grad_output)
+    return {"weight": outer_product(a, b), "bias": sum_positions(b)}
+
+
+@register_rule(nn.Bilinear, footprint=outer_footprint)
+def bilinear(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
+    """y_p = x1^T W_p x2 + b_p: a Linear over the products of the two inputs."""
+    left, right, b = promote(inputs[0], inputs[1], grad_output)
+    products = (left.unsqueeze(-1) * right.unsqueeze(-2)).flatten(-2)
+    return {"weight": outer_product(products, b), "bias": sum_positions(b)}

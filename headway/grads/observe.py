@@ -1,0 +1,78 @@
+"""The autograd nodes that listen: identities whose backward hands (inputs, output gradients) to the engine.
+
+An identity on a module's output is the one place where in-place activations, checkpointing and DDP all
+leave the output gradient intact. It returns `detach()`ed aliases, so that an in-place operation behind it
+is legal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+
+class Listener(Protocol):
+    """Whoever wants to know the gradients at some outputs."""
+
+    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        """Take the saved tensors and the gradients at the outputs."""
+        ...
+
+
+class TrainingListener(Protocol):
+    """A listener that also supplies the gradient of the module's weight."""
+
+    def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> Tensor:
+        """Take the saved tensors and the gradient at the output; return the weight's gradient."""
+        ...
+
+
+class _Observe(torch.autograd.Function):
+    """Identity on `count` outputs that reports their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, listener: Listener, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.listener = listener
+        ctx.extra = len(tensors) - count
+        ctx.save_for_backward(*tensors[count:])
+        return tuple(output.detach() for output in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        ctx.listener.collect(ctx.saved_tensors, grads)
+        return (None, None, *grads, *(None for _ in range(ctx.extra)))
+
+
+class _ObserveAndTrain(torch.autograd.Function):
+    """Identity on an output that was computed with a detached weight; backward supplies its gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx | Any, listener: TrainingListener, output: Tensor, weight: Tensor, *saved: Tensor
+    ) -> Tensor:
+        ctx.listener = listener
+        ctx.save_for_backward(*saved)
+        return output.detach()
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        return (None, grad, ctx.listener.collect_and_train(saved, grad), *(None for _ in saved))
+
+
+def observe(listener: Listener, outputs: Sequence[Tensor], saved: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return the outputs unchanged, and have the listener told of their gradients in the backward pass."""
+    detached = [tensor.detach() for tensor in saved]
+    result: tuple[Tensor, ...] = _Observe.apply(listener, len(outputs), *outputs, *detached)
+    return result
+
+
+def observe_and_train(listener: TrainingListener, output: Tensor, weight: Tensor, saved: Sequence[Tensor]) -> Tensor:
+    """As `observe`, for an output that does not depend on `weight` in the graph; the listener makes it so."""
+    result: Tensor = _ObserveAndTrain.apply(listener, output, weight, *(tensor.detach() for tensor in saved))
+    return result

@@ -1,0 +1,118 @@
+"""One backward pass: contributions come in layer by layer and leave as one number per sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from headway.errors import RuleError
+from headway.grads.persample import PerSample, Reduction, Scratch, join
+
+BLOCK = 2**19
+"""Numbers that a block of samples may occupy while it is reduced: 2 MiB of float32, to stay in the cache."""
+
+
+class Contribution(Protocol):
+    """What one call of a module adds to the per-sample gradients of some parameters.
+
+    Attributes:
+        params: names of the parameters, as in the model.
+        footprint: numbers that one sample needs while it is reduced.
+    """
+
+    params: Sequence[str]
+    footprint: int
+
+    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
+        """The gradients of the samples from `start` to `stop`, by parameter name."""
+        ...
+
+
+class Pass:
+    """The reductions of one backward pass.
+
+    Args:
+        samples: B, the number of losses.
+        plan: the reductions that each parameter needs.
+        deferred: tells whether a parameter has several uses, whose contributions must be added before
+            they are reduced; such parameters wait for the end of the pass.
+        scratch: the reused buffer.
+        totals: also add up the gradients over the samples, to compare them with autograd's.
+    """
+
+    def __init__(
+        self,
+        samples: int,
+        plan: Mapping[str, Sequence[Reduction]],
+        deferred: Callable[[str], bool],
+        scratch: Scratch,
+        totals: bool = False,
+    ) -> None:
+        """Start with nothing seen."""
+        self.samples = samples
+        self.plan = plan
+        self.results: dict[str, list[Tensor]] = {}
+        self.totals: dict[str, Tensor] | None = {} if totals else None
+        self._deferred = deferred
+        self._scratch = scratch
+        self._waiting: dict[str, list[Contribution]] = {}
+
+    def add(self, contribution: Contribution, into: Mapping[str, Tensor] | None = None) -> bool:
+        """Reduce a contribution now, or keep what belongs to parameters with further uses.
+
+        Args:
+            contribution: what a module's call adds.
+            into: for some parameters a flat tensor, to which the sum over the samples is added on the way.
+
+        Returns:
+            Whether everything was reduced, so that `into` holds the sums.
+        """
+        now = []
+        for name in contribution.params:
+            if self._deferred(name):
+                self._waiting.setdefault(name, []).append(contribution)
+            else:
+                now.append(name)
+        self._reduce([contribution], now, into or {})
+        return len(now) == len(contribution.params)
+
+    def finish(self) -> dict[str, list[Tensor]]:
+        """Reduce what has waited, and return for each parameter one tensor [B] per reduction."""
+        groups: dict[tuple[int, ...], list[str]] = {}
+        for name, contributions in self._waiting.items():
+            groups.setdefault(tuple(id(c) for c in contributions), []).append(name)
+        for names in groups.values():
+            self._reduce(self._waiting[names[0]], names, {})
+        self._waiting.clear()
+        return self.results
+
+    def _reduce(
+        self, contributions: Sequence[Contribution], names: Sequence[str], into: Mapping[str, Tensor]
+    ) -> None:
+        for name in names:
+            if name in self.results:
+                raise RuleError(
+                    f"{name}: expected all its uses before the backward pass, got another one after its gradients "
+                    f"were reduced (a checkpointed segment that shares it?); use checkpoint(use_reentrant=False)"
+                )
+        pieces: dict[str, list[list[Tensor]]] = {name: [] for name in names}
+        for start, stop in self._blocks(sum(contribution.footprint for contribution in contributions)):
+            parts = [contribution.block(start, stop) for contribution in contributions]
+            for name in names:
+                gradients = join([part[name] for part in parts if name in part])
+                if self.totals is not None:
+                    added = gradients.total()
+                    self.totals[name] = self.totals[name] + added if name in self.totals else added
+                pieces[name].append(gradients.reduce(self.plan[name], self._scratch, into.get(name)))
+        for name, rows in pieces.items():
+            self.results[name] = [c[0] if len(c) == 1 else torch.cat(c) for c in zip(*rows, strict=True)]
+
+    def _blocks(self, footprint: int) -> Iterator[tuple[int, int]]:
+        """Ranges of samples of about equal size that fit the cache."""
+        count = max(1, min(self.samples, -(-self.samples * footprint // BLOCK)))
+        size = -(-self.samples // count)
+        for start in range(0, self.samples, size):
+            yield start, min(start + size, self.samples)

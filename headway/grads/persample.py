@@ -1,0 +1,355 @@
+"""Forms that a block of per-sample gradients of one parameter can take, and their reductions.
+
+A rule describes the gradients of a block of c samples with one of these forms; none but `Dense` holds
+them as a tensor. Every form answers the same three questions: a reduction to one number per sample, the
+sum over the samples, and, where nothing else will do, the gradients themselves.
+
+Letters: c samples in the block, T positions per sample, d inputs, p outputs, n numbers in the parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+Kind = Literal["l1", "dot", "sq"]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One number per sample and parameter tensor, made from that sample's gradient g.
+
+    Attributes:
+        kind: "l1" is sum |g w|, "dot" is sum g w, "sq" is sum g^2.
+        weight: w, of the parameter's shape; None means 1. For "l1" it must not be negative.
+    """
+
+    kind: Kind
+    weight: Tensor | None = None
+
+
+class Scratch:
+    """One reused flat buffer per dtype and device, so that blocks of gradients stay in the cache."""
+
+    def __init__(self) -> None:
+        """Start without memory; the first request allocates it."""
+        self._buffers: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+
+    def take(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        """Return an uninitialised tensor of `shape`, valid until the next call."""
+        size = 1
+        for length in shape:
+            size *= length
+        key = (like.dtype, like.device)
+        buffer = self._buffers.get(key)
+        if buffer is None or buffer.numel() < size:
+            buffer = self._buffers[key] = like.new_empty(size)
+        return buffer[:size].view(*shape)
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self._buffers.clear()
+
+
+class PerSample(Protocol):
+    """The gradients of one parameter for a block of c samples."""
+
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+        """Return one tensor [c] per reduction; add the sum over samples to `total` if it is given."""
+        ...
+
+    def total(self) -> Tensor:
+        """Return the sum over the samples, flat: [n]."""
+        ...
+
+    def dense(self) -> Tensor:
+        """Return the gradients themselves, flat: [c, n]."""
+        ...
+
+
+def promote(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Bring floating-point tensors to one dtype, at least float32."""
+    dtype = torch.float32
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            dtype = torch.promote_types(dtype, tensor.dtype)
+    return tuple(tensor.to(dtype) for tensor in tensors)
+
+
+def row_dot(x: Tensor, y: Tensor) -> Tensor:
+    """Dot products of matching rows: [c, n], [c, n] -> [c]."""
+    return torch.linalg.vecdot(x, y)
+
+
+def reduce_dense(
+    grads: Tensor, reductions: Sequence[Reduction], owned: bool = False, total: Tensor | None = None
+) -> list[Tensor]:
+    """Reduce materialised gradients [c, n]; `owned` allows overwriting them.
+
+    The order of work keeps the number of passes over `grads` small: everything that needs the sign
+    first, then one abs in place for all weighted L1 reductions.
+    """
+    if total is not None:
+        total.add_(grads[0] if grads.shape[0] == 1 else grads.sum(0))
+    results: list[Tensor | None] = [None] * len(reductions)
+    absolute: Tensor | None = None
+    for index, reduction in enumerate(reductions):
+        if reduction.kind == "sq":
+            results[index] = torch.linalg.vector_norm(grads, dim=1).square_()
+        elif reduction.kind == "l1" and reduction.weight is None:
+            results[index] = torch.linalg.vector_norm(grads, ord=1, dim=1)
+        elif reduction.kind == "dot":
+            results[index] = grads.sum(1) if reduction.weight is None else grads @ _flat(reduction, grads)
+    for index, reduction in enumerate(reductions):
+        if results[index] is None:
+            if absolute is None:
+                absolute = grads.abs_() if owned else grads.abs()
+            results[index] = absolute @ _flat(reduction, grads)
+    return [result for result in results if result is not None]
+
+
+def _flat(reduction: Reduction, like: Tensor) -> Tensor:
+    """The reduction's weight as a vector in the dtype of the gradients."""
+    assert reduction.weight is not None
+    return reduction.weight.reshape(-1).to(like.dtype)
+
+
+@dataclass
+class Dense:
+    """Materialised gradients [c, *shape], for small parameters such as biases."""
+
+    grads: Tensor
+
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+        """See `PerSample.reduce`."""
+        return reduce_dense(self.dense(), reductions, total=total)
+
+    def total(self) -> Tensor:
+        """See `PerSample.total`."""
+        return self.dense().sum(0)
+
+    def dense(self) -> Tensor:
+        """See `PerSample.dense`."""
+        return self.grads.flatten(1) if self.grads.dim() > 1 else self.grads.unsqueeze(1)
+
+
+@dataclass
+class RankOne:
+    """One position per sample: the gradient of a [p, d] weight is the outer product of b and a.
+
+    abs factors over an outer product, so a weighted L1 norm is one matrix product:
+    sum_ij |b_i a_j| w_ij = sum_j (|b| w)_j |a_j|.
+
+    Attributes:
+        a: inputs [c, d].
+        b: gradients at the outputs [c, p].
+    """
+
+    a: Tensor
+    b: Tensor
+
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+        """See `PerSample.reduce`."""
+        if total is not None:
+            total.add_(self.total())
+        return [self._reduce(reduction) for reduction in reductions]
+
+    def _reduce(self, reduction: Reduction) -> Tensor:
+        a, b = self.a, self.b
+        if reduction.kind == "sq":
+            return torch.linalg.vecdot(a, a) * torch.linalg.vecdot(b, b)
+        if reduction.weight is None:
+            if reduction.kind == "dot":
+                return a.sum(1) * b.sum(1)
+            return torch.linalg.vector_norm(a, ord=1, dim=1) * torch.linalg.vector_norm(b, ord=1, dim=1)
+        if reduction.kind == "l1":
+            a, b = a.abs(), b.abs()
+        weight = reduction.weight.reshape(b.shape[1], a.shape[1]).to(a.dtype)
+        if a.shape[1] <= b.shape[1]:  # the product with the narrower result is the cheaper one to sum
+            return row_dot(b @ weight, a)
+        return row_dot(a @ weight.t(), b)
+
+    def total(self) -> Tensor:
+        """See `PerSample.total`."""
+        return (self.b.t() @ self.a).reshape(-1)
+
+    def dense(self) -> Tensor:
+        """See `PerSample.dense`."""
+        return (self.b.unsqueeze(2) * self.a.unsqueeze(1)).flatten(1)
+
+    def positions(self) -> Outer:
+        """The same gradients in the form for several positions."""
+        return Outer(self.a.unsqueeze(1), self.b.unsqueeze(1))
+
+
+@dataclass
+class Outer:
+    """Several positions per sample: the gradient is sum_t b_t a_t^T, for each of `groups` blocks of rows.
+
+    abs does not factor over the sum, so a weighted L1 norm needs the gradients; they are formed in a
+    reused buffer. Signed dots and squared norms can do without.
+
+    Attributes:
+        a: inputs [c * groups, T, d], or a function that makes them when they are needed.
+        b: gradients at the outputs [c * groups, T, p].
+        groups: blocks of rows with inputs of their own (grouped convolutions).
+    """
+
+    a: Tensor | Callable[[], Tensor]
+    b: Tensor
+    groups: int = 1
+
+    def inputs(self) -> Tensor:
+        """The inputs [c * groups, T, d], made on first use."""
+        if not isinstance(self.a, Tensor):
+            self.a = self.a()
+        return self.a
+
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+        """See `PerSample.reduce`."""
+        a, b = self.inputs(), self.b
+        blocks, positions, p = b.shape
+        d = a.shape[2]
+        gram = positions * (p + d) < p * d
+        if total is None and all(r.kind == "dot" or (r.kind == "sq" and gram) for r in reductions):
+            return [self._dot(r) if r.kind == "dot" else self._gram() for r in reductions]
+        grads = scratch.take((blocks, p, d), a)
+        torch.bmm(b.transpose(1, 2), a, out=grads)
+        return reduce_dense(grads.view(blocks // self.groups, -1), reductions, owned=True, total=total)
+
+    def _dot(self, reduction: Reduction) -> Tensor:
+        """sum_t b_t^T w a_t, without forming the gradients."""
+        a, b = self.inputs(), self.b
+        if reduction.weight is None:
+            values = (a.sum(2) * b.sum(2)).sum(1)
+        else:
+            weight = reduction.weight.reshape(self.groups, b.shape[2], a.shape[2]).to(a.dtype)
+            mapped = a @ (weight[0] if self.groups == 1 else weight.repeat(len(a) // self.groups, 1, 1)).mT
+            values = (mapped * b).sum((1, 2))
+        return values.view(-1, self.groups).sum(1)
+
+    def _gram(self) -> Tensor:
+        """Squared norm as the inner product of two Gram matrices over positions, [T, T] each."""
+        a, b = self.inputs(), self.b
+        return ((a @ a.mT) * (b @ b.mT)).sum((1, 2)).view(-1, self.groups).sum(1)
+
+    def total(self) -> Tensor:
+        """See `PerSample.total`."""
+        a, b = self.inputs(), self.b
+        if self.groups == 1:
+            return (b.flatten(0, 1).t() @ a.flatten(0, 1)).reshape(-1)
+        by_group = (x.unflatten(0, (-1, self.groups)).transpose(0, 1).flatten(1, 2) for x in (a, b))
+        inputs, outputs = by_group
+        return (outputs.mT @ inputs).reshape(-1)
+
+    def dense(self) -> Tensor:
+        """See `PerSample.dense`."""
+        grads = self.b.transpose(1, 2) @ self.inputs()
+        return grads.view(len(grads) // self.groups, -1)
+
+
+@dataclass
+class Rows:
+    """A lookup table: position t of a sample adds its values to one row of the gradient.
+
+    Attributes:
+        ids: the rows that were looked up [c, T].
+        values: gradients at the outputs [c, T, d].
+        num_rows: rows of the table.
+    """
+
+    ids: Tensor
+    values: Tensor
+    num_rows: int
+
+    def _compact(self) -> tuple[Tensor, Tensor]:
+        """Add up the positions that share a row: rows [c, T] and sums [c, T, d], unused sums zero.
+
+        Sorting keeps all shapes fixed, so that no device has to wait for the number of distinct rows.
+        """
+        ids, order = self.ids.sort(dim=1)
+        starts = torch.ones_like(ids)
+        starts[:, 1:] = ids[:, 1:] != ids[:, :-1]
+        segment = starts.cumsum(1) - 1
+        values = self.values.gather(1, order.unsqueeze(2).expand_as(self.values))
+        sums = torch.zeros_like(self.values).scatter_add_(1, segment.unsqueeze(2).expand_as(values), values)
+        rows = torch.zeros_like(ids).scatter_(1, segment, ids)
+        return rows, sums
+
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+        """See `PerSample.reduce`."""
+        if total is not None:
+            total.add_(self.total())
+        rows, sums = self._compact()
+        flat = sums.flatten(1)
+        results = []
+        for reduction in reductions:
+            if reduction.weight is not None:
+                weight = reduction.weight.reshape(self.num_rows, -1)[rows].flatten(1).to(flat.dtype)
+                results.append(row_dot(flat.abs() if reduction.kind == "l1" else flat, weight))
+            else:
+                results += reduce_dense(flat, [reduction])
+        return results
+
+    def total(self) -> Tensor:
+        """See `PerSample.total`."""
+        table = self.values.new_zeros(self.num_rows, self.values.shape[2])
+        return table.index_add_(0, self.ids.flatten(), self.values.flatten(0, 1)).reshape(-1)
+
+    def dense(self) -> Tensor:
+        """See `PerSample.dense`."""
+        samples, _, width = self.values.shape
+        table = self.values.new_zeros(samples, self.num_rows, width)
+        index = self.ids.unsqueeze(2).expand_as(self.values)
+        return table.scatter_add_(1, index, self.values).flatten(1)
+
+
+@dataclass
+class Stacked:
+    """Blocks of rows of one parameter, each with a form of its own (packed projections)."""
+
+    parts: Sequence[PerSample]
+    rows: Sequence[int]
+
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+        """See `PerSample.reduce`."""
+        if total is not None:
+            total.add_(self.total())
+        sums: list[Tensor] = []
+        start = 0
+        for part, rows in zip(self.parts, self.rows, strict=True):
+            own = [
+                Reduction(r.kind, None if r.weight is None else r.weight[start : start + rows])
+                for r in reductions
+            ]
+            values = part.reduce(own, scratch, None)
+            sums = [x + y for x, y in zip(sums, values, strict=True)] if sums else values
+            start += rows
+        return sums
+
+    def total(self) -> Tensor:
+        """See `PerSample.total`."""
+        return torch.cat([part.total() for part in self.parts])
+
+    def dense(self) -> Tensor:
+        """See `PerSample.dense`."""
+        return torch.cat([part.dense() for part in self.parts], dim=1)
+
+
+def join(parts: Sequence[PerSample]) -> PerSample:
+    """Add the gradients of several uses of one parameter, before anything takes their absolute value."""
+    if len(parts) == 1:
+        return parts[0]
+    outers = [part.positions() if isinstance(part, RankOne) else part for part in parts]
+    if all(isinstance(part, Outer) and part.groups == 1 for part in outers):
+        inputs = torch.cat([part.inputs() for part in outers if isinstance(part, Outer)], dim=1)
+        outputs = torch.cat([part.b for part in outers if isinstance(part, Outer)], dim=1)
+        return Outer(inputs, outputs)
+    summed = parts[0].dense()
+    for part in parts[1:]:
+        summed = summed + part.dense()
+    return Dense(summed)

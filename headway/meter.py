@@ -1,0 +1,495 @@
+"""The meter: a model, some signals, and one backward pass that gives gradients and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Protocol, overload
+
+import torch
+from torch import Tensor, nn
+
+from headway.errors import LossError, ModelError, SignalError, StateError, UnscoredGradientError
+from headway.grads import Engine, Layout, Reduction
+from headway.grads.passes import Pass
+from headway.moments import Decay, Moments
+from headway.signals import Batch, Scope, Signal, Values
+from headway.signals.base import select
+from headway.verification import Verification, compare, one_at_a_time
+
+Scores = Tensor | dict[str, Tensor]
+
+
+class LossScaler(Protocol):
+    """What the meter needs of a torch.amp.GradScaler."""
+
+    @overload
+    def scale(self, outputs: Tensor) -> Tensor: ...
+    @overload
+    def scale(self, outputs: Iterable[Tensor]) -> Iterable[Tensor]: ...
+
+
+class Meter:
+    """Scores every sample of a training batch during the backward pass that training does anyway.
+
+        meter = headway.Meter(model, headway.GMC(beta=0.999))
+        for x, y in loader:
+            losses = F.cross_entropy(model(x), y, reduction="none")
+            scores = meter.backward(losses)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    Args:
+        model: the model, also inside DistributedDataParallel or torch.compile. Make the meter before the first
+            forward pass that it shall score, and before the model is compiled.
+        signals: one signal, or several that share the pass.
+        reduction: "mean" makes `.grad` the gradient of the mean loss, "sum" that of the sum. Scores and moments
+            are of a sample's own gradient and of the mean gradient either way.
+        every: score each k-th batch only; the others cost a plain backward pass and the update of the moments.
+        accumulate: micro-batches per optimizer step. Each divides its gradient by this number, and the moments
+            are updated with the last.
+        layout: where the samples are in tensors that do not show it, see `headway.grads.layout`.
+        simultaneous: sum the weight gradients of layers with several positions from the per-sample gradients.
+        verify: compare every scored batch with one-sample-at-a-time autograd. Slow; see `verification`.
+
+    Raises:
+        ModelError: the model has no trainable parameters.
+        SignalError: no signals, two of one name, or one that picks no parameters.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        signals: Signal | Sequence[Signal],
+        *,
+        reduction: Literal["mean", "sum"] = "mean",
+        every: int = 1,
+        accumulate: int = 1,
+        layout: Layout | Mapping[str, Layout] | None = None,
+        simultaneous: bool = True,
+        verify: bool = False,
+    ) -> None:
+        """Attach to the model."""
+        if reduction not in ("mean", "sum"):
+            raise LossError(f"expected reduction 'mean' or 'sum', got {reduction!r}")
+        for label, number in (("every", every), ("accumulate", accumulate)):
+            if number < 1:
+                raise LossError(f"expected {label} to be at least 1, got {number}")
+        self.model = unwrap(model)
+        self._trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        if not self._trainable:
+            raise ModelError(
+                f"expected a model with trainable parameters, got {type(self.model).__name__} without any; "
+                f"set requires_grad on what is to be trained"
+            )
+        self._single = isinstance(signals, Signal)
+        self._signals = _by_name([signals] if isinstance(signals, Signal) else signals)
+        self._moments = self._make_moments()
+        self._scopes = {name: self._make_scope(signal) for name, signal in self._signals.items()}
+        self._reduction = reduction
+        self._every = every
+        self._accumulate = accumulate
+        self._verify = verify
+        self._batches = 0
+        self._micro = 0
+        self._samples = 0
+        self._before: dict[str, Tensor | None] = {}
+        self.verification: Verification | None = None
+        names = {name for plan in self._plans(_probe(self._trainable)).values() for name in _names(plan)}
+        self._engine = Engine(self.model, names, layout, simultaneous and not verify)
+        self._engine.attach()
+
+    # Training
+
+    def backward(
+        self,
+        losses: Tensor,
+        *,
+        groups: Tensor | None = None,
+        scaler: LossScaler | None = None,
+        retain_graph: bool = False,
+    ) -> Any:
+        """Run the backward pass of a batch and score its samples.
+
+        Args:
+            losses: one loss per sample [B], with the graph that leads to the model.
+            groups: the group (arm, source) of each sample [B], for signals that ask for it.
+            scaler: a GradScaler; `.grad` then carries its scale, as after `scaler.scale(loss).backward()`.
+            retain_graph: as in `Tensor.backward`.
+
+        Returns:
+            One score per sample [B], detached; a dict by signal name if the meter was given several; None for
+            a batch that `every` leaves out.
+
+        Raises:
+            LossError: losses of another shape, without samples, or without a path to the model.
+            ModelError: the model is not the one that the meter was attached to.
+            UnscoredGradientError: a parameter was trained in a way that the meter did not see.
+        """
+        batch = self._admit(losses, groups)
+        scored = self._engine.armed
+        scale = _scale_of(scaler, losses)
+        weights = self._weights(losses, scale)
+        if self._micro == 0:
+            self._before, self._samples = {}, 0
+        guard = self._micro == 0 or self._engine.checking
+        before = {n: None if p.grad is None else p.grad.clone() if guard else p.grad for n, p in self._scored()}
+        if self._micro == 0:
+            self._before = before
+        try:
+            scores = self._score(losses, batch, weights, backward=True, retain_graph=retain_graph) if scored else None
+            if not scored:
+                losses.backward(weights, retain_graph=retain_graph)
+        except Exception:
+            self._put_back(before)
+            raise
+        self._advance(batch, scale)
+        return None if scores is None else self._deliver(scores)
+
+    def score(self, losses: Tensor, *, groups: Tensor | None = None, retain_graph: bool = False) -> Any:
+        """Score a batch as `backward` would, without touching gradients, moments or the count of batches.
+
+        Args:
+            losses: one loss per sample [B].
+            groups: the group of each sample [B].
+            retain_graph: keep the graph, for a `backward` of the same losses.
+
+        Returns:
+            As `backward`.
+        """
+        batch = self._admit(losses, groups)
+        if not self._engine.armed:
+            raise LossError(
+                f"expected a batch whose forward pass was observed, got one that every={self._every} leaves out; "
+                f"use a meter with every=1 for score()"
+            )
+        weights = self._weights(losses, None)
+        return self._deliver(self._score(losses, batch, weights, backward=False, retain_graph=retain_graph))
+
+    def end_epoch(self) -> None:
+        """Tell signals that look back over epochs that one has ended."""
+        for name, signal in self._signals.items():
+            signal.end_epoch(self._scopes[name])
+
+    # State
+
+    def detach(self) -> None:
+        """Remove every hook; the model is as it was before."""
+        self._engine.detach()
+
+    def __enter__(self) -> Meter:
+        """The meter itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Detach."""
+        self.detach()
+
+    @property
+    def signals(self) -> dict[str, Signal]:
+        """The signals by name."""
+        return dict(self._signals)
+
+    def moments(self, signal: str | None = None) -> Moments:
+        """The moments of a signal; its name may be left out where there is only one.
+
+        Raises:
+            SignalError: no such signal, or one without moments.
+        """
+        with_moments = [name for name, scope in self._scopes.items() if scope.moments is not None]
+        name = signal if signal is not None else with_moments[0] if len(with_moments) == 1 else None
+        if name is None or name not in with_moments:
+            raise SignalError(f"expected a signal with moments out of {with_moments}, got {signal!r}")
+        return self._scopes[name].require_moments()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later scores depend on: moments, the signals' memory and counters."""
+        return {
+            "schema": 1,
+            "batches": self._batches,
+            "micro": self._micro,
+            "moments": [moments.state_dict() for moments in self._moments.values()],
+            "memory": {
+                name: {key: value.clone() for key, value in scope.memory.items()}
+                for name, scope in self._scopes.items()
+            },
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; nothing changes if it does not fit.
+
+        Raises:
+            StateError: the state belongs to other signals, another model or a newer version.
+        """
+        if state.get("schema") != 1:
+            raise StateError(f"expected a meter's state of schema 1, got {state.get('schema')!r}")
+        if set(state["memory"]) != set(self._scopes) or len(state["moments"]) != len(self._moments):
+            raise StateError(f"expected a state of the signals {sorted(self._scopes)}, got {sorted(state['memory'])}")
+        for name, scope in self._scopes.items():
+            for key, value in scope.memory.items():
+                if key not in state["memory"][name] or state["memory"][name][key].shape != value.shape:
+                    raise StateError(f"{name}: expected memory {key!r} of shape {list(value.shape)}")
+        pairs = list(zip(self._moments.values(), state["moments"], strict=True))
+        for moments, saved in pairs:
+            moments.check_state(saved)
+        for moments, saved in pairs:
+            moments.load_state_dict(saved)
+        for name, scope in self._scopes.items():
+            for key, value in scope.memory.items():
+                value.copy_(state["memory"][name][key])
+            scope.version = ()
+        self._batches, self._micro = state["batches"], state["micro"]
+        self._engine.armed = self._batches % self._every == 0
+
+    def __repr__(self) -> str:
+        """The model and the signals."""
+        return f"Meter({type(self.model).__name__}, {', '.join(map(repr, self._signals.values()))})"
+
+    # Set-up
+
+    def _make_moments(self) -> dict[Decay, Moments]:
+        """One set of moments per decay, over all parameters that its signals look at."""
+        wanted: dict[Decay, dict[str, Tensor]] = {}
+        for signal in self._signals.values():
+            if signal.decay is not None:
+                wanted.setdefault(signal.decay, {}).update(select(self._trainable, signal.where))
+        return {decay: Moments(parameters, decay) for decay, parameters in wanted.items()}
+
+    def _make_scope(self, signal: Signal) -> Scope:
+        decay = signal.decay
+        scope = Scope(select(self._trainable, signal.where), None if decay is None else self._moments[decay])
+        signal.init(scope)
+        return scope
+
+    # One batch
+
+    def _admit(self, losses: Tensor, groups: Tensor | None) -> Batch:
+        """Check a batch before anything is touched."""
+        if losses.dim() != 1:
+            raise LossError(
+                f"expected one loss per sample, shape [B], got shape {list(losses.shape)}; "
+                f"compute the losses with reduction='none' and average over everything but the samples"
+            )
+        if len(losses) == 0:
+            raise LossError("expected at least one sample, got a batch of none; skip it")
+        if not losses.requires_grad:
+            raise LossError(
+                "expected losses that depend on the model, got a tensor without a graph; "
+                "compute them with gradients enabled and without detach()"
+            )
+        if groups is not None and groups.shape != losses.shape:
+            raise LossError(f"expected one group per sample, shape {list(losses.shape)}, got {list(groups.shape)}")
+        self._check_unchanged()
+        return Batch(losses.detach(), groups)
+
+    def _check_unchanged(self) -> None:
+        now = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        changed = [n for n in {**now, **self._trainable} if now.get(n) is not self._trainable.get(n)]
+        if changed:
+            raise ModelError(
+                f"expected the model that the meter was attached to, got one whose trainable parameters differ: "
+                f"{', '.join(changed[:5])}; call detach() and make a new meter (load_state_dict keeps what fits)"
+            )
+
+    def _scored(self) -> Iterable[tuple[str, nn.Parameter]]:
+        return ((name, p) for name, p in self._trainable.items())
+
+    def _weights(self, losses: Tensor, scale: Tensor | None) -> Tensor:
+        """The gradient at each loss: 1 / B or 1, divided by the micro-batches, times the loss scale."""
+        share = 1.0 if self._reduction == "sum" else 1.0 / len(losses)
+        weights = torch.full_like(losses.detach(), share / self._accumulate)
+        return weights if scale is None else weights * scale.to(weights)
+
+    def _plans(self, batch: Batch) -> dict[str, Mapping[str, Mapping[str, Reduction]]]:
+        return {name: signal.reductions(self._scopes[name], batch) for name, signal in self._signals.items()}
+
+    def _score(
+        self, losses: Tensor, batch: Batch, weights: Tensor, backward: bool, retain_graph: bool
+    ) -> dict[str, Tensor]:
+        """Run the pass and make scores of what it reduced."""
+        plans = self._plans(batch)
+        plan: dict[str, list[Reduction]] = {}
+        for wanted in plans.values():
+            for by_parameter in wanted.values():
+                for name, reduction in by_parameter.items():
+                    plan.setdefault(name, []).append(reduction)
+        checking = self._engine.checking and bool(plan)
+        if self._verify and plan:
+            oracle = one_at_a_time(self._engine, losses, {n: self._trainable[n] for n in plan}, plan)
+        arrived: dict[str, Tensor] = {}
+        with self._engine.run(len(losses), plan, totals=checking) as current:
+            handles = [self._trainable[n].register_hook(_catch(arrived, n)) for n in plan] if checking else []
+            try:
+                if backward:
+                    losses.backward(weights, retain_graph=retain_graph)
+                else:
+                    parameters = list(self._trainable.values())
+                    grads = torch.autograd.grad(losses, parameters, weights, retain_graph, allow_unused=True)
+                    arrived.update({n: g.to_dense() for n, g in zip(self._trainable, grads, strict=True) if g is not None})
+            finally:
+                for handle in handles:
+                    handle.remove()
+        self._check_complete(current, plan, arrived, backward)
+        values = self._values(current, plan, weights)
+        if self._verify and plan:
+            self.verification = compare(values, oracle)
+        scores = {}
+        cursor = dict.fromkeys(plan, 0)
+        for name, wanted in plans.items():
+            own: dict[str, dict[str, Tensor]] = {}
+            for key, by_parameter in wanted.items():
+                own[key] = {}
+                for parameter in by_parameter:
+                    own[key][parameter] = values[parameter][cursor[parameter]]
+                    cursor[parameter] += 1
+            scores[name] = self._signals[name].scores(self._scopes[name], batch, _frozen(own))
+        return scores
+
+    def _values(
+        self, current: Pass, plan: Mapping[str, Sequence[Reduction]], weights: Tensor
+    ) -> dict[str, list[Tensor]]:
+        """Reductions of the samples' own gradients: without the weights that the losses were given."""
+        values: dict[str, list[Tensor]] = {}
+        for name, reductions in plan.items():
+            found = current.results.get(name)
+            if found is None:  # the parameter took no part in this batch
+                like = torch.zeros_like(weights, dtype=torch.promote_types(weights.dtype, torch.float32))
+                found = [like for _ in reductions]
+            inverse = weights.to(found[0]).reciprocal()
+            values[name] = [
+                value * (inverse * inverse if reduction.kind == "sq" else inverse)
+                for value, reduction in zip(found, reductions, strict=True)
+            ]
+        return values
+
+    def _check_complete(
+        self, current: Pass, plan: Mapping[str, Any], arrived: Mapping[str, Tensor], backward: bool
+    ) -> None:
+        """Make sure that no gradient went by unseen."""
+        missed = [n for n in plan if n not in current.results and self._was_trained(n, arrived, backward)]
+        if missed:
+            raise UnscoredGradientError(
+                f"expected every trained parameter to be scored, got gradients without scores for "
+                f"{', '.join(missed[:5])}; run the forward pass after the meter is made (torch.compile too), inside "
+                f"the model's own modules, or restrict the signal with where="
+            )
+        if not current.results and plan and not arrived and self._engine.checking:
+            raise LossError("expected losses that depend on the model, got a graph that does not reach it")
+        if current.totals is None or not all(bool(torch.isfinite(g).all()) for g in arrived.values()):
+            return
+        for name, gradient in arrived.items():
+            if name not in current.totals:
+                continue
+            total = current.totals[name].view_as(gradient)
+            gap = float(torch.linalg.vector_norm((total - gradient.to(total)).double()))
+            size = float(torch.linalg.vector_norm(gradient.double()))
+            if gap > _tolerance(gradient.dtype) * max(size, float(torch.linalg.vector_norm(total.double()))):
+                raise UnscoredGradientError(
+                    f"{name}: expected the samples' gradients to add up to its gradient, got a difference of "
+                    f"{gap:.3g} against {size:.3g}; is it also used outside the model's forward pass, or by a "
+                    f"function that headway cannot follow? Use it through its module, or leave it out with where="
+                )
+        self._engine.checking = False
+
+    def _was_trained(self, name: str, arrived: Mapping[str, Tensor], backward: bool) -> bool:
+        if name in arrived:
+            return True
+        grad = self._trainable[name].grad
+        return backward and grad is not None and name in self._before and self._before[name] is None
+
+    def _put_back(self, before: Mapping[str, Tensor | None]) -> None:
+        """Undo what a failed backward pass did to the gradients."""
+        for name, grad in before.items():
+            self._trainable[name].grad = grad
+
+    def _advance(self, batch: Batch, scale: Tensor | None) -> None:
+        """Take the batch into the signals' memory and, with the last micro-batch, into the moments."""
+        for name, signal in self._signals.items():
+            signal.observe(self._scopes[name], batch)
+        self._batches += 1
+        self._samples += batch.samples
+        self._micro = (self._micro + 1) % self._accumulate
+        self._engine.armed = self._batches % self._every == 0
+        if self._micro == 0 and self._moments:
+            divisor = scale
+            if self._reduction == "sum":
+                share = self._samples / self._accumulate
+                divisor = torch.tensor(share) if scale is None else scale * share
+            gradients = {name: self._new_gradient(name) for name in self._trainable}
+            for moments in self._moments.values():
+                moments.update(gradients, divisor)
+            self._before = {}
+
+    def _new_gradient(self, name: str) -> Tensor | None:
+        """What this batch has added to a parameter's gradient."""
+        grad, before = self._trainable[name].grad, self._before.get(name)
+        return grad if before is None or grad is None else grad - before
+
+    def _deliver(self, scores: dict[str, Tensor]) -> Scores:
+        detached = {name: value.detach() for name, value in scores.items()}
+        return next(iter(detached.values())) if self._single else detached
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The model inside DistributedDataParallel and torch.compile.
+
+    Raises:
+        ModelError: the wrapper shards the parameters.
+    """
+    while True:
+        kind = type(model).__name__
+        if kind.startswith("FSDP") or kind == "FullyShardedDataParallel":
+            raise ModelError(
+                f"expected whole parameters, got {kind}, which shards them; use DistributedDataParallel"
+            )
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+def _by_name(signals: Sequence[Signal]) -> dict[str, Signal]:
+    if not signals:
+        raise SignalError("expected at least one signal, got none")
+    by_name: dict[str, Signal] = {}
+    for signal in signals:
+        if not isinstance(signal, Signal):
+            raise SignalError(f"expected a signal such as headway.GMC(), got {signal!r}")
+        if signal.name in by_name:
+            raise SignalError(f"expected signals of different names, got {signal.name!r} twice; pass name=")
+        by_name[signal.name] = signal
+    return by_name
+
+
+def _names(plan: Mapping[str, Mapping[str, Reduction]]) -> set[str]:
+    return {name for by_parameter in plan.values() for name in by_parameter}
+
+
+def _probe(parameters: Mapping[str, Tensor]) -> Batch:
+    """A batch of one sample, to ask signals what they will want."""
+    return Batch(next(iter(parameters.values())).new_zeros(1))
+
+
+def _scale_of(scaler: LossScaler | None, like: Tensor) -> Tensor | None:
+    """The loss scale as a tensor, read without waiting for the device."""
+    return None if scaler is None else scaler.scale(torch.ones((), device=like.device))
+
+
+def _catch(arrived: dict[str, Tensor], name: str) -> Any:
+    def hook(gradient: Tensor) -> None:
+        arrived[name] = gradient.detach().to_dense()
+
+    return hook
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    """How far a sum of per-sample gradients may be from the batch's, by rounding alone."""
+    return {torch.float64: 1e-7, torch.float32: 2e-2}.get(dtype, 0.2)
+
+
+def _frozen(values: dict[str, dict[str, Tensor]]) -> Values:
+    return values

@@ -1,0 +1,235 @@
+"""Moving averages of the batch gradient and of its square.
+
+    m <- b m + (1 - b) g        v <- b v + (1 - b) g^2
+
+with g the gradient of the mean loss of a batch, in the units of one sample's own gradient: neither the
+batch size nor a loss scale enters. With equal decay rates, m and v are averages with the same weights, so
+Jensen's inequality gives m^2 <= v in every parameter.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.errors import SignalError, StateError
+
+
+@dataclass(frozen=True)
+class Decay:
+    """How fast the averages forget, and whether their start at zero is corrected.
+
+    Attributes:
+        m: decay rate of the first moment, in [0, 1).
+        v: decay rate of the second moment, in [0, 1).
+        bias_correction: divide both by 1 - rate^t before use, t the number of updates.
+    """
+
+    m: float = 0.999
+    v: float = 0.999
+    bias_correction: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the rates."""
+        for name, rate in (("m", self.m), ("v", self.v)):
+            if not 0 <= rate < 1:
+                raise SignalError(f"expected a decay rate in [0, 1) for {name}, got {rate}")
+        if self.m != self.v:
+            warnings.warn(
+                f"decay rates {self.m} and {self.v} differ: m^2 <= v is no longer guaranteed, and scores of "
+                f"parameters with a small v may be large",
+                stacklevel=4,
+            )
+
+
+class Moments:
+    """First and second moment of the gradients of some parameters.
+
+    A gradient that is NaN or infinite (or whose square is) never enters: that update is skipped as a
+    whole, counted in `skipped`, and its parameters are named in `skipped_names`.
+
+    Args:
+        parameters: the parameters by name.
+        decay: rates and bias correction.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], decay: Decay) -> None:
+        """Start at zero, in the parameters' precision but never below float32."""
+        self.decay = decay
+        self.m = {name: _zeros(parameter) for name, parameter in parameters.items()}
+        self.v = {name: _zeros(parameter) for name, parameter in parameters.items()}
+        devices = {tensor.device for tensor in self.m.values()}
+        self._on_host = all(device.type == "cpu" for device in devices)
+        place = next(iter(devices)) if len(devices) == 1 else torch.device("cpu")
+        self._updates = torch.zeros((), dtype=torch.int64, device=place)
+        self._skipped = torch.zeros((), dtype=torch.int64, device=place)
+        self._bad = torch.zeros(len(self.m), dtype=torch.bool, device=place)
+        self.version = 0
+
+    @property
+    def updates(self) -> int:
+        """Updates so far, without the skipped ones."""
+        return int(self._updates)
+
+    @property
+    def skipped(self) -> int:
+        """Updates that a NaN or an infinity has kept out."""
+        return int(self._skipped)
+
+    @property
+    def skipped_names(self) -> list[str]:
+        """Parameters whose gradient has been NaN or infinite at least once."""
+        return [name for name, bad in zip(self.m, self._bad.tolist(), strict=True) if bad]
+
+    def update(self, gradients: Mapping[str, Tensor | None], scale: Tensor | float | None = None) -> None:
+        """Take in the gradient of a batch.
+
+        Args:
+            gradients: by parameter name; None stands for zero (a parameter that took no part).
+            scale: a loss scale to divide the gradients by.
+        """
+        present = [(name, g) for name in self.m if (g := gradients.get(name)) is not None]
+        values = [_prepared(g, self.m[name], scale) for name, g in present]
+        finite, bad = self._examine([name for name, _ in present], values)
+        self.version += 1
+        if self._on_host and not finite:
+            self._report(bad)
+            return
+        self._updates += finite
+        for (name, _), g in zip(present, values, strict=True):
+            self._absorb(name, g, None if self._on_host else finite)
+        for name in self.m.keys() - dict(present).keys():
+            self._absorb(name, torch.zeros_like(self.m[name]), None if self._on_host else finite)
+        if not self._on_host:
+            self._skipped += ~finite
+            self._bad |= bad
+
+    def _examine(self, names: Sequence[str], values: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Whether everything is finite, squares included, and which of all parameters are not."""
+        bad = torch.zeros_like(self._bad)
+        if not values:
+            return torch.ones((), dtype=torch.bool, device=bad.device), bad
+        largest = torch.stack([value.abs().amax().to(bad.device, torch.float64) for value in values])
+        limit = min(torch.finfo(value.dtype).max for value in values) ** 0.5
+        flags = ~(largest < limit)  # NaN compares false
+        order = {name: i for i, name in enumerate(self.m)}
+        bad[torch.tensor([order[name] for name in names], device=bad.device)] = flags
+        return ~flags.any(), bad
+
+    def _report(self, bad: Tensor) -> None:
+        self._skipped += 1
+        self._bad |= bad
+        names = [name for name, flag in zip(self.m, bad.tolist(), strict=True) if flag]
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        warnings.warn(
+            f"NaN or infinite gradient in {shown}: the moments were not updated ({self.skipped} updates skipped)",
+            stacklevel=4,
+        )
+
+    def _absorb(self, name: str, g: Tensor, finite: Tensor | None) -> None:
+        """m <- b m + (1 - b) g and v <- b v + (1 - b) g^2, or nothing where `finite` is false."""
+        m, v = self.m[name], self.v[name]
+        if finite is None:
+            m.lerp_(g, 1 - self.decay.m)
+            v.mul_(self.decay.v).addcmul_(g, g, value=1 - self.decay.v)
+        else:  # on an accelerator: no branch, so that the host does not have to wait
+            keep = finite.to(m.device)
+            g = torch.where(keep, g, m)
+            square = torch.where(keep, g * g, v)
+            m.lerp_(g, 1 - self.decay.m)
+            v.lerp_(square, 1 - self.decay.v)
+
+    def corrections(self) -> tuple[Tensor, Tensor]:
+        """The factors 1 - rate^t of both moments (1 without bias correction, and before the first update)."""
+        precision = torch.float32 if self._updates.device.type == "mps" else torch.float64
+        t = self._updates.to(precision)
+        if not self.decay.bias_correction:
+            return torch.ones_like(t), torch.ones_like(t)
+        started = t > 0
+        of_m, of_v = (torch.where(started, 1 - rate**t, 1.0) for rate in (self.decay.m, self.decay.v))
+        return of_m, of_v
+
+    def ratio(self, name: str, floor: Tensor | float, out: Tensor | None = None) -> Tensor:
+        """m / max(v, floor) of one parameter after bias correction, with its sign.
+
+        Args:
+            name: the parameter.
+            floor: the least value of v, in the units of a sample's own gradient squared.
+            out: where to write it.
+        """
+        of_m, of_v = self.corrections()
+        factor = (of_v / of_m).to(self.m[name])
+        limit = (floor * of_v).to(self.v[name])
+        result = torch.div(self.m[name], self.v[name].clamp(min=limit), out=out)
+        return result if self.decay.m == self.decay.v else result.mul_(factor)
+
+    def corrected(self, name: str) -> tuple[Tensor, Tensor]:
+        """m and v of one parameter after bias correction."""
+        of_m, of_v = self.corrections()
+        return self.m[name] / of_m.to(self.m[name]), self.v[name] / of_v.to(self.v[name])
+
+    def share_under(self, floor: Tensor | float) -> Tensor:
+        """The share of parameters whose corrected v is below a floor."""
+        _, of_v = self.corrections()
+        below = torch.stack([(v < (floor * of_v).to(v)).sum().to(of_v) for v in self.v.values()]).sum()
+        return below / sum(v.numel() for v in self.v.values())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the averages consist of."""
+        return {
+            "m": {name: tensor.clone() for name, tensor in self.m.items()},
+            "v": {name: tensor.clone() for name, tensor in self.v.items()},
+            "updates": self._updates.clone(),
+            "skipped": self._skipped.clone(),
+            "bad": self._bad.clone(),
+        }
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Make sure that a state fits, without loading it.
+
+        Raises:
+            StateError: names or shapes differ.
+        """
+        for key, own in (("m", self.m), ("v", self.v)):
+            if key not in state or set(state[key]) != set(own):
+                wrong = sorted(set(state.get(key, {})) ^ set(own))[:3]
+                raise StateError(f"expected moments {key} of the same parameters, got a difference in {wrong}")
+            for name, tensor in own.items():
+                if state[key][name].shape != tensor.shape:
+                    raise StateError(
+                        f"{name}: expected moments {key} of shape {list(tensor.shape)}, "
+                        f"got {list(state[key][name].shape)}"
+                    )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; nothing changes if it does not fit.
+
+        Raises:
+            StateError: names or shapes differ.
+        """
+        self.check_state(state)
+        for key, own in (("m", self.m), ("v", self.v)):
+            for name, tensor in own.items():
+                tensor.copy_(state[key][name])
+        self._updates.copy_(state["updates"])
+        self._skipped.copy_(state["skipped"])
+        self._bad.copy_(state["bad"])
+        self.version += 1
+
+
+def _zeros(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(
+        parameter, dtype=torch.promote_types(parameter.dtype, torch.float32), requires_grad=False
+    ).contiguous()
+
+
+def _prepared(gradient: Tensor, like: Tensor, scale: Tensor | float | None) -> Tensor:
+    """A gradient as a dense tensor in the moments' precision, without the loss scale."""
+    dense = gradient.to_dense() if gradient.is_sparse else gradient
+    dense = dense.detach().to(like.dtype)
+    return dense if scale is None else dense / scale

@@ -1,0 +1,196 @@
+"""Checkpoints: one file holds a run's state and the metrics rows up to it, so the two cannot disagree.
+
+A run has two slots, ``checkpoint.0`` and ``checkpoint.1``. A new checkpoint replaces, in one rename, the slot
+that does not hold the newest whole one, so that the newest has a whole predecessor to fall back to. A file
+is made of
+
+    title | rows | payload | footer (JSON) | the footer's length (8 bytes) | the footer's SHA-256
+
+The footer comes last because only then the lengths and sums are known. Any lost or changed byte is detected.
+The payload is opaque bytes; whoever loads it must not execute it (``torch.load(..., weights_only=True)``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from headway.errors import NewerSchemaError, StoreError
+from headway.runs.files import FileSum, SummingWriter, Write, Writer, open_regular, store_error, write_atomic
+from headway.runs.jsonable import check_schema, parse_object
+
+CHECKPOINT_SCHEMA = 1
+SLOTS = ("checkpoint.0", "checkpoint.1")
+_MAGIC = b"headway checkpoint\n"
+_TAIL = 8 + 32
+_MAX_FOOTER = 4096
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run resumes from."""
+
+    step: int
+    """How far the run had come."""
+    payload: bytes
+    """The bytes that the run's write callback wrote."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The newest whole checkpoint of a run: the slot that it is in, and its parts."""
+
+    slot: str
+    step: int
+    rows: bytes
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class _Footer:
+    run_id: str
+    step: int
+    rows: FileSum
+    payload: FileSum
+
+
+def write_checkpoint(path: Path, run_id: str, step: int, rows: bytes, write: Write) -> None:
+    """Write a checkpoint atomically.
+
+    Args:
+        path: the slot to replace.
+        run_id: the run that it belongs to.
+        step: how far the run has come.
+        rows: the encoded metrics rows up to ``step``.
+        write: called with a `Writer`, to write the payload.
+
+    Raises:
+        StoreError: it cannot be written; the slot keeps what it held.
+    """
+
+    def write_all(file: Writer) -> None:
+        file.write(_MAGIC)
+        file.write(rows)
+        payload = SummingWriter(file)
+        write(payload)
+        footer = _encode_footer(_Footer(run_id, step, FileSum.of(rows), payload.sum()))
+        file.write(footer + len(footer).to_bytes(8, "little") + hashlib.sha256(footer).digest())
+
+    write_atomic(path, write_all)
+
+
+def find_newest(
+    folder: Path, run_id: str, *, with_payload: bool = True
+) -> tuple[Found | None, tuple[str, ...]]:
+    """Return the newest whole checkpoint in a run's folder (or None) and what is wrong with the others.
+
+    Args:
+        folder: the run's folder.
+        run_id: the run that the checkpoint must belong to.
+        with_payload: False leaves the payload unread and unchecked, for those who want only the rows.
+
+    Raises:
+        NewerSchemaError: a newer version of headway wrote one of them.
+        StoreError: a file cannot be opened.
+    """
+    problems: list[str] = []
+    steps = {slot: _step_of(folder / slot, run_id, problems) for slot in SLOTS}
+    for slot in sorted(SLOTS, key=lambda slot: steps[slot], reverse=True):
+        if steps[slot] >= 0:
+            try:
+                return _load(folder / slot, run_id, with_payload), tuple(problems)
+            except FileNotFoundError:
+                continue  # its run has just ended
+            except NewerSchemaError:
+                raise
+            except StoreError as exc:
+                problems.append(str(exc))
+    return None, tuple(problems)
+
+
+def _step_of(path: Path, run_id: str, problems: list[str]) -> int:
+    """Return the step of the checkpoint at ``path``; -1 when there is none or its footer is damaged."""
+    try:
+        with _open(path) as file:
+            return _read_footer(file, path, run_id).step
+    except FileNotFoundError:
+        return -1
+    except NewerSchemaError:
+        raise
+    except StoreError as exc:
+        problems.append(str(exc))
+        return -1
+
+
+def _load(path: Path, run_id: str, with_payload: bool) -> Found:
+    with _open(path) as file:
+        footer = _read_footer(file, path, run_id)
+        file.seek(len(_MAGIC))
+        rows = _read_section(file, footer.rows, f"{path}: metrics rows")
+        payload = _read_section(file, footer.payload, f"{path}: payload") if with_payload else b""
+    return Found(path.name, footer.step, rows, payload)
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return os.fdopen(open_regular(path), "rb")
+    except FileNotFoundError:
+        raise
+    except OSError as exc:
+        raise store_error("read", path, exc) from exc
+
+
+def _read_section(file: BinaryIO, expected: FileSum, what: str) -> bytes:
+    data = file.read(expected.length)
+    if FileSum.of(data) != expected:
+        raise StoreError(
+            f"{what}: expected SHA-256 {expected.sha256[:12]}..., got other bytes; it is damaged"
+        )
+    return data
+
+
+def _read_footer(file: BinaryIO, path: Path, run_id: str) -> _Footer:
+    size = os.fstat(file.fileno()).st_size
+    file.seek(max(0, size - _TAIL - _MAX_FOOTER))
+    end = file.read()
+    footer, tail = end[:-_TAIL], end[-_TAIL:]
+    length = int.from_bytes(tail[:8], "little")
+    footer = footer[len(footer) - length :] if length <= len(footer) else b""
+    if len(end) <= _TAIL or hashlib.sha256(footer).digest() != tail[8:]:
+        raise StoreError(f"{path}: expected a whole checkpoint, got {size} bytes without a valid end")
+    result = _decode_footer(footer, str(path))
+    if len(_MAGIC) + result.rows.length + result.payload.length + length + _TAIL != size:
+        raise StoreError(f"{path}: expected a whole checkpoint, got {size} bytes, which do not add up")
+    file.seek(0)
+    if file.read(len(_MAGIC)) != _MAGIC:
+        raise StoreError(f"{path}: expected a headway checkpoint, got something else")
+    if result.run_id != run_id:
+        raise StoreError(f"{path}: expected a checkpoint of run {run_id}, got one of run {result.run_id!r}")
+    return result
+
+
+def _encode_footer(footer: _Footer) -> bytes:
+    return json.dumps(
+        {
+            "schema": CHECKPOINT_SCHEMA,
+            "run_id": footer.run_id,
+            "step": footer.step,
+            "rows": vars(footer.rows),
+            "payload": vars(footer.payload),
+        }
+    ).encode()
+
+
+def _decode_footer(text: bytes, what: str) -> _Footer:
+    data = parse_object(text, what, StoreError)
+    check_schema(data, CHECKPOINT_SCHEMA, what, StoreError)
+    step, run_id = data.get("step"), data.get("run_id")
+    if not isinstance(step, int) or step < 0 or not isinstance(run_id, str):
+        raise StoreError(f"{what}: expected a step and a run_id, got {step!r} and {run_id!r}"[:300])
+    return _Footer(
+        run_id, step, FileSum.from_json(data.get("rows"), what), FileSum.from_json(data.get("payload"), what)
+    )

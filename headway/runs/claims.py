@@ -1,0 +1,264 @@
+"""Claims: no two processes, on one machine or on several that share a file system, run the same run.
+
+A run's folder holds numbered claim files, ``claim.1``, ``claim.2`` and so on. The highest number is the one
+that counts, and whoever creates it holds the run. A claim that is over is not deleted and made again, because
+two processes that both find it over would then both succeed: the second deletes the first one's new claim.
+Instead the next number is created, exclusively, which only one process can do. A hard link does the creation,
+so a claim appears with its content in one step, over NFS too; file systems without links get ``O_EXCL``.
+
+A claim is over when
+
+- its holder released it, which overwrites its first bytes in place (that works on a full disk),
+- its holder is dead. On the same machine (same boot, same space of process ids) that is known at once from
+  the process id and the process's start time: a run whose process was killed can be taken up immediately, and
+  one whose process lives is never taken away, however slow it is,
+- its holder is on another machine and has been silent for its lease. A holder touches its claim several times
+  per lease. The waiting process does not compare clocks: it looks for a *change* of the claim and measures
+  the silence with its own monotonic clock. No clock needs to be right, and one that jumps back does no harm.
+  The price is that a process has to watch a foreign claim for one lease before it takes it over.
+
+An advisory lock (``flock``) would do on one machine, but many NFS mounts keep such locks local to a client.
+
+A holder that was suspended for longer than its lease may find its run taken over. It checks before each write
+(`Claim.check`) and stops. Claims are not synced to disk: they speak of live processes, and a crash of the
+machine ends those too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.errors import ClaimLostError, StoreError
+from headway.runs.files import open_regular, store_error
+from headway.runs.jsonable import parse_object
+from headway.runs.owner import Owner
+
+DEFAULT_LEASE = 90.0
+MAX_LEASE = 3600.0
+BEATS_PER_LEASE = 6
+_RELEASED = b"released"
+_NAME = re.compile(r"claim\.([1-9][0-9]{0,8})", re.ASCII)
+_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A claim as it was found: who holds it and a value that changes with every sign of life."""
+
+    owner: Owner | None
+    """None when the claim's content is not readable."""
+    released: bool
+    beat: tuple[int, int, int]
+
+
+class LeaseWatch:
+    """Remembers since when each foreign claim has not changed, on this process's monotonic clock."""
+
+    def __init__(self, lease: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with no observations; ``lease`` holds for claims that do not name one."""
+        self._lease = lease
+        self._clock = clock
+        self._seen: dict[Path, tuple[tuple[int, int, int], float]] = {}
+
+    def is_silent(self, path: Path, sighting: Sighting) -> bool:
+        """Tell whether the claim at ``path`` has been watched for its lease without a change."""
+        now = self._clock()
+        beat, since = self._seen.get(path, (None, now))
+        if beat != sighting.beat:
+            self._seen[path] = (sighting.beat, now)
+            return False
+        lease = sighting.owner.lease if sighting.owner else self._lease
+        return now - since >= min(max(lease, 0.0), MAX_LEASE)
+
+
+class Claim:
+    """A run that this process holds, until `release`; a thread shows signs of life meanwhile."""
+
+    def __init__(self, folder: Path, number: int, lease: float) -> None:
+        """Hold claim ``number`` of ``folder``, which this process has just created."""
+        self.number = number
+        self._folder = folder
+        self._path = _path(folder, number)
+        self._interval = lease / BEATS_PER_LEASE
+        self._stop = threading.Event()
+        self._lost = False
+        self._thread = threading.Thread(target=self._beat_until_stopped, name="headway-claim", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Make sure that the run is still this process's.
+
+        Raises:
+            ClaimLostError: another process holds it now, or it was released.
+        """
+        if self._lost or self._stop.is_set() or newest(self._folder) != self.number:
+            self._lost = True
+            raise ClaimLostError(
+                f"expected to hold {self._path}, got a newer claim in its place: this process was silent for "
+                "longer than its lease and another one goes on with the run; nothing of it is lost"
+            )
+
+    def beat(self) -> None:
+        """Show a sign of life."""
+        try:
+            os.utime(self._path)
+        except FileNotFoundError:
+            self._lost = True
+        except OSError:
+            pass  # the file system may be away for a moment; the next beat tries again
+
+    def release(self) -> None:
+        """Give the run back; does nothing when it is not held any more."""
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        self._thread.join()
+        with contextlib.suppress(OSError):  # this process ends some time, and then the claim is over too
+            descriptor = os.open(self._path, os.O_WRONLY)
+            try:
+                os.write(descriptor, _RELEASED)
+            finally:
+                os.close(descriptor)
+
+    def _beat_until_stopped(self) -> None:
+        while not self._stop.wait(self._interval):
+            self.beat()
+
+
+def newest(folder: str | Path) -> int:
+    """Return the highest claim number in a run's folder; 0 when it was never claimed.
+
+    Raises:
+        StoreError: the folder cannot be read.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            matches = [_NAME.fullmatch(entry.name) for entry in entries]
+    except OSError as exc:
+        raise store_error("read", folder, exc) from exc
+    return max((int(match[1]) for match in matches if match), default=0)
+
+
+def look(folder: str | Path, number: int) -> Sighting | None:
+    """Read a claim; None when it is not there (any more)."""
+    path = _path(Path(folder), number)
+    try:
+        # Opening it, rather than asking for its times, makes an NFS client fetch them anew.
+        descriptor = open_regular(path)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise store_error("read", path, exc) from exc
+    with os.fdopen(descriptor, "rb") as file:
+        info = os.fstat(descriptor)
+        content = file.read(4096)
+    beat = (info.st_mtime_ns, info.st_size, info.st_ino)
+    try:
+        owner = Owner.from_dict(parse_object(content, str(path), StoreError))
+    except StoreError:
+        owner = None
+    return Sighting(owner, content.startswith(_RELEASED), beat)
+
+
+def is_held(folder: str | Path) -> bool:
+    """Tell whether a live process holds the run, as far as one look can tell: a foreign claim counts."""
+    number = newest(folder)
+    sighting = look(folder, number) if number else None
+    if sighting is None or sighting.released:
+        return False
+    return sighting.owner is None or sighting.owner.is_alive() is not False
+
+
+def try_claim(folder: Path, watch: LeaseWatch, lease: float) -> Claim | None:
+    """Claim a run if its newest claim is over.
+
+    Args:
+        folder: the run's folder.
+        watch: what this process has seen of foreign claims.
+        lease: how long this process may be silent before other machines take over.
+
+    Returns:
+        the claim, or None when another process holds the run.
+
+    Raises:
+        StoreError: the folder cannot be read or written.
+    """
+    number = newest(folder)
+    if number:
+        sighting = look(folder, number)
+        if sighting is None or not _is_over(_path(folder, number), sighting, watch):
+            return None  # gone since it was listed: somebody else has claimed the run meanwhile
+    if not _create(folder, number + 1, lease):
+        return None
+    if newest(folder) != number + 1:
+        # We were so slow that our number had come and gone. The higher one counts.
+        _path(folder, number + 1).unlink(missing_ok=True)
+        return None
+    for old in range(max(1, number - 1), number + 1):
+        with contextlib.suppress(OSError):
+            _path(folder, old).unlink()
+    return Claim(folder, number + 1, lease)
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"claim.{number}"
+
+
+def _is_over(path: Path, sighting: Sighting, watch: LeaseWatch) -> bool:
+    if sighting.released:
+        return True
+    alive = sighting.owner.is_alive() if sighting.owner else None
+    return watch.is_silent(path, sighting) if alive is None else not alive
+
+
+def _create(folder: Path, number: int, lease: float) -> bool:
+    """Create a claim file with its content in one step; False when it exists."""
+    content = json.dumps(Owner.this_process(lease).to_dict()).encode()
+    path = _path(folder, number)
+    temporary = folder / f".claim.{secrets.token_hex(8)}.tmp"
+    try:
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+            return _link(temporary, path, content)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as exc:
+        raise store_error("write", path, exc) from exc
+
+
+def _link(temporary: Path, path: Path, content: bytes) -> bool:
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return temporary.stat().st_nlink == 2  # over NFS a link can succeed and its reply be lost
+    except OSError as exc:
+        if exc.errno not in _NO_LINKS:
+            raise
+        return _create_exclusively(path, content)
+    return True
+
+
+def _create_exclusively(path: Path, content: bytes) -> bool:
+    """Create a claim where there are no hard links; while it is empty, others treat it as held."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        return False
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    return True

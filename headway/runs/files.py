@@ -1,0 +1,246 @@
+"""Files that are either whole or not there: atomic writes, bounded reads, and errors with a way out."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from headway.errors import StoreError
+
+_WAYS_OUT = {
+    errno.ENOSPC: "the disk is full; free some space and run the same command again",
+    errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
+    errno.EFBIG: "the file would pass the size limit (ulimit -f); raise it and run the same command again",
+    errno.EROFS: "the file system is read-only; choose another folder",
+    errno.EACCES: "permission denied; make the folder writable for this user or choose another one",
+    errno.EPERM: "permission denied; make the folder writable for this user or choose another one",
+    errno.ENOTDIR: "expected a folder, got a file on the way there; choose another folder",
+    errno.EISDIR: "expected a file, got a folder; move it away",
+}
+_NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
+
+
+class Writer(Protocol):
+    """What a write callback gets: something with ``write``."""
+
+    def write(self, data: Any, /) -> int:
+        """Write bytes, and return how many."""
+
+
+Write = Callable[[Writer], object]
+
+
+@dataclass(frozen=True)
+class FileSum:
+    """A file's length and SHA-256, by which a damaged file is recognised."""
+
+    length: int
+    sha256: str
+
+    @classmethod
+    def of(cls, data: bytes) -> FileSum:
+        """Return the sum of ``data``."""
+        return cls(len(data), hashlib.sha256(data).hexdigest())
+
+    @classmethod
+    def from_json(cls, data: object, what: str) -> FileSum:
+        """Make a sum from parsed JSON.
+
+        Raises:
+            StoreError: it is not the ``length`` and ``sha256`` of a file.
+        """
+        fields = data if isinstance(data, dict) else {}
+        length, sha256 = fields.get("length"), fields.get("sha256")
+        if not isinstance(length, int) or length < 0 or not isinstance(sha256, str):
+            raise StoreError(f"{what}: expected the length and sha256 of a file, got {str(data)[:100]}")
+        return cls(length, sha256)
+
+
+class SummingWriter:
+    """Pass bytes on and keep their `FileSum`; it cannot seek, so the sum cannot be wrong."""
+
+    def __init__(self, target: Writer) -> None:
+        """Write to ``target``."""
+        self._target = target
+        self._hash = hashlib.sha256()
+        self._length = 0
+
+    def write(self, data: Any, /) -> int:
+        """Write ``data`` (any bytes-like object) and return its length in bytes."""
+        view = memoryview(data).cast("B")
+        self._target.write(view)
+        self._hash.update(view)
+        self._length += view.nbytes
+        return view.nbytes
+
+    def flush(self) -> None:
+        """Do nothing: the file is flushed and synced once it is complete."""
+
+    def sum(self) -> FileSum:
+        """Return the sum of what was written so far."""
+        return FileSum(self._length, self._hash.hexdigest())
+
+
+class _GuardedWriter:
+    """Pass bytes on to a file and remember the disk's own error, whatever a library makes of it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as exc:
+            self.error = exc
+            raise
+
+    def flush(self) -> None:
+        """Do nothing: the file is flushed and synced once it is complete."""
+
+    def sync(self) -> None:
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as exc:
+            self.error = exc
+            raise
+
+
+def store_error(action: str, path: str | Path, exc: OSError) -> StoreError:
+    """Return a `StoreError` that says what could not be done, why, and the way out."""
+    way_out = _WAYS_OUT.get(exc.errno or 0, exc.strerror or str(exc))
+    return StoreError(f"cannot {action} {path}: {way_out}")
+
+
+def write_atomic(path: Path, write: Write) -> None:
+    """Write a file so that every reader, at every instant, sees the old content or all of the new.
+
+    The bytes go to a temporary file in the same folder, which is synced and renamed; then the folder is
+    synced. Whatever goes wrong, ``path`` keeps what it held.
+
+    Args:
+        path: the file.
+        write: called with a `Writer`; exceptions of its own pass through.
+
+    Raises:
+        StoreError: the disk is full, the folder cannot be written to, or the like.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        _write_synced(temporary, write)
+        try:
+            temporary.replace(path)
+            sync_folder(path.parent)
+        except OSError as exc:
+            raise store_error("write", path, exc) from exc
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _write_synced(path: Path, write: Write) -> None:
+    """Write a new file and sync it; disk errors become `StoreError`, those of ``write`` pass through."""
+    guarded = None
+    try:
+        with path.open("xb") as file:
+            guarded = _GuardedWriter(file)
+            write(guarded)
+            guarded.sync()
+    except Exception as exc:
+        error = guarded.error if guarded else exc
+        if not isinstance(error, OSError):
+            raise
+        raise store_error("write", path.parent, error) from exc
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write ``data`` with `write_atomic`."""
+    write_atomic(path, lambda file: file.write(data))
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in ``folder`` last; does nothing where the system cannot sync folders."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as exc:
+        if exc.errno not in _NO_DIRECTORY_SYNC:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove a file if it is there.
+
+    Raises:
+        StoreError: it is there and cannot be removed.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as exc:
+        raise store_error("remove", path, exc) from exc
+
+
+def open_regular(path: str | Path) -> int:
+    """Open a file for reading and return its descriptor; a pipe or a device is refused, never waited for.
+
+    Raises:
+        OSError: as ``os.open`` does.
+        StoreError: it is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StoreError(f"expected a regular file, got something else at {path}; move it away")
+    return descriptor
+
+
+def read_bytes(path: str | Path, limit: int | None = None) -> bytes | None:
+    """Return a file's content, or None when there is no such file.
+
+    Args:
+        path: the file.
+        limit: the greatest length that is read; a longer file is an error.
+
+    Raises:
+        StoreError: it cannot be read, is no regular file, or is too long.
+    """
+    try:
+        descriptor = open_regular(path)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise store_error("read", path, exc) from exc
+    try:
+        size = os.fstat(descriptor).st_size
+        if limit is not None and size > limit:
+            raise StoreError(f"{path}: expected at most {limit} bytes, got {size}")
+        return _read_all(descriptor, size)
+    except OSError as exc:
+        raise store_error("read", path, exc) from exc
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int, size: int) -> bytes:
+    """Read up to ``size`` bytes, however few the system hands over at a time."""
+    data = os.read(descriptor, size)
+    while 0 < len(data) < size:
+        more = os.read(descriptor, size - len(data))
+        if not more:
+            break
+        data += more
+    return data

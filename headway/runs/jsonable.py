@@ -1,0 +1,213 @@
+"""Strict JSON: what a stored mapping may hold, how it is read, and its one canonical form."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import ItemsView, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from headway.errors import HeadwayError, NewerSchemaError, SpecError
+
+Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
+
+MAX_DEPTH = 32
+MAX_BYTES = 1 << 20
+MAX_INTEGER = 2**64  # exclusive; wide enough for every seed and counter
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False)
+
+
+class FrozenDict(Mapping[str, Any]):
+    """A mapping that cannot be changed, but can be pickled and copied (``MappingProxyType`` cannot)."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Any]) -> None:
+        """Copy ``items``."""
+        self._items = dict(items)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value under ``key``."""
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys, in the order in which they were given."""
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+        return len(self._items)
+
+    def items(self) -> ItemsView[str, Any]:
+        """Return the pairs of keys and values."""
+        return self._items.items()
+
+    def __repr__(self) -> str:
+        """Show the content as a plain dict."""
+        return repr(self._items)
+
+
+def freeze(value: Any, where: str, depth: int = 0) -> Any:
+    """Return an immutable copy of a JSON value: mappings become `FrozenDict`, lists become tuples.
+
+    Args:
+        value: what to copy.
+        where: the value's name in error messages, such as ``params.lr``.
+        depth: how deep ``value`` sits in the whole.
+
+    Raises:
+        SpecError: JSON cannot hold the value exactly, or it is nested too deeply.
+    """
+    if _is_plain(value):
+        return value
+    if isinstance(value, str):
+        return _freeze_string(value, where)
+    if isinstance(value, int):
+        return _freeze_integer(value, where)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise SpecError(f"expected a finite number at {where}, got {value}; leave it out or use null")
+        return float(value)
+    if depth >= MAX_DEPTH:
+        raise SpecError(f"expected at most {MAX_DEPTH} levels of nesting, got more at {where}")
+    if isinstance(value, (dict, Mapping)):
+        items = {}
+        for key, item in value.items():
+            name = _freeze_key(key, where)
+            items[name] = item if _is_plain(item) else freeze(item, f"{where}.{name}", depth + 1)
+        return FrozenDict(items)
+    if isinstance(value, (list, tuple)):
+        return tuple(
+            item if _is_plain(item) else freeze(item, f"{where}[{i}]", depth + 1)
+            for i, item in enumerate(value)
+        )
+    raise SpecError(
+        f"expected null, true, false, a number, a string, a list or a mapping at {where}, "
+        f"got {type(value).__module__}.{type(value).__qualname__}; convert it first (.item(), .tolist())"
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell quickly whether a value can stay as it is; listings of many runs spend their time here."""
+    kind = type(value)
+    if kind is str:
+        return value.isascii()  # type: ignore[no-any-return]
+    if kind is float:
+        return math.isfinite(value)
+    if kind is int:
+        return -MAX_INTEGER < value < MAX_INTEGER  # type: ignore[no-any-return]
+    return kind is bool or value is None
+
+
+def _freeze_key(key: Any, where: str) -> str:
+    if not isinstance(key, str):
+        raise SpecError(f"expected string keys in {where}, got {key!r}; JSON has no other keys")
+    return key if _is_plain(key) else _freeze_string(key, where)
+
+
+def _freeze_string(value: str, where: str) -> str:
+    plain = str.__str__(value)
+    try:
+        plain.encode()
+    except UnicodeEncodeError:
+        raise SpecError(f"expected valid Unicode at {where}, got a lone surrogate in {value!r}") from None
+    return plain
+
+
+def _freeze_integer(value: int, where: str) -> int:
+    if not -MAX_INTEGER < value < MAX_INTEGER:
+        raise SpecError(f"expected an integer between -2**64 and 2**64 at {where}, got one beyond")
+    return int(value)
+
+
+def thaw(value: Any) -> Any:
+    """Return a frozen value as plain dicts and lists, which ``json.dumps`` takes."""
+    if isinstance(value, FrozenDict):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [thaw(item) for item in value]
+    return value
+
+
+def canonical(value: Any) -> bytes:
+    """Return the one text that stands for a frozen value.
+
+    Keys are sorted, and a float that is a whole number within the range of integers is written as that
+    integer, because a trip through another JSON library may turn 1.0 into 1 (and -0.0 into 0).
+    """
+    return _CANONICAL.encode(_whole_floats_as_integers(value)).encode()
+
+
+def _whole_floats_as_integers(value: Any) -> Any:
+    kind = type(value)
+    if kind is float:
+        return int(value) if value.is_integer() and abs(value) < MAX_INTEGER else value
+    if kind is FrozenDict:
+        return {key: _whole_floats_as_integers(item) for key, item in value.items()}
+    if kind is tuple:
+        return [_whole_floats_as_integers(item) for item in value]
+    return value
+
+
+def parse_object(text: str | bytes, what: str, error: type[HeadwayError]) -> dict[str, Any]:
+    """Parse a JSON object strictly: no NaN, no repeated key, bounded size and nesting.
+
+    Args:
+        text: the JSON text; bytes are read as UTF-8.
+        what: what the text is, for error messages.
+        error: the exception to raise.
+    """
+    if len(text) > MAX_BYTES:
+        raise error(f"{what}: expected at most {MAX_BYTES} bytes, got {len(text)}")
+    try:
+        value = json.loads(
+            text.decode() if isinstance(text, bytes) else text,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_refuse_repeats,
+        )
+    except RecursionError:
+        raise error(f"{what}: expected at most {MAX_DEPTH} levels of nesting, got many more") from None
+    except UnicodeDecodeError as exc:
+        raise error(
+            f"{what}: expected UTF-8 text, got byte {exc.object[exc.start]:#04x} at {exc.start}"
+        ) from None
+    except ValueError as exc:
+        raise error(f"{what}: expected a JSON object, got {excerpt(text)} ({exc})") from None
+    if not isinstance(value, dict):
+        raise error(f"{what}: expected a JSON object, got {excerpt(text)}")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(k for k in keys if keys.count(k) > 1)!r} is given twice")
+    return result
+
+
+def excerpt(text: str | bytes, limit: int = 40) -> str:
+    """Return the beginning of a text, for an error message."""
+    if not text:
+        return "nothing"
+    return repr(text[:limit]) + ("..." if len(text) > limit else "")
+
+
+def check_schema(data: Mapping[str, Any], readable: int, what: str, error: type[HeadwayError]) -> None:
+    """Check that a parsed file's ``schema`` number is one that this version reads.
+
+    Raises:
+        NewerSchemaError: the number is above ``readable``.
+    """
+    found = data.get("schema")
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise error(f"{what}: expected a schema number (1 or more), got {excerpt(repr(found))}")
+    if found > readable:
+        raise NewerSchemaError(
+            f"{what} was written by a newer headway: schema {found}, this version reads up to {readable}; "
+            "upgrade headway to use it"
+        )

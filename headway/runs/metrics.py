@@ -1,0 +1,204 @@
+"""Metrics: rows that a run logs one by one, and the Parquet file that they end in."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from headway.errors import MissingExtraError, StoreError
+
+Number: TypeAlias = bool | int | float
+Value: TypeAlias = Number | str | list[Number] | None
+Columns: TypeAlias = dict[str, list[Value]]
+
+_INT64 = 2**63
+
+
+class RowLog:
+    """The rows that a run has logged so far.
+
+    Each row is checked and encoded once, when it is added, so that a checkpoint with n rows costs only the
+    writing of their bytes.
+    """
+
+    def __init__(self, encoded: bytes = b"") -> None:
+        """Start empty, or from what `encode` gave.
+
+        Raises:
+            StoreError: ``encoded`` is something else.
+        """
+        self._rows: list[dict[str, Value]] = []
+        self._lines: list[bytes] = []
+        self._kinds: dict[str, str] = {}
+        for line in encoded.splitlines():
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as exc:
+                raise StoreError(
+                    f"expected one JSON object per metrics row, got {line[:40]!r} ({exc})"
+                ) from None
+            self.append(row)
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add a row.
+
+        Args:
+            row: scalars, strings, None, and lists of numbers, under string keys. Arrays and tensors with no
+                or one dimension are turned into numbers and lists. NaN and infinities are kept.
+
+        Raises:
+            StoreError: a value is something else, or of another kind than its column was before.
+        """
+        if not isinstance(row, Mapping):
+            raise StoreError(f"expected a mapping for a metrics row, got {type(row).__name__}")
+        clean = {_column_name(name): _clean(value, name) for name, value in row.items()}
+        for name, value in clean.items():
+            kind, known = _kind(value), self._kinds.get(name)
+            if kind and known and kind != known:
+                raise StoreError(f"expected a {known} in metrics column {name!r} as before, got a {kind}")
+        self._kinds.update({name: kind for name, value in clean.items() if (kind := _kind(value))})
+        self._rows.append(clean)
+        self._lines.append(json.dumps(clean).encode() + b"\n")
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._rows)
+
+    def encode(self) -> bytes:
+        """Return the rows as lines of JSON, from which they come back bit for bit."""
+        return b"".join(self._lines)
+
+    def columns(self) -> Columns:
+        """Return a list of values for each column, with None where a row has none."""
+        names = dict.fromkeys(name for row in self._rows for name in row)
+        return {name: [row.get(name) for row in self._rows] for name in names}
+
+
+def _column_name(name: Any) -> str:
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise StoreError(f"expected a printable name for a metrics column, got {name!r}")
+    return name
+
+
+def _clean(value: Any, name: str) -> Value:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if value is None or isinstance(value, (bool, float)):
+        return value if value is None or isinstance(value, bool) else float(value)
+    if isinstance(value, int):
+        if not -_INT64 <= value < _INT64:
+            raise StoreError(
+                f"expected an integer of at most 64 bits in metrics column {name!r}, got a larger one"
+            )
+        return int(value)
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise StoreError(f"expected valid Unicode in metrics column {name!r}, got {value!r}") from None
+        return str.__str__(value)
+    if isinstance(value, (list, tuple)):
+        return [_clean_item(item, name) for item in value]
+    raise StoreError(
+        f"expected a number, a string, None or a list of numbers in metrics column {name!r}, "
+        f"got {type(value).__name__}"
+    )
+
+
+def _clean_item(item: Any, name: str) -> Number:
+    number = _clean(item, name)
+    if isinstance(number, (int, float)):
+        return number
+    raise StoreError(f"expected numbers in the lists of metrics column {name!r}, got {type(item).__name__}")
+
+
+def _kind(value: Value) -> str:
+    """Name what a column holds; empty when ``value`` fits any column."""
+    if isinstance(value, list):
+        return "list"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, bool):
+        return "truth value"
+    return "" if value is None else "number"
+
+
+def to_parquet(columns: Columns, metadata: Mapping[str, str]) -> bytes:
+    """Return the content of a Parquet file; the same columns give the same bytes.
+
+    Args:
+        columns: a list of values for each column, all equally long.
+        metadata: texts to keep with the file.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow, parquet = _pyarrow()
+    arrays = [arrow.array(values, type=_arrow_type(arrow, values)) for values in columns.values()]
+    schema = arrow.schema(
+        [arrow.field(name, array.type) for name, array in zip(columns, arrays, strict=True)],
+        metadata=dict(metadata),
+    )
+    file = io.BytesIO()
+    parquet.write_table(arrow.Table.from_arrays(arrays, schema=schema), file, write_page_checksum=True)
+    return file.getvalue()
+
+
+def from_parquet(data: bytes, what: str) -> tuple[Columns, dict[str, str]]:
+    """Return the columns and the metadata of a Parquet file.
+
+    Args:
+        data: the file's content.
+        what: what the file is, for error messages.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+        StoreError: it is no whole Parquet file.
+    """
+    arrow, parquet = _pyarrow()
+    try:
+        file = parquet.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+        _check_types(arrow, file.schema_arrow)
+        table = file.read()
+        metadata = {key.decode(): text.decode() for key, text in (table.schema.metadata or {}).items()}
+        return {name: table.column(name).to_pylist() for name in table.column_names}, metadata
+    except (arrow.ArrowException, OSError, ValueError, KeyError, OverflowError) as exc:
+        raise StoreError(f"{what}: expected a whole Parquet file, got {str(exc)[:200]}") from None
+
+
+def _check_types(arrow: Any, schema: Any) -> None:
+    """Refuse a file with columns that `to_parquet` does not write."""
+    numbers = [arrow.int64(), arrow.float64()]
+    known = [arrow.bool_(), arrow.string(), *numbers, *map(arrow.list_, numbers)]
+    for field in schema:
+        if field.type not in known:
+            raise ValueError(f"a column {field.name!r} of type {field.type}")
+
+
+def _arrow_type(arrow: Any, values: Sequence[Value]) -> Any:
+    """Return the type that holds all values: float64 as soon as one is a float."""
+    kind = next(filter(None, map(_kind, values)), "")
+    if kind == "list":
+        return arrow.list_(_number_type(arrow, [item for value in values for item in _items(value)]))
+    if kind == "string":
+        return arrow.string()
+    return arrow.bool_() if kind == "truth value" else _number_type(arrow, values)
+
+
+def _items(value: Value) -> list[Number]:
+    return value if isinstance(value, list) else []
+
+
+def _number_type(arrow: Any, values: Sequence[Value]) -> Any:
+    whole = bool(values) and all(value is None or isinstance(value, int) for value in values)
+    return arrow.int64() if whole and any(value is not None for value in values) else arrow.float64()
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError as exc:
+        raise MissingExtraError("pyarrow", "experiments") from exc

@@ -1,0 +1,90 @@
+"""Reading what a run's folder holds, and one line of a listing: `RunRecord`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.errors import SpecError, StoreError
+from headway.runs.claims import is_held
+from headway.runs.files import read_bytes
+from headway.runs.jsonable import MAX_BYTES
+from headway.runs.spec import RunSpec
+from headway.runs.status import State, Status
+
+SPEC_FILE = "spec.json"
+STATUS_FILE = "status.json"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run as a listing shows it."""
+
+    run_id: str
+    """The name of its folder."""
+    state: State
+    """Where it stands: a run whose process has died counts as interrupted, whatever it wrote last."""
+    spec: RunSpec | None = None
+    """What it is; None when that cannot be read."""
+    status: Status | None = None
+    """What it last wrote; None when it never started or that cannot be read."""
+    reason: str = ""
+    """Why it is corrupt."""
+
+
+def read_record(folder: Path) -> RunRecord:
+    """Read the record of the run in ``folder``; what cannot be read makes it corrupt, with the reason."""
+    run_id = folder.name
+    spec = None
+    try:
+        spec = read_spec(folder)
+        status = read_status(folder)
+        if status and status.state is State.RUNNING and not is_held(folder):
+            # Its process is gone; it may just have ended in good order, so look again.
+            status = read_status(folder)
+            if status and status.state is State.RUNNING:
+                return RunRecord(run_id, State.INTERRUPTED, spec, status)
+    except (SpecError, StoreError) as exc:
+        return RunRecord(run_id, State.CORRUPT, spec, reason=str(exc))
+    return RunRecord(run_id, status.state if status else State.PENDING, spec, status)
+
+
+def read_spec(folder: Path) -> RunSpec:
+    """Read a run's spec.
+
+    Raises:
+        SpecError: it is not valid.
+        StoreError: it is missing, or that of another run.
+    """
+    path, run_id = folder / SPEC_FILE, folder.name
+    text = read_bytes(path, MAX_BYTES)
+    if text is None:
+        raise StoreError(f"expected {path}, got no such file")
+    spec = RunSpec.from_json(text, str(path))
+    if spec.run_id != run_id:
+        raise StoreError(f"{path}: expected the spec of run {run_id}, got that of run {spec.run_id}")
+    return spec
+
+
+def read_status(folder: Path) -> Status | None:
+    """Read a run's status; None when it never started.
+
+    Raises:
+        StoreError: it is not valid, or that of another run.
+    """
+    path = folder / STATUS_FILE
+    text = read_bytes(path, MAX_BYTES)
+    if text is None:
+        return None
+    status = Status.from_json(text, str(path))
+    if status.run_id != folder.name:
+        raise StoreError(f"{path}: expected the status of this run, got that of run {status.run_id[:40]!r}")
+    return status
+
+
+def spec_order(record: RunRecord) -> tuple[bool, str, str, str, int, str]:
+    """Sort records by what they are; those without a readable spec come last."""
+    spec = record.spec
+    if spec is None:
+        return (True, "", "", "", 0, record.run_id)
+    return (False, spec.experiment, spec.condition, spec.method, spec.seed, record.run_id)

@@ -1,0 +1,325 @@
+"""`Run`: a run that this process holds, from its claim to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from headway.errors import ClaimLostError, StoreError
+from headway.runs.checkpoints import SLOTS, Checkpoint, find_newest, write_checkpoint
+from headway.runs.claims import Claim
+from headway.runs.files import FileSum, SummingWriter, Write, Writer, remove, write_atomic, write_bytes
+from headway.runs.jsonable import canonical, freeze
+from headway.runs.metrics import Columns, RowLog, to_parquet
+from headway.runs.owner import Owner
+from headway.runs.records import STATUS_FILE
+from headway.runs.spec import RunSpec
+from headway.runs.status import METRICS_FILE, State, Status, is_file_name
+
+METRICS_SCHEMA = 1
+PROGRESS_INTERVAL = 1.0
+
+_LEFTOVER = re.compile(r"\.(?!claim\.|spec\.json\.).+\.[0-9a-f]{16}\.tmp", re.ASCII)
+
+
+class Run:
+    """A run that this process holds: it logs, checkpoints and ends it.
+
+    ::
+
+        with store.claim(spec) as run:
+            checkpoint = run.restore()
+            start = load(checkpoint.payload) if checkpoint else 0
+            for step in range(start, total):
+                run.log({"loss": train_one_epoch()})
+                run.progress(step + 1, total, {"loss": loss})
+                run.checkpoint(step + 1, lambda file: torch.save(state(), file))
+            run.finish()
+
+    Leaving the block with an exception records the run as failed, with the traceback; with Ctrl-C or an exit,
+    or without `finish`, as interrupted. Killed at any instant, it resumes from its last checkpoint, with the
+    metrics rows up to there.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        spec: RunSpec,
+        claim: Claim,
+        previous: Status | None,
+        note: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Hold a claimed run; made by ``RunStore.claim``, which also calls `begin`."""
+        self.spec = spec
+        self.folder = folder
+        self._claim = claim
+        self._clock = clock
+        self._began = clock()
+        self._written = -PROGRESS_INTERVAL
+        self._rows: RowLog | None = None
+        self._step = 0
+        self._first_step = 0
+        self._slot = SLOTS[0]
+        self._over = False
+        owner = Owner.this_process(0.0)
+        now = time.time()
+        self._earlier_seconds = previous.seconds if previous else 0.0
+        self._status = Status(
+            run_id=spec.run_id,
+            state=State.RUNNING,
+            attempt=claim.number,
+            host=owner.host,
+            pid=owner.pid,
+            started_at=now,
+            updated_at=now,
+            step=previous.step if previous else 0,
+            total=previous.total if previous else None,
+            losses=previous.losses if previous else {},
+            files=previous.files if previous else {},
+            note=note,
+        )
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run's spec."""
+        return self.spec.run_id
+
+    @property
+    def attempt(self) -> int:
+        """How many times the run has been started, this time included."""
+        return self._status.attempt
+
+    def begin(self) -> None:
+        """Clear away what a killed process left half-written, and record the run as running."""
+        for path in self.folder.iterdir():
+            if _LEFTOVER.fullmatch(path.name):
+                remove(path)
+        self._write_status()
+
+    def restore(self) -> Checkpoint | None:
+        """Go back to the newest whole checkpoint and to the metrics rows up to it; call it once, first.
+
+        A damaged checkpoint is skipped for the one before, and the status says so. None means that the run
+        starts from its beginning.
+
+        Raises:
+            StoreError: a newer version of headway wrote it, or it cannot be opened.
+        """
+        self._check_open()
+        if self._rows is not None:
+            raise StoreError("expected restore() once and before anything is logged, got a second call")
+        found, problems = find_newest(self.folder, self.run_id)
+        self._rows = RowLog(found.rows) if found else RowLog()
+        self._step = self._first_step = found.step if found else 0
+        if found:
+            self._slot = _other(found.slot)
+        self._status = replace(self._status, step=self._step)
+        if problems:
+            origin = f"resumed from step {self._step}" if found else "started from the beginning"
+            self._status = replace(
+                self._status, note="; ".join((self._status.note, *problems, origin)).strip("; ")
+            )
+        return Checkpoint(found.step, found.payload) if found else None
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Add a row of metrics: scalars, strings and lists of numbers, by name.
+
+        It is kept with the next checkpoint or at the end.
+
+        Raises:
+            StoreError: a value is something else, or of another kind than its column was before.
+        """
+        self._logged().append(row)
+
+    def columns(self) -> Columns:
+        """Return the metrics so far: a list of values for each column."""
+        return self._logged().columns()
+
+    def checkpoint(self, step: int, write: Write) -> None:
+        """Keep the run's state and the rows logged so far, in one atomic file.
+
+        Args:
+            step: how far the run has come; more than at the last checkpoint.
+            write: called with a file-like object that has ``write`` (not ``seek``), to write the state.
+
+        Raises:
+            StoreError: it cannot be written; the checkpoints before it are whole.
+            ClaimLostError: another process has taken the run over.
+        """
+        rows = self._logged()
+        if step <= self._step and (step or self._step):
+            raise StoreError(f"expected a checkpoint after step {self._step}, got step {step}")
+        self._claim.check()
+        write_checkpoint(self.folder / self._slot, self.run_id, step, rows.encode(), write)
+        self._step = step
+        self._slot = _other(self._slot)
+
+    def progress(
+        self,
+        step: int,
+        total: int | None = None,
+        losses: Mapping[str, float] | None = None,
+        speed: float | None = None,
+    ) -> None:
+        """Tell readers how far the run is; written at most once a second, so call it as often as you like.
+
+        Args:
+            step: how far the run has come.
+            total: the step at which it is done.
+            losses: the latest losses, by name.
+            speed: steps per second; measured over this attempt when left out.
+        """
+        self._check_open()
+        now = self._clock()
+        if speed is None and now > self._began:
+            speed = max(0.0, (step - self._first_step) / (now - self._began))
+        losses = {str(name): float(loss) for name, loss in (losses or {}).items()}
+        self._status = replace(
+            self._status, step=step, total=total or self._status.total, losses=losses, speed=speed
+        )
+        if now - self._written >= PROGRESS_INTERVAL:
+            self._claim.check()
+            self._write_status()
+
+    def save(self, name: str, write: Write) -> None:
+        """Keep a file with the run, such as its final weights; read it with ``RunStore.read_file``.
+
+        Args:
+            name: the file's name, of letters, digits, dots, dashes and underscores.
+            write: called with a file-like object that has ``write``, to write the content.
+
+        Raises:
+            StoreError: the name is taken or not valid, or the file cannot be written.
+        """
+        self._check_open()
+        if not is_file_name(name):
+            raise StoreError(f"expected a plain file name that the store does not use itself, got {name!r}")
+        self._claim.check()
+        writer: SummingWriter | None = None
+
+        def write_summed(file: Writer) -> None:
+            nonlocal writer
+            writer = SummingWriter(file)
+            write(writer)
+
+        write_atomic(self.folder / name, write_summed)
+        assert writer is not None
+        self._keep_sum(name, writer.sum())
+        self._write_status()
+
+    def finish(self, *, keep_checkpoint: bool = False) -> None:
+        """Write the metrics as Parquet, record the run as done, and give it back.
+
+        Args:
+            keep_checkpoint: keep the last checkpoints, which are removed otherwise.
+
+        Raises:
+            StoreError: something cannot be written; the run is not done and can be resumed.
+            ClaimLostError: another process has taken the run over.
+        """
+        columns = self.columns()
+        self._claim.check()
+        content = to_parquet(columns, _metadata(self.spec))
+        write_bytes(self.folder / METRICS_FILE, content)
+        self._keep_sum(METRICS_FILE, FileSum.of(content))
+        step = max(self._step, self._status.step)
+        self._status = replace(self._status, step=step, total=self._status.total or step or None)
+        self._end(State.DONE)
+        if not keep_checkpoint:
+            for slot in SLOTS:
+                with contextlib.suppress(StoreError):  # done all the same; it only takes up room
+                    remove(self.folder / slot)
+
+    def fail(self, error: BaseException) -> None:
+        """Record the run as failed, with the error's traceback, and give it back."""
+        self._end(State.FAILED, error="".join(traceback.format_exception(error)))
+
+    def interrupt(self, note: str = "") -> None:
+        """Record the run as interrupted, and give it back."""
+        self._end(State.INTERRUPTED, note=note or self._status.note)
+
+    def __enter__(self) -> Run:
+        """Return the run."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Record how the block ended, unless the run has ended already; exceptions pass on."""
+        if self._over:
+            return
+        try:
+            if error is None:
+                self.interrupt("left without finish()")
+            elif isinstance(error, ClaimLostError):
+                self._release()  # the status is the new holder's
+            elif isinstance(error, Exception):
+                self.fail(error)
+            else:
+                self.interrupt(f"stopped by {type(error).__name__}")
+        except StoreError as exc:
+            if error is None:
+                raise
+            if hasattr(error, "add_note"):  # Python 3.11
+                error.add_note(f"and its status could not be recorded: {exc}")
+
+    def _end(self, state: State, **changes: str) -> None:
+        self._check_open()
+        try:
+            self._claim.check()
+            self._status = replace(self._status, state=state, **changes)  # type: ignore[arg-type]
+            self._write_status()
+        except BaseException:
+            self._status = replace(self._status, state=State.RUNNING)
+            if state is not State.DONE:
+                self._release()
+            raise
+        self._release()
+
+    def _release(self) -> None:
+        self._over = True
+        self._claim.release()
+
+    def _logged(self) -> RowLog:
+        self._check_open()
+        if self._rows is None:
+            raise StoreError(
+                "expected restore() first, got none; it makes the metrics go on where the checkpoint ends"
+            )
+        return self._rows
+
+    def _check_open(self) -> None:
+        if self._over:
+            raise StoreError(
+                f"expected a run that this process holds, got {self.run_id}, which it has given back"
+            )
+
+    def _keep_sum(self, name: str, file_sum: FileSum) -> None:
+        self._status = replace(self._status, files={**self._status.files, name: file_sum})
+
+    def _write_status(self) -> None:
+        now = self._clock()
+        seconds = self._earlier_seconds + now - self._began
+        self._status = replace(self._status, updated_at=time.time(), seconds=seconds)
+        write_bytes(self.folder / STATUS_FILE, self._status.to_json().encode())
+        self._written = now
+
+
+def _other(slot: str) -> str:
+    return SLOTS[1 - SLOTS.index(slot)]
+
+
+def _metadata(spec: RunSpec) -> dict[str, str]:
+    return {
+        "headway.schema": str(METRICS_SCHEMA),
+        "headway.run_id": spec.run_id,
+        "headway.spec": canonical(freeze(spec.to_dict(), "spec")).decode(),
+    }

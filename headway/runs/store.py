@@ -1,0 +1,328 @@
+"""`RunStore`: a folder with one folder per run, which survives being stopped at any instant."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from headway.errors import MissingExtraError, NewerSchemaError, SpecError, StoreError
+from headway.runs.checkpoints import SLOTS, find_newest
+from headway.runs.claims import DEFAULT_LEASE, LeaseWatch, try_claim
+from headway.runs.files import FileSum, read_bytes, remove, store_error, sync_folder, write_bytes
+from headway.runs.jsonable import MAX_BYTES, check_schema, parse_object
+from headway.runs.metrics import Columns, RowLog, from_parquet
+from headway.runs.records import (
+    SPEC_FILE,
+    STATUS_FILE,
+    RunRecord,
+    read_record,
+    read_spec,
+    read_status,
+    spec_order,
+)
+from headway.runs.run import Run
+from headway.runs.spec import RunSpec
+from headway.runs.status import METRICS_FILE, State, Status
+
+STORE_SCHEMA = 1
+STORE_FILE = "store.json"
+_RUN_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
+
+
+class RunStore:
+    """Runs on disk, one folder each, named by the id of its spec::
+
+        store.json                       the version of the store
+        <run_id>/spec.json               what the run is
+                 status.json             where it stands
+                 checkpoint.0, .1        the two newest checkpoints, each with the metrics rows up to it
+                 metrics.parquet         all metrics, once it is done
+                 claim.<n>               who holds it
+
+    Every write is atomic. Any number of processes, also on several machines that share a file system, may use
+    a store at once. Making a `RunStore` touches nothing; the folder is made when the first run is added.
+    Nothing in a store is ever executed: the formats are JSON, Parquet and opaque bytes with checksums.
+    """  # noqa: D415
+
+    def __init__(self, root: str | os.PathLike[str], lease: float = DEFAULT_LEASE) -> None:
+        """Use the store in the folder ``root``.
+
+        Args:
+            root: the folder.
+            lease: seconds without a sign of life after which other machines may take over the runs of
+                this process.
+        """
+        if not 0 < lease < float("inf"):
+            raise StoreError(f"expected a lease of more than 0 seconds, got {lease}")
+        self.root = Path(root)
+        self.lease = lease
+        self._watch = LeaseWatch(lease)
+        self._checked = False
+
+    def __reduce__(self) -> tuple[type[RunStore], tuple[Path, float]]:
+        """Pickle without what this process has seen of other machines' claims."""
+        return RunStore, (self.root, self.lease)
+
+    def add(self, spec: RunSpec) -> str:
+        """Add a run, pending, unless it is there; return its id."""
+        return self.add_all([spec])[0]
+
+    def add_all(self, specs: Iterable[RunSpec]) -> list[str]:
+        """Add many runs; return their ids.
+
+        Raises:
+            StoreError: the folder cannot be written to, or is a store of a newer version.
+        """
+        self._make()
+        specs = list(specs)
+        added = [self._add(spec) for spec in specs]
+        if any(added):
+            try:
+                sync_folder(self.root)
+            except OSError as exc:
+                raise store_error("write", self.root, exc) from exc
+        return [spec.run_id for spec in specs]
+
+    def claim(self, spec: RunSpec, *, retry_failed: bool = True) -> Run | None:
+        """Add a run if need be, and hold it, so that no other process runs it.
+
+        A run whose process has died, or stopped, or failed, is claimed again and goes on from its last
+        checkpoint. One that another machine has claimed is taken over once this store object has seen no sign
+        of life for the lease: ask again from time to time.
+
+        Args:
+            spec: the run.
+            retry_failed: whether to run again what has failed.
+
+        Returns:
+            the run, or None when it is done, has failed and is not to be retried, or another process holds
+            it; `record` tells which.
+
+        Raises:
+            StoreError: the folder cannot be written to, or a newer version wrote it.
+            MissingExtraError: pyarrow, which writes the metrics, is not installed.
+        """
+        if importlib.util.find_spec("pyarrow") is None:
+            raise MissingExtraError("pyarrow", "experiments")
+        folder = self.root / self.add(spec)
+        if self._is_closed(folder, retry_failed):
+            return None
+        claim = try_claim(folder, self._watch, self.lease)
+        if claim is None:
+            return None
+        try:
+            if self._is_closed(folder, retry_failed):  # it ended between the two looks
+                claim.release()
+                return None
+            status, note = self._last_status(folder)
+            run = Run(folder, spec, claim, status, note)
+            run.begin()
+        except BaseException:
+            claim.release()
+            raise
+        return run
+
+    def reset(self, run_id: str) -> None:
+        """Forget everything about a run but its spec, so that it is pending again.
+
+        Raises:
+            StoreError: there is no such run, a process holds it, or it cannot be written to.
+        """
+        folder = self.folder(run_id)
+        claim = try_claim(folder, self._watch, self.lease)
+        if claim is None:
+            raise StoreError(f"expected a run that no process holds, got {run_id}; stop its process first")
+        try:
+            status, _ = self._last_status(folder)
+            for name in (STATUS_FILE, METRICS_FILE, *SLOTS, *(status.files if status else ())):
+                remove(folder / name)
+        finally:
+            claim.release()
+
+    def folder(self, run_id: str) -> Path:
+        """Return a run's folder.
+
+        Raises:
+            StoreError: there is no such run.
+        """
+        self._check()
+        folder = self.root / run_id
+        if not _RUN_ID.fullmatch(run_id) or not folder.is_dir():
+            raise StoreError(f"expected the id of a run in {self.root}, got {run_id!r}; status() lists them")
+        return folder
+
+    def status(self) -> list[RunRecord]:
+        """List all runs, in the order of their specs; corrupt ones come last, with the reason.
+
+        Raises:
+            StoreError: there is no store, or a newer version wrote it.
+        """
+        self._check()
+        try:
+            with os.scandir(self.root) as entries:
+                names = [entry.name for entry in entries if _RUN_ID.fullmatch(entry.name) and entry.is_dir()]
+        except OSError as exc:
+            raise store_error("read", self.root, exc) from exc
+        return sorted((read_record(self.root / name) for name in names), key=spec_order)
+
+    def runs(self, where: Callable[[RunRecord], bool]) -> list[RunRecord]:
+        """List the runs for which ``where`` holds."""
+        return [record for record in self.status() if where(record)]
+
+    def record(self, run_id: str) -> RunRecord:
+        """Return one run as `status` lists it.
+
+        Raises:
+            StoreError: there is no such run.
+        """
+        return read_record(self.folder(run_id))
+
+    def metrics(self, run_id: str) -> Columns:
+        """Return a run's metrics, a list of values for each column.
+
+        They reach up to the last checkpoint while the run is not done.
+
+        Raises:
+            StoreError: there is no such run, or the metrics are damaged.
+        """
+        folder = self.folder(run_id)
+        status = read_status(folder)
+        if status is None or status.state is not State.DONE:
+            found, _ = find_newest(folder, run_id, with_payload=False)
+            return RowLog(found.rows if found else b"").columns()
+        columns, metadata = from_parquet(self.read_file(run_id, METRICS_FILE), str(folder / METRICS_FILE))
+        if metadata.get("headway.run_id") != run_id:
+            raise StoreError(
+                f"{folder / METRICS_FILE}: expected the metrics of this run, got those of another one"
+            )
+        return columns
+
+    def read_file(self, run_id: str, name: str) -> bytes:
+        """Return a file that a run has saved, after checking that it is whole.
+
+        Raises:
+            StoreError: there is none of this name, or it is not as the run wrote it.
+        """
+        folder = self.folder(run_id)
+        status = read_status(folder)
+        if status is None or name not in status.files:
+            known = ", ".join(status.files if status else ()) or "none"
+            raise StoreError(f"expected a file that run {run_id} has saved ({known}), got {name!r}")
+        data = read_bytes(folder / name)
+        if data is None or FileSum.of(data) != status.files[name]:
+            problem = "no file" if data is None else f"{len(data)} other bytes"
+            raise StoreError(
+                f"{folder / name}: expected the {status.files[name].length} bytes that the run wrote, "
+                f"got {problem}; it was damaged since: reset() the run and run it again"
+            )
+        return data
+
+    def problems(self, run_id: str) -> list[str]:
+        """Read everything that a run has stored and say what is wrong with it; empty when all is well."""
+        folder = self.folder(run_id)
+        record = read_record(folder)
+        found = [record.reason] if record.reason else []
+        try:
+            found += find_newest(folder, run_id)[1]
+        except StoreError as exc:
+            found.append(str(exc))
+        for name in record.status.files if record.status else ():
+            try:
+                self.read_file(run_id, name)
+            except StoreError as exc:
+                found.append(str(exc))
+        if not found:
+            try:
+                self.metrics(run_id)
+            except StoreError as exc:
+                found.append(str(exc))
+        return found
+
+    def _check(self) -> None:
+        """Make sure that ``root`` is a store that this version can read."""
+        if self._checked:
+            return
+        path = self.root / STORE_FILE
+        text = read_bytes(path, MAX_BYTES)
+        if text is None:
+            raise StoreError(f"expected a run store (a folder with {STORE_FILE}) at {self.root}, got none")
+        check_schema(parse_object(text, str(path), StoreError), STORE_SCHEMA, str(path), StoreError)
+        self._checked = True
+
+    def _make(self) -> None:
+        """Make the store unless it is there."""
+        if self._checked:
+            return
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise StoreError(f"expected a folder for the run store, got a file at {self.root}") from None
+        except OSError as exc:
+            raise store_error("make", self.root, exc) from exc
+        if read_bytes(self.root / STORE_FILE, MAX_BYTES) is None:
+            write_bytes(self.root / STORE_FILE, json.dumps({"schema": STORE_SCHEMA}).encode() + b"\n")
+        self._check()
+
+    def _add(self, spec: RunSpec) -> bool:
+        """Make a run's folder, or mend its spec; False when there was nothing to do."""
+        folder = self.root / spec.run_id
+        try:
+            stored = read_spec(folder)
+        except NewerSchemaError:
+            raise
+        except (SpecError, StoreError):
+            if not folder.is_dir():
+                return self._make_folder(folder, spec)
+            write_bytes(folder / SPEC_FILE, spec.to_json().encode())  # safe: the folder's name is its hash
+            return False
+        if stored != spec:
+            raise StoreError(
+                f"expected {spec} in {folder}, got {stored}: two specs share an id; change a name"
+            )
+        return False
+
+    def _make_folder(self, folder: Path, spec: RunSpec) -> bool:
+        """Make a run's folder in one step, so that there is never one without a spec."""
+        staging = self.root / f".new-{folder.name}-{secrets.token_hex(8)}"
+        try:
+            staging.mkdir()
+            write_bytes(staging / SPEC_FILE, spec.to_json().encode())
+            staging.rename(folder)
+        except OSError as exc:
+            if not folder.is_dir():
+                raise store_error("make", folder, exc) from exc
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        return True
+
+    def _is_closed(self, folder: Path, retry_failed: bool) -> bool:
+        status, _ = self._last_status(folder)
+        if status is None:
+            return False
+        if status.state is State.FAILED:
+            return not retry_failed
+        return status.state is State.DONE and _has_metrics(folder, status)
+
+    def _last_status(self, folder: Path) -> tuple[Status | None, str]:
+        """Return a run's status, or None and why it is unreadable: such a run goes on from its checkpoint."""
+        try:
+            return read_status(folder), ""
+        except NewerSchemaError:
+            raise
+        except StoreError as exc:
+            return None, str(exc)
+
+
+def _has_metrics(folder: Path, status: Status) -> bool:
+    """Tell whether a done run's metrics are there with the right length; reading checks them in full."""
+    expected = status.files.get(METRICS_FILE)
+    try:
+        return expected is not None and (folder / METRICS_FILE).stat().st_size == expected.length
+    except OSError:
+        return False

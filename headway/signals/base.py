@@ -1,0 +1,186 @@
+"""What a signal is: it asks for reductions before the backward pass and makes scores of them after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from headway.errors import SignalError
+from headway.grads import Reduction
+from headway.moments import Decay, Moments
+
+Where = str | Sequence[str] | Callable[[str, Tensor], bool] | None
+"""Which parameters a signal looks at: a pattern or several (as in fnmatch), a predicate, or None for all."""
+
+Unit = Literal["sample", "batch"]
+"""Whose gradient is meant: that of the sample's own loss, or that of its share in the mean over the batch."""
+
+Plan = Mapping[str, Mapping[str, Reduction]]
+"""The name of a reduction -> parameter -> the reduction."""
+
+Values = Mapping[str, Mapping[str, Tensor]]
+"""The name of a reduction -> parameter -> one number per sample [B], for the sample's own gradient."""
+
+
+@dataclass
+class Scope:
+    """What a meter lends to a signal.
+
+    Attributes:
+        parameters: the parameters that the signal looks at, by name.
+        moments: the moments that it asked for, or None.
+        memory: tensors that belong to its state and are saved with the meter.
+        cache: tensors that can be made again.
+        version: the state of the moments that the cache belongs to.
+    """
+
+    parameters: Mapping[str, Tensor]
+    moments: Moments | None = None
+    memory: dict[str, Tensor] = field(default_factory=dict)
+    cache: dict[str, Tensor] = field(default_factory=dict)
+    version: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """d, the number of scored parameters."""
+        return sum(parameter.numel() for parameter in self.parameters.values())
+
+    def require_moments(self) -> Moments:
+        """The moments; a signal that asked for them has them."""
+        assert self.moments is not None
+        return self.moments
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch as a signal sees it.
+
+    Attributes:
+        losses: one loss per sample [B], detached.
+        groups: the group (arm, source) of each sample [B], or None.
+    """
+
+    losses: Tensor
+    groups: Tensor | None = None
+
+    @property
+    def samples(self) -> int:
+        """B."""
+        return len(self.losses)
+
+
+@runtime_checkable
+class Signal(Protocol):
+    """A score for every sample of a batch.
+
+    A signal is configuration; whatever changes lives in the `Scope` that it is given.
+
+    Attributes:
+        name: the key of its scores where a meter has several signals.
+        where: the parameters that it looks at.
+        decay: the moments that it needs, or None.
+    """
+
+    @property
+    def name(self) -> str:
+        """See the class."""
+        ...
+
+    @property
+    def where(self) -> Where:
+        """See the class."""
+        ...
+
+    @property
+    def decay(self) -> Decay | None:
+        """See the class."""
+        ...
+
+    def init(self, scope: Scope) -> None:
+        """Set up the signal's memory."""
+        ...
+
+    def reductions(self, scope: Scope, batch: Batch) -> Plan:
+        """Say what to compute during the backward pass."""
+        ...
+
+    def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
+        """Make one score per sample [B] of it."""
+        ...
+
+    def observe(self, scope: Scope, batch: Batch) -> None:
+        """Take the batch into the signal's memory, after it was scored."""
+        ...
+
+    def end_epoch(self, scope: Scope) -> None:
+        """Note that an epoch has ended."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseSignal:
+    """The parts of the protocol that most signals leave as they are."""
+
+    name: str = "signal"
+    where: Where = None
+    scale: float = 1.0
+
+    @property
+    def decay(self) -> Decay | None:
+        """No moments."""
+        return None
+
+    def init(self, scope: Scope) -> None:
+        """Nothing to set up."""
+
+    def reductions(self, scope: Scope, batch: Batch) -> Plan:
+        """Nothing to compute."""
+        return {}
+
+    def observe(self, scope: Scope, batch: Batch) -> None:
+        """Nothing to remember."""
+
+    def end_epoch(self, scope: Scope) -> None:
+        """Nothing to close."""
+
+
+def select(parameters: Mapping[str, Tensor], where: Where) -> dict[str, Tensor]:
+    """The parameters that `where` picks, in the model's order.
+
+    Raises:
+        SignalError: it picks none; the message lists the names.
+    """
+    if where is None:
+        return dict(parameters)
+    if callable(where):
+        chosen = {name: p for name, p in parameters.items() if where(name, p)}
+    else:
+        patterns = [where] if isinstance(where, str) else list(where)
+        chosen = {name: p for name, p in parameters.items() if any(fnmatchcase(name, pat) for pat in patterns)}
+    if not chosen:
+        known = ", ".join(list(parameters)[:20])
+        raise SignalError(f"expected where={where!r} to pick a trainable parameter, got none; there are: {known}")
+    return chosen
+
+
+def total(values: Mapping[str, Tensor]) -> Tensor:
+    """Add the numbers of all parameters: one per sample [B]."""
+    tensors = list(values.values())
+    first = tensors[0]
+    return torch.stack([tensor.to(first.device) for tensor in tensors]).sum(0)
+
+
+def per_batch(unit: Unit, samples: int) -> float:
+    """The factor from a sample's own gradient to the unit: 1, or 1 / B."""
+    return 1.0 if unit == "sample" else 1.0 / samples
+
+
+def check_unit(unit: str) -> None:
+    """Refuse an unknown unit."""
+    if unit not in ("sample", "batch"):
+        raise SignalError(f"expected unit 'sample' or 'batch', got {unit!r}")

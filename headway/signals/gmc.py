@@ -1,0 +1,195 @@
+"""Gradient-momentum coupling and its relatives.
+
+All of them compare a sample's gradient g with the momentum of learning m, in the norm that the second
+moment v suggests; they differ in where the absolute value stands.
+
+    GMC         sum_i |g_i m_i / v_i| / sqrt(d)
+    DotProduct  |sum_i g_i m_i / v_i| / sqrt(d)
+    Cosine      |cos(g, m)|
+    Projection  |g . m| / |m|
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from headway.errors import SignalError
+from headway.grads import Reduction
+from headway.moments import Decay, Moments
+from headway.signals.base import BaseSignal, Batch, Plan, Scope, Unit, Values, check_unit, total
+
+Over = Literal["all", "tensor"]
+"""Sum over all parameters before the absolute value, or over each parameter tensor apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentSignal(BaseSignal):
+    """What signals with moments have in common.
+
+    Attributes:
+        beta: decay rate of both moments, or a pair for m and v.
+        bias_correction: divide m and v by 1 - beta^t before use.
+        floor: the least value of v. A parameter whose v is smaller counts with the floor instead.
+        unit: the floor's unit. "sample": the square of a sample's own gradient. "batch": the square of
+            its gradient divided by the batch size B, as a mean-reduced loss gives it, so that the floor
+            in a sample's own unit is floor * B^2.
+        scale: a factor on the scores.
+    """
+
+    beta: float | tuple[float, float] = 0.999
+    bias_correction: bool = True
+    floor: float = 1e-8
+    unit: Unit = "sample"
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        check_unit(self.unit)
+        if not self.floor > 0:
+            raise SignalError(f"expected a floor above 0, got {self.floor}")
+        _ = self.decay
+
+    @property
+    def decay(self) -> Decay:
+        """The moments that the signal compares with."""
+        m, v = self.beta if isinstance(self.beta, tuple) else (self.beta, self.beta)
+        return Decay(m, v, self.bias_correction)
+
+    def floor_for(self, samples: int) -> float:
+        """The floor in the unit of a sample's own gradient, for a batch of B samples."""
+        return self.floor if self.unit == "sample" else self.floor * samples**2
+
+    def ratios(self, scope: Scope, batch: Batch, absolute: bool) -> dict[str, Tensor]:
+        """m / max(v, floor) of every parameter, kept until the moments change."""
+        moments = scope.require_moments()
+        version = (moments.version, batch.samples if self.unit == "batch" else 0)
+        if scope.version != version or not scope.cache:
+            floor = self.floor_for(batch.samples)
+            for name in scope.parameters:
+                ratio = moments.ratio(name, floor, out=scope.cache.get(name))
+                scope.cache[name] = ratio.abs_() if absolute else ratio
+            scope.version = version
+        return scope.cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class GMC(MomentSignal):
+    """Gradient-momentum coupling: sum_i |g_i m_i / max(v_i, floor)| / sqrt(d).
+
+    High where a sample's gradient moves the parameters that are being learned, whichever way it points.
+    """
+
+    name: str = "gmc"
+
+    def reductions(self, scope: Scope, batch: Batch) -> Plan:
+        """L1 norms weighted with |m| / v."""
+        weights = self.ratios(scope, batch, absolute=True)
+        return {"coupling": {name: Reduction("l1", weight) for name, weight in weights.items()}}
+
+    def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
+        """The sum over all parameters, divided by sqrt(d)."""
+        return total(values["coupling"]) * (self.scale / scope.size**0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DotProduct(MomentSignal):
+    """The coupling summed with its sign first: |sum_i g_i m_i / max(v_i, floor)| / sqrt(d).
+
+    Attributes:
+        over: "all" sums over all parameters before the absolute value; "tensor" takes the absolute value of
+            each parameter tensor's sum, and adds them.
+    """
+
+    name: str = "dot"
+    over: Over = "all"
+
+    def reductions(self, scope: Scope, batch: Batch) -> Plan:
+        """Dot products with m / v."""
+        weights = self.ratios(scope, batch, absolute=False)
+        return {"dot": {name: Reduction("dot", weight) for name, weight in weights.items()}}
+
+    def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
+        """The absolute value of the sum, or the sum of absolute values."""
+        dots = values["dot"]
+        if self.over == "tensor":
+            summed = total({name: value.abs() for name, value in dots.items()})
+        else:
+            summed = total(dots).abs()
+        return summed * (self.scale / scope.size**0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(MomentSignal):
+    """The angle between gradient and momentum: |cos(g, m)|.
+
+    Attributes:
+        against: "m", or "m/v" for the momentum divided by max(v, floor).
+        over: "all" for one angle in the space of all parameters; "tensor" for one angle per parameter
+            tensor, added and divided by sqrt(d).
+    """
+
+    name: str = "cosine"
+    against: Literal["m", "m/v"] = "m"
+    over: Over = "all"
+
+    def reductions(self, scope: Scope, batch: Batch) -> Plan:
+        """Dot products with the direction, and squared norms."""
+        directions = self._directions(scope, batch)
+        return {
+            "dot": {name: Reduction("dot", direction) for name, direction in directions.items()},
+            "sq": {name: Reduction("sq") for name in directions},
+        }
+
+    def _directions(self, scope: Scope, batch: Batch) -> dict[str, Tensor]:
+        if self.against == "m":
+            moments = scope.require_moments()
+            return {name: moments.m[name] for name in scope.parameters}
+        return self.ratios(scope, batch, absolute=False)
+
+    def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
+        """|g . m| / (|g| |m|), zero where either vanishes."""
+        squares = {name: d.square().sum() for name, d in self._directions(scope, batch).items()}
+        if self.over == "tensor":
+            angles = {n: _angle(values["dot"][n], values["sq"][n], squares[n]) for n in squares}
+            return total(angles) * (self.scale / scope.size**0.5)
+        length = torch.stack([s.to(batch.losses.device) for s in squares.values()]).sum()
+        return _angle(total(values["dot"]), total(values["sq"]), length) * self.scale
+
+
+def _angle(dot: Tensor, square: Tensor, other: Tensor) -> Tensor:
+    """|dot| / sqrt(square * other), zero for a zero vector."""
+    norm = square.sqrt() * other.to(square).sqrt()
+    return torch.where(norm > 0, dot.abs() / norm.clamp(min=torch.finfo(norm.dtype).tiny), 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projection(MomentSignal):
+    """The first-order change of the momentum's length: g . m / |m|, in absolute value.
+
+    Attributes:
+        absolute: False keeps the sign: positive where a sample speeds learning up.
+    """
+
+    name: str = "projection"
+    absolute: bool = True
+
+    def reductions(self, scope: Scope, batch: Batch) -> Plan:
+        """Dot products with m."""
+        moments = scope.require_moments()
+        return {"dot": {name: Reduction("dot", moments.m[name]) for name in scope.parameters}}
+
+    def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
+        """The projection on m; zero before the first update."""
+        dot = total(values["dot"])
+        length = _length(scope.require_moments(), scope).to(dot)
+        projected = torch.where(length > 0, dot / length.clamp(min=torch.finfo(dot.dtype).tiny), 0.0) * self.scale
+        return projected.abs() if self.absolute else projected
+
+
+def _length(moments: Moments, scope: Scope) -> Tensor:
+    """|m| over the scored parameters."""
+    norms = [torch.linalg.vector_norm(moments.m[name]) for name in scope.parameters]
+    return torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device) for norm in norms]))

@@ -1,0 +1,125 @@
+"""Signals that need no gradients: a constant, the loss, and its change over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headway.errors import SignalError
+from headway.signals.base import BaseSignal, Batch, Scope, Values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uniform(BaseSignal):
+    """No preference: zero for every sample."""
+
+    name: str = "uniform"
+
+    def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
+        """Zeros."""
+        return torch.zeros_like(batch.losses)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curiosity(BaseSignal):
+    """The loss itself: surprise."""
+
+    name: str = "curiosity"
+
+    def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
+        """The losses."""
+        return batch.losses * self.scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaLoss(BaseSignal):
+    """How fast the mean loss of a sample's group falls.
+
+    Two ways to look back. With `window=N`, the mean loss of the group's last N samples is compared with that
+    of the N before: r = -(change) / N, zero until there are 2 N. With `window=None`, the last epoch in which
+    the group had samples is compared with the one before, r = -(change) / (samples in both), zero until there
+    are two; `meter.end_epoch()` says when an epoch ends.
+
+    Attributes:
+        groups: the number of groups; samples carry their group in `meter.backward(losses, groups=...)`.
+        window: N, or None for epochs.
+        absolute: take the change without its sign.
+        scale: a factor on the scores.
+    """
+
+    name: str = "delta_loss"
+    groups: int = 1
+    window: int | None = 1000
+    absolute: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if self.groups < 1:
+            raise SignalError(f"expected at least one group, got {self.groups}")
+        if self.window is not None and self.window < 1:
+            raise SignalError(f"expected a window of at least one sample, got {self.window}")
+
+    def init(self, scope: Scope) -> None:
+        """Empty windows, or empty sums of three epochs: the current one, the last, the one before."""
+        place = next(iter(scope.parameters.values())).device
+        if self.window is None:
+            scope.memory["sum"] = torch.zeros(3, self.groups, dtype=torch.float64, device=place)
+            scope.memory["count"] = torch.zeros(3, self.groups, dtype=torch.float64, device=place)
+        else:
+            scope.memory["recent"] = torch.zeros(self.groups, 2 * self.window, device=place)
+            scope.memory["seen"] = torch.zeros(self.groups, dtype=torch.int64, device=place)
+
+    def progress(self, scope: Scope) -> Tensor:
+        """The score of each group [groups]."""
+        if self.window is None:
+            sums, counts = scope.memory["sum"], scope.memory["count"]
+            mean = sums / counts.clamp(min=1)
+            fall = (mean[2] - mean[1]) / (counts[1] + counts[2]).clamp(min=1)
+            known = (counts[1] > 0) & (counts[2] > 0)
+        else:
+            before, last = scope.memory["recent"].double().split(self.window, dim=1)
+            fall = (before.mean(1) - last.mean(1)) / self.window
+            known = scope.memory["seen"] >= 2 * self.window
+        progress = torch.where(known, fall, 0.0) * self.scale
+        return progress.abs() if self.absolute else progress
+
+    def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
+        """Every sample has the score of its group."""
+        return self.progress(scope)[self._groups_of(batch)].to(batch.losses)
+
+    def observe(self, scope: Scope, batch: Batch) -> None:
+        """Add the batch's losses to the sums or the windows."""
+        groups = self._groups_of(batch)
+        finite = torch.isfinite(batch.losses)
+        losses, groups = batch.losses[finite], groups[finite]
+        if self.window is None:
+            scope.memory["sum"][0].index_add_(0, groups, losses.double())
+            scope.memory["count"][0].index_add_(0, groups, torch.ones_like(losses, dtype=torch.float64))
+            return
+        for group in range(self.groups):
+            own = losses[groups == group].float()
+            recent = scope.memory["recent"]
+            recent[group] = torch.cat([recent[group], own])[-2 * self.window :]
+            scope.memory["seen"][group] += len(own)
+
+    def end_epoch(self, scope: Scope) -> None:
+        """Move on to the next epoch; a group without samples keeps the epochs that it has."""
+        if self.window is None:
+            had = scope.memory["count"][0] > 0
+            for key in ("sum", "count"):
+                memory = scope.memory[key]
+                shifted = torch.stack([torch.zeros_like(memory[0]), memory[0], memory[1]])
+                kept = torch.stack([torch.zeros_like(memory[0]), memory[1], memory[2]])
+                memory.copy_(torch.where(had, shifted, kept))
+
+    def _groups_of(self, batch: Batch) -> Tensor:
+        if batch.groups is None:
+            if self.groups > 1:
+                raise SignalError(
+                    f"expected the group of each sample, got none; call backward(losses, groups=...) with "
+                    f"numbers from 0 to {self.groups - 1}"
+                )
+            return torch.zeros(batch.samples, dtype=torch.int64, device=batch.losses.device)
+        return batch.groups

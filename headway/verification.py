@@ -1,0 +1,79 @@
+"""Comparison with the plainest oracle: one sample at a time through ordinary autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headway.errors import VerificationError
+from headway.grads import Engine, Reduction
+from headway.grads.persample import reduce_dense
+
+Values = Mapping[str, Sequence[Tensor]]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome of a comparison.
+
+    Attributes:
+        largest_difference: relative to the largest value of the same reduction.
+        parameter: where it was found.
+    """
+
+    largest_difference: float
+    parameter: str
+
+
+def one_at_a_time(
+    engine: Engine,
+    losses: Tensor,
+    parameters: Mapping[str, Tensor],
+    plan: Mapping[str, Sequence[Reduction]],
+) -> dict[str, list[Tensor]]:
+    """Reduce the gradient of every loss apart, with one backward pass for each.
+
+    Args:
+        engine: the engine to pause meanwhile.
+        losses: losses [B]; their graph is kept.
+        parameters: the parameters by name.
+        plan: the reductions of each.
+
+    Returns:
+        For each parameter one tensor [B] per reduction.
+    """
+    rows: dict[str, list[list[Tensor]]] = {name: [] for name in plan}
+    with engine.paused():
+        for loss in losses:
+            grads = torch.autograd.grad(
+                loss, list(parameters.values()), retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            for (name, parameter), grad in zip(parameters.items(), grads, strict=True):
+                wide = torch.promote_types(parameter.dtype, torch.float32)
+                rows[name].append(reduce_dense(grad.to_dense().to(wide).reshape(1, -1), plan[name]))
+    return {name: [torch.cat(column) for column in zip(*found, strict=True)] for name, found in rows.items()}
+
+
+def compare(values: Values, oracle: Values) -> Verification:
+    """Find the largest difference.
+
+    Raises:
+        VerificationError: it is more than rounding.
+    """
+    worst = Verification(0.0, "")
+    for name, expected in oracle.items():
+        for got, want in zip(values[name], expected, strict=True):
+            scale = max(float(want.abs().max()), torch.finfo(want.dtype).tiny)
+            difference = float((got - want).abs().max()) / scale
+            if not difference <= worst.largest_difference:
+                worst = Verification(difference, name)
+    tolerance = 1e-8 if next(iter(oracle.values()))[0].dtype == torch.float64 else 1e-3
+    if not worst.largest_difference <= tolerance:
+        raise VerificationError(
+            f"{worst.parameter}: expected the scores of one-sample-at-a-time autograd, got a relative difference of "
+            f"{worst.largest_difference:.3g}; do the samples influence each other, or is a rule wrong?"
+        )
+    return worst

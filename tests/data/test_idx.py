@@ -1,0 +1,99 @@
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.data.idx import idx_size, parse_idx, parse_images, parse_labels
+from headway.errors import DataError
+from tests.data.formats import grey_images, idx_bytes, labels_for, mutated
+
+IMAGES = idx_bytes(grey_images(3))
+LABELS = idx_bytes(labels_for(12))
+
+
+def test_images_get_a_channel_and_memory_of_their_own() -> None:
+    images = parse_images(IMAGES, (28, 28), 3, "f")
+    assert images.shape == (3, 1, 28, 28)
+    assert np.array_equal(images[:, 0], grey_images(3))
+    assert images.flags.writeable
+
+
+def test_labels_become_int64() -> None:
+    labels = parse_labels(LABELS, 10, 12, "f")
+    assert labels.dtype == np.int64
+    assert labels.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
+
+
+def test_the_size_of_a_file_by_hand() -> None:
+    assert idx_size(60_000, 28, 28) == 47_040_016
+    assert idx_size(10_000) == 10_008
+    assert idx_size(3, 28, 28) == len(IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", ["0x00000803", "empty"]),
+        (b"\x00\x00", ["0x00000803", "0x0000"]),
+        (LABELS, ["0x00000803", "0x00000801"]),
+        (b"\x00\x00\x0d\x03" + IMAGES[4:], ["0x00000803", "0x00000d03"]),
+        (IMAGES[:10], ["16 bytes", "10 bytes"]),
+        (IMAGES[:-1], [f"{len(IMAGES)} bytes", f"{len(IMAGES) - 1} bytes"]),
+        (IMAGES + b"x", [f"{len(IMAGES)} bytes", f"{len(IMAGES) + 1} bytes"]),
+        (b"\x00\x00\x08\x03" + struct.pack(">3I", *[2**32 - 1] * 3), ["(4294967295, ", "16 bytes"]),
+        (idx_bytes(grey_images(2, side=27)), ["28x28", "27x27"]),
+        (idx_bytes(grey_images(0)), ["from 1 to 3", "got 0"]),
+        (idx_bytes(grey_images(4)), ["from 1 to 3", "got 4"]),
+    ],
+)
+def test_bad_images_are_named_with_what_was_expected(data: bytes, words: list[str]) -> None:
+    with pytest.raises(DataError) as caught:
+        parse_images(data, (28, 28), 3, "some/file.gz")
+    message = str(caught.value)
+    assert message.startswith("some/file.gz: expected ")
+    assert all(word in message for word in words), message
+
+
+def test_a_label_that_names_no_class_is_refused() -> None:
+    with pytest.raises(DataError, match=r"f: expected labels from 0 to 9, got a label 10;"):
+        parse_labels(idx_bytes(np.array([1, 10, 3], dtype=np.uint8)), 10, 5, "f")
+
+
+def test_no_labels_at_all_are_refused() -> None:
+    with pytest.raises(DataError, match="from 1 to 5 entries, got 0"):
+        parse_labels(idx_bytes(np.array([], dtype=np.uint8)), 10, 5, "f")
+
+
+@given(mutated(IMAGES))
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+def test_damaged_images_are_refused_or_valid(data: bytes) -> None:
+    try:
+        images = parse_images(data, (28, 28), 3, "f")
+    except DataError:
+        return
+    assert images.shape[1:] == (1, 28, 28)
+    assert 1 <= len(images) <= 3
+
+
+@given(mutated(LABELS) | st.binary(max_size=40))
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+def test_damaged_labels_are_refused_or_valid(data: bytes) -> None:
+    try:
+        labels = parse_labels(data, 10, 12, "f")
+    except DataError:
+        return
+    assert 1 <= len(labels) <= 12
+    assert labels.min() >= 0
+    assert labels.max() < 10
+
+
+@given(st.binary(max_size=60), st.integers(1, 4))
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+def test_any_bytes_are_refused_or_an_array(data: bytes, dimensions: int) -> None:
+    try:
+        array = parse_idx(data, dimensions, "f")
+    except DataError:
+        return
+    assert array.ndim == dimensions

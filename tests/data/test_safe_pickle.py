@@ -1,0 +1,229 @@
+import os
+import pickle
+import struct
+import tracemalloc
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.data.safe_pickle import loads
+from headway.errors import DataError
+from tests.data.formats import colour_rows, mutated, python2_batch, python3_batch
+
+ROWS = colour_rows(2)
+PYTHON2 = python2_batch(ROWS, [3, 9])
+PYTHON3 = python3_batch(ROWS, [3, 9])
+PROTO = b"\x80\x02"
+
+
+class Call:
+    """Pickles as a call of any function."""
+
+    def __init__(self, function: object, *arguments: object) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return self.call  # type: ignore[return-value]
+
+
+def refused(data: bytes, words: str | None = None) -> None:
+    with pytest.raises(DataError, match=words) as caught:
+        loads(data, "some/batch")
+    assert str(caught.value).startswith("some/batch: expected a protocol 2 pickle of plain values")
+
+
+def test_a_batch_of_python_2_is_read_as_bytes() -> None:
+    batch = loads(PYTHON2, "f")
+    assert isinstance(batch, dict)
+    assert batch[b"labels"] == [3, 9]
+    assert batch[b"batch_label"] == b"training batch 1 of 5"
+    assert batch[b"filenames"] == [b"image_0.png", b"image_1.png"]
+    assert np.array_equal(batch[b"data"], ROWS)
+
+
+def test_a_batch_of_python_3_is_read() -> None:
+    batch = loads(PYTHON3, "f")
+    assert isinstance(batch, dict)
+    assert np.array_equal(batch.pop(b"data"), ROWS)
+    assert batch == {
+        b"batch_label": b"a batch", b"labels": [3, 9], "empty": [], "one": [1], "none": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("data", [PYTHON2, PYTHON3])
+def test_it_agrees_with_the_standard_library(data: bytes) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the old name of numpy's module
+        expected = pickle.loads(data, encoding="bytes")
+    found = loads(data, "f")
+    assert isinstance(found, dict)
+    assert found.keys() == expected.keys()
+    for key in found:
+        assert np.array_equal(found[key], expected[key])
+        assert type(found[key]) is type(expected[key])
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**99), 2**9) | st.text(max_size=8) | st.binary(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=5)
+            | st.tuples(inner)
+            | st.tuples(inner, inner, inner, inner)
+            | st.dictionaries(st.text(max_size=5), inner, max_size=5)
+        ),
+        max_leaves=20,
+    )
+)  # fmt: skip
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+def test_plain_values_come_back_as_they_were(value: object) -> None:
+    data = pickle.dumps(value, protocol=2)
+    if b"__builtin__\nbytes" in data:  # how Python 3 writes b"" for Python 2; no official file has it
+        refused(data, "__builtin__.bytes")
+    else:
+        assert loads(data, "f") == value
+
+
+def test_a_call_of_a_foreign_function_is_refused_and_not_made(tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    calls = [
+        Call(os.system, f"touch {witness}"),
+        Call(eval, f"open({str(witness)!r}, 'w')"),
+        Call(open, str(witness), "w"),
+        Call(os.mkdir, str(witness)),
+    ]
+    for call in calls:
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            refused(pickle.dumps({"data": call}, protocol=protocol))
+        assert not witness.exists()
+    assert pickle.loads(pickle.dumps(calls[3])) is None  # the same bytes do run elsewhere
+    assert witness.is_dir()
+
+
+def test_the_error_names_what_the_file_refers_to() -> None:
+    refused(PROTO + b"cos\nsystem\n(U\x04true\x85R.", r"a reference to 'os\.system', which was not followed")
+    refused(PROTO + b"cnumpy.core.multiarray\nscalar\n.", r"numpy\.core\.multiarray\.scalar")
+    refused(PROTO + b"c_codecs\ndecode\n.", r"_codecs\.decode")
+    refused(PROTO + b"c" + b"x" * 10_000 + b"\ny\n.", r"a reference to 'x{100}', which")
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("INST", b"(U\x04trueios\nsystem\n."),
+        ("OBJ", b"(cnumpy\nndarray\no."),
+        ("NEWOBJ", b"cnumpy\nndarray\n)\x81."),
+        ("EXT1", b"\x82\x01."),
+        ("PERSID", b"Pabc\n."),
+        ("BINPERSID", b"K\x01Q."),
+        ("DUP", b"K\x012."),
+        ("FLOAT", b"F1.5\n."),
+        ("STRING", b"S'a'\n."),
+        ("STACK_GLOBAL", b"U\x02osU\x06system\x93."),
+        ("FROZENSET", b"(\x91."),
+    ],
+)
+def test_other_opcodes_are_refused(name: str, code: bytes) -> None:
+    refused(PROTO + code, rf"the opcode {name};")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (b"K\x01)R.", "a call of a int"),
+        (b"cnumpy\nndarray\n)R.", "a call of a _Global"),
+        (b"c_codecs\nencode\n)R.", "a call of encode without"),
+        (b"c_codecs\nencode\nX\x01\x00\x00\x00aX\x03\x00\x00\x00hex\x86R.", "a call of encode without"),
+        (
+            b"c_codecs\nencode\nX\x03\x00\x00\x00\xe2\x82\xacX\x06\x00\x00\x00latin1\x86R.",
+            "UnicodeEncodeError",
+        ),
+        (b"cnumpy\ndtype\n)R.", "another type than uint8"),
+        (b"cnumpy\ndtype\nU\x01O\x85R.", "another type than uint8"),
+        (b"cnumpy\nndarray\n}b.", "a state for a _Global"),
+        (b"]}b.", "a state for a list"),
+        (b"K\x01K\x02a.", "items for a int"),
+        (b"]K\x02K\x03s.", "keys for a list"),
+        (b"}(K\x02u.", "keys for a dict"),
+        (b"}K\x02K\x03s.", "a key of type int"),
+        (b"}()K\x03u.", "a key of type tuple"),
+        (b"\x85.", "too few values"),
+        (b".", "more or less than one value"),
+        (b"K\x01K\x02.", "more or less than one value"),
+        (b"(K\x01.", "more or less than one value"),
+        (b"K\x01.K", "more or less than one value"),
+        (b"t.", "damaged data"),
+        (b"q\x01.", "damaged data"),
+        (b"h\x07.", "damaged data"),
+        (b"K", "an end within an opcode"),
+        (b"", "an end within an opcode"),
+        (b"\xff.", "the opcode 0xff"),
+        (b"T\xff\xff\xff\x7fabc.", "an end within an opcode"),
+        (b"cnumpy\nndarray.", "an end within an opcode"),
+        (b"c\xff\n\xff\n.", "UnicodeDecodeError"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(code: bytes, words: str) -> None:
+    refused(PROTO + code, words)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        b"N",
+        b")",
+        b"(K\x01)NK\x00U\x01at",
+        b"(K\x01K\x01K\x01\x86NK\x00U\x01at",
+        b"(K\x01K\x01K\x01\x86cnumpy\ndtype\nU\x02u1\x85RK\x01U\x01at",
+        b"(K\x01K\x02K\x01\x86cnumpy\ndtype\nU\x02u1\x85RK\x00U\x01at",
+        b"(K\x01J\xff\xff\xff\xffJ\xff\xff\xff\xff\x86cnumpy\ndtype\nU\x02u1\x85RK\x00U\x01at",
+    ],
+)
+def test_an_array_must_be_a_matrix_of_bytes_of_the_right_length(state: bytes) -> None:
+    array = b"cnumpy.core.multiarray\n_reconstruct\n)R" + state + b"b"
+    refused(PROTO + b"}U\x04data" + array + b"s.", "an array")
+
+
+def test_other_protocols_are_refused_with_the_way_out() -> None:
+    for protocol in (3, 4, 5):
+        refused(
+            python3_batch(ROWS, [1, 2], protocol), rf"protocol {protocol} \(pickle.dump\(..., protocol=2\)"
+        )
+
+
+def test_a_huge_memo_index_costs_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        assert loads(PROTO + b"K\x07r\xff\xff\xff\xff.", "f") == 7
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_text_cannot_be_multiplied() -> None:
+    text = b"X" + struct.pack("<I", 100_000) + b"a" * 100_000 + b"q\x01"
+    call = b"c_codecs\nencode\nh\x01X\x06\x00\x00\x00latin1\x86R"
+    refused(PROTO + b"](" + text + call * 1000 + b"e.", "over and over")
+
+
+def test_endless_opcodes_are_refused() -> None:
+    refused(PROTO + b"N" * 300_000 + b".", "more than 200000 opcodes")
+
+
+def test_deep_nesting_is_harmless() -> None:
+    value = loads(PROTO + b"]" * 50_000 + b"a" * 49_999 + b".", "f")
+    assert isinstance(value, list)
+    del value
+
+
+@given(mutated(PYTHON2) | mutated(PYTHON3) | st.binary(max_size=60).map(lambda tail: PROTO + tail))
+@settings(max_examples=600, deadline=None, derandomize=True, database=None)
+def test_damaged_pickles_are_refused_or_read(data: bytes) -> None:
+    try:
+        loads(data, "f")
+    except DataError:
+        return

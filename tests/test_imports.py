@@ -1,0 +1,182 @@
+"""Hold the import directions between the parts of headway.
+
+A part is a module or package directly under ``headway/``. The table says which other parts each may import;
+every import statement counts, also inside a function or under TYPE_CHECKING.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "headway"
+
+CORE = {"errors", "moments", "grads", "signals", "meter", "selection"}
+USES_METER = {"meter", "signals", "moments", "errors"}
+EVERYTHING = CORE | {"runs", "data", "rl", "experiments", "analysis", "integrations", "cli", "__init__"}
+
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "moments": {"errors"},
+    "runs": {"errors"},
+    "data": {"errors"},
+    "grads": {"errors"},
+    "signals": {"grads", "moments", "errors"},
+    "meter": {"signals", "grads", "moments", "errors"},
+    "selection": {"meter", "signals", "errors"},
+    "rl": USES_METER,
+    "experiments": USES_METER | {"rl", "selection", "data", "runs"},
+    "analysis": {"runs", "errors"},
+    "integrations": EVERYTHING,
+    "cli": {"experiments", "analysis", "integrations", "errors"},
+    "__init__": CORE,
+    "__main__": {"cli"},
+}
+# Only inside a function, so that `headway --help` is quick.
+LAZY = {"cli": {"experiments", "analysis", "integrations"}}
+WITHOUT_TORCH = {"errors", "runs", "analysis"}  # errors too: both of the others may import it
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported dotted name; lazy means that importing the module does not run it."""
+
+    line: int
+    name: str
+    lazy: bool
+
+    @property
+    def top(self) -> str:
+        return self.name.split(".")[0]
+
+
+def part_of(file: Path) -> str:
+    """The part that a file (relative to the package) belongs to: grads/engine.py -> grads."""
+    return file.parts[0].removesuffix(".py")
+
+
+def imports(source: str, file: Path) -> list[Import]:
+    """Every import of a file (relative to the package), with relative names made absolute."""
+    package = ("headway", *file.parent.parts)
+    return list(_walk(ast.parse(source), package, lazy=False))
+
+
+def _walk(node: ast.AST, package: tuple[str, ...], lazy: bool) -> Iterator[Import]:
+    for name in _names(node, package):
+        yield Import(node.lineno, name, lazy)
+    if isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}:
+        for child in node.body:
+            yield from _walk(child, package, lazy=True)
+        for child in node.orelse:
+            yield from _walk(child, package, lazy)
+        return
+    lazy = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    for child in ast.iter_child_nodes(node):
+        yield from _walk(child, package, lazy)
+
+
+def _names(node: ast.AST, package: tuple[str, ...]) -> list[str]:
+    """The dotted names that one node imports: none unless it is an import or import_module("literal")."""
+    match node:
+        case ast.Import(names=aliases):
+            return [alias.name for alias in aliases]
+        case ast.ImportFrom(module=module, names=aliases, level=level):
+            base = list(package[: len(package) - level + 1]) if level else []
+            base += module.split(".") if module else []
+            return [".".join([*base, alias.name]) for alias in aliases]
+        case ast.Call(func=func, args=[ast.Constant(value=str(name)), *_]):
+            if ast.unparse(func) in {"importlib.import_module", "import_module", "__import__"}:
+                return [name]
+    return []
+
+
+def target_part(name: str) -> str:
+    """The part that a dotted name under headway leads to; a re-exported name leads to __init__."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in ALLOWED else "__init__"
+
+
+def problem(part: str, found: Import) -> str | None:
+    """Why this part may not import that name, or None when it may."""
+    if found.top == "headway":
+        target = target_part(found.name)
+        if target == part:
+            return None
+        if target not in ALLOWED[part]:
+            allowed = ", ".join(sorted(ALLOWED[part])) or "no other part"
+            return f"forbidden edge {part} -> {target} ({part} may import: {allowed})"
+        if target in LAZY.get(part, ()) and not found.lazy:
+            return f"edge {part} -> {target} must be lazy: import it inside the function that needs it"
+        return None
+    if part in WITHOUT_TORCH and found.top == "torch":
+        return f"forbidden edge {part} -> torch ({part} works without torch)"
+    if part in CORE and found.top != "torch" and found.top not in sys.stdlib_module_names:
+        return f"forbidden edge {part} -> {found.top} (the core may import torch and the standard library)"
+    return None
+
+
+def problems(source: str, file: Path) -> list[str]:
+    """Every forbidden import of a file (relative to the package), each as "file:line: edge"."""
+    part = part_of(file)
+    if part not in ALLOWED:
+        return [f"headway/{file.as_posix()}:1: {part} is not a known part (known: {', '.join(ALLOWED)})"]
+    found = [(each.line, problem(part, each)) for each in imports(source, file)]
+    return [f"headway/{file.as_posix()}:{line}: {why}" for line, why in found if why]
+
+
+def test_every_import_follows_the_design() -> None:
+    files = sorted(PACKAGE.rglob("*.py"))
+    assert files, f"no modules under {PACKAGE}"
+    found = [line for file in files for line in problems(file.read_text("utf-8"), file.relative_to(PACKAGE))]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "edge"),
+    [
+        ("moments.py", "import headway.grads", "moments -> grads"),
+        ("moments.py", "from .grads.engine import Engine", "moments -> grads"),
+        ("moments.py", "from . import errors, meter", "moments -> meter"),
+        ("grads/rules/linear.py", "from ...signals import GMC", "grads -> signals"),
+        ("grads/engine.py", "from headway import Meter", "grads -> __init__"),
+        ("grads/engine.py", "def f():\n    import headway.meter", "grads -> meter"),
+        ("signals/gmc.py", "if TYPE_CHECKING:\n    from ..meter import Meter", "signals -> meter"),
+        ("selection/actor.py", "from headway.grads import register_rule", "selection -> grads"),
+        ("rl/ppo.py", "from headway.selection import Actor", "rl -> selection"),
+        ("analysis/stats.py", "from headway.experiments import protocol", "analysis -> experiments"),
+        ("__init__.py", "from .experiments import demo", "__init__ -> experiments"),
+        ("cli.py", "import headway.meter", "cli -> meter"),
+        ("cli.py", "from headway import experiments", "cli -> experiments must be lazy"),
+        ("meter.py", "import numpy as np", "meter -> numpy"),
+        ("signals/norms.py", "def f():\n    from scipy import stats", "signals -> scipy"),
+        ("runs.py", "import torch.nn as nn", "runs -> torch"),
+        ("analysis/stats.py", "import importlib\nimportlib.import_module('torch')", "analysis -> torch"),
+        ("novel.py", "", "novel is not a known part"),
+    ],
+)
+def test_a_forbidden_edge_is_named_with_file_and_line(file: str, source: str, edge: str) -> None:
+    (message,) = problems(source, Path(file))
+    line = max(1, len(source.splitlines()))  # each example offends on its last line
+    assert message.startswith(f"headway/{file}:{line}: ")
+    assert edge in message
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("grads/engine.py", "import torch\nfrom .registry import Registry\nfrom ..errors import RuleError"),
+        ("grads/__init__.py", "from .engine import Engine\nfrom headway.errors import RuleError"),
+        ("meter.py", "import math\nimport torch.nn as nn\nfrom headway import grads, signals"),
+        ("__init__.py", "from .meter import Meter\nfrom importlib.metadata import version"),
+        ("cli.py", "from .errors import HeadwayError\ndef f():\n    from . import experiments"),
+        ("cli.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .analysis import stats"),
+        ("integrations/sb3.py", "import stable_baselines3\nimport headway\nfrom headway.rl import reward"),
+        ("runs.py", "import hashlib\nimport json\nfrom headway.errors import StateError"),
+    ],
+)
+def test_an_allowed_edge_is_accepted(file: str, source: str) -> None:
+    assert problems(source, Path(file)) == []
