@@ -1,7 +1,7 @@
 """How fast a run store is: `python benchmarks/runs.py [--runs 10000] [--root DIR]`.
 
-Prints the time to add runs, to list them, and to take one-step runs from claim to end. Times depend on how fast
-the disk syncs; nothing is asserted.
+Prints the time to add runs, to list them, and to take one-step runs from claim to end. Times depend on how
+fast the disk syncs; nothing is asserted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headway.runs import RunSpec, RunStore
+from headway.runs import Json, RunSpec, RunStore
 
 
 def main() -> None:
@@ -27,29 +27,30 @@ def main() -> None:
         specs = [_spec(seed) for seed in range(options.runs)]
         short = specs[: options.steps]
         _report("add", len(specs), lambda: store.add_all(specs))
-        _report("claim, log, checkpoint, finish", len(short), lambda: [_one_step(store, spec) for spec in short])
+        _report("claim, log, checkpoint, finish", len(short), lambda: _one_step_each(store, short))
         _report("skip what is done", len(short), lambda: [store.claim(spec) for spec in short])
         _report("status", len(specs), store.status)
         _report("metrics", len(short), lambda: [store.metrics(spec.run_id) for spec in short])
 
 
 def _spec(seed: int) -> RunSpec:
-    protocol = {f"field_{i}": (0.001 * i, "text", True, i)[i % 4] for i in range(30)}
-    params = {"dataset": "mnist", "epochs": 100, "lr": 1e-3, "hidden": [256, 256]}
+    protocol: dict[str, Json] = {f"field_{i}": (0.001 * i, "text", True, i)[i % 4] for i in range(30)}
+    params: dict[str, Json] = {"dataset": "mnist", "epochs": 100, "lr": 1e-3, "hidden": [256, 256]}
     return RunSpec(
         experiment="controlled", condition="noise", method="gmc", seed=seed, params=params, protocol=protocol
     )
 
 
-def _one_step(store: RunStore, spec: RunSpec) -> None:
-    run = store.claim(spec)
-    assert run is not None
-    with run:
-        run.restore()
-        run.log({"loss": 1.0, "arms": [0.25, 0.25, 0.25, 0.25]})
-        run.progress(1, 1, {"loss": 1.0})
-        run.checkpoint(1, lambda file: file.write(bytes(100_000)))
-        run.finish()
+def _one_step_each(store: RunStore, specs: list[RunSpec]) -> None:
+    for spec in specs:
+        run = store.claim(spec)
+        assert run is not None
+        with run:
+            run.restore()
+            run.log({"loss": 1.0, "arms": [0.25, 0.25, 0.25, 0.25]})
+            run.progress(1, 1, {"loss": 1.0})
+            run.checkpoint(1, lambda file: file.write(bytes(100_000)))
+            run.finish()
 
 
 def _report(name: str, count: int, work: Callable[[], object]) -> None:

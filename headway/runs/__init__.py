@@ -2,6 +2,7 @@
 
 from headway.runs.checkpoints import Checkpoint
 from headway.runs.files import FileSum, Write, Writer
+from headway.runs.jsonable import Json
 from headway.runs.metrics import Columns
 from headway.runs.records import RunRecord
 from headway.runs.run import Run
@@ -13,6 +14,7 @@ __all__ = [
     "Checkpoint",
     "Columns",
     "FileSum",
+    "Json",
     "Run",
     "RunRecord",
     "RunSpec",

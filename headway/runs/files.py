@@ -25,6 +25,7 @@ _WAYS_OUT = {
     errno.ENOTDIR: "expected a folder, got a file on the way there; choose another folder",
     errno.EISDIR: "expected a file, got a folder; move it away",
 }
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 
 
@@ -201,7 +202,7 @@ def open_regular(path: str | Path) -> int:
         OSError: as ``os.open`` does.
         StoreError: it is no regular file.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    descriptor = os.open(path, _READ)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StoreError(f"expected a regular file, got something else at {path}; move it away")

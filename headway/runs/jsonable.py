@@ -73,7 +73,7 @@ def freeze(value: Any, where: str, depth: int = 0) -> Any:
     if isinstance(value, (dict, Mapping)):
         items = {}
         for key, item in value.items():
-            name = _freeze_key(key, where)
+            name = key if type(key) is str and key.isascii() else _freeze_key(key, where)
             items[name] = item if _is_plain(item) else freeze(item, f"{where}.{name}", depth + 1)
         return FrozenDict(items)
     if isinstance(value, (list, tuple)):
@@ -102,7 +102,7 @@ def _is_plain(value: Any) -> bool:
 def _freeze_key(key: Any, where: str) -> str:
     if not isinstance(key, str):
         raise SpecError(f"expected string keys in {where}, got {key!r}; JSON has no other keys")
-    return key if _is_plain(key) else _freeze_string(key, where)
+    return _freeze_string(key, where)
 
 
 def _freeze_string(value: str, where: str) -> str:
@@ -160,11 +160,7 @@ def parse_object(text: str | bytes, what: str, error: type[HeadwayError]) -> dic
     if len(text) > MAX_BYTES:
         raise error(f"{what}: expected at most {MAX_BYTES} bytes, got {len(text)}")
     try:
-        value = json.loads(
-            text.decode() if isinstance(text, bytes) else text,
-            parse_constant=_refuse_constant,
-            object_pairs_hook=_refuse_repeats,
-        )
+        value = _STRICT.decode(text.decode() if isinstance(text, bytes) else text)
     except RecursionError:
         raise error(f"{what}: expected at most {MAX_DEPTH} levels of nesting, got many more") from None
     except UnicodeDecodeError as exc:
@@ -188,6 +184,9 @@ def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         raise ValueError(f"key {next(k for k in keys if keys.count(k) > 1)!r} is given twice")
     return result
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeats)
 
 
 def excerpt(text: str | bytes, limit: int = 40) -> str:

@@ -232,19 +232,24 @@ class Run:
         self._keep_sum(METRICS_FILE, FileSum.of(content))
         step = max(self._step, self._status.step)
         self._status = replace(self._status, step=step, total=self._status.total or step or None)
-        self._end(State.DONE)
-        if not keep_checkpoint:
-            for slot in SLOTS:
-                with contextlib.suppress(StoreError):  # done all the same; it only takes up room
-                    remove(self.folder / slot)
+        self._status = replace(self._status, state=State.DONE)
+        try:
+            self._write_status()
+        except BaseException:
+            self._status = replace(self._status, state=State.RUNNING)
+            raise
+        for slot in () if keep_checkpoint else SLOTS:
+            with contextlib.suppress(StoreError):  # done all the same; it only takes up room
+                remove(self.folder / slot)
+        self._release()
 
     def fail(self, error: BaseException) -> None:
         """Record the run as failed, with the error's traceback, and give it back."""
-        self._end(State.FAILED, error="".join(traceback.format_exception(error)))
+        self._stop(State.FAILED, error="".join(traceback.format_exception(error)))
 
     def interrupt(self, note: str = "") -> None:
         """Record the run as interrupted, and give it back."""
-        self._end(State.INTERRUPTED, note=note or self._status.note)
+        self._stop(State.INTERRUPTED, note=note)
 
     def __enter__(self) -> Run:
         """Return the run."""
@@ -271,18 +276,15 @@ class Run:
             if hasattr(error, "add_note"):  # Python 3.11
                 error.add_note(f"and its status could not be recorded: {exc}")
 
-    def _end(self, state: State, **changes: str) -> None:
+    def _stop(self, state: State, error: str = "", note: str = "") -> None:
+        """Record the end of an attempt that did not finish the run; gives it back even on a full disk."""
         self._check_open()
         try:
             self._claim.check()
-            self._status = replace(self._status, state=state, **changes)  # type: ignore[arg-type]
+            self._status = replace(self._status, state=state, error=error, note=note or self._status.note)
             self._write_status()
-        except BaseException:
-            self._status = replace(self._status, state=State.RUNNING)
-            if state is not State.DONE:
-                self._release()
-            raise
-        self._release()
+        finally:
+            self._release()
 
     def _release(self) -> None:
         self._over = True

@@ -108,12 +108,11 @@ class RunSpec:
             raise SpecError(f"{what}: expected a mapping, got {type(data).__name__}")
         check_schema(data, SPEC_SCHEMA, what, SpecError)
         content = {key: value for key, value in data.items() if key not in ("schema", "run_id")}
-        known = {f.name for f in fields(cls)}
-        missing = {"experiment", "method", "seed"} - content.keys()
-        if missing or not content.keys() <= known:
-            unknown = sorted(map(repr, content.keys() - known))
-            problem = f"no {', '.join(sorted(missing))}" if missing else f"also {', '.join(unknown)[:200]}"
-            raise SpecError(f"{what}: expected the fields {', '.join(sorted(known))}, got {problem}")
+        missing, unknown = _REQUIRED - content.keys(), content.keys() - _NAMES
+        if missing or unknown:
+            names = ", ".join(sorted(map(str, missing or unknown)))[:200]
+            found = f"no {names}" if missing else f"also {names}"
+            raise SpecError(f"{what}: expected the fields {', '.join(sorted(_NAMES))}, got {found}")
         try:
             spec = cls(**content)
         except SpecError as exc:
@@ -145,7 +144,11 @@ class RunSpec:
         return "/".join(filter(None, (self.experiment, self.condition, self.method, f"seed {self.seed}")))
 
     def _content(self) -> FrozenDict:
-        return FrozenDict({f.name: getattr(self, f.name) for f in fields(self)})
+        return FrozenDict({name: getattr(self, name) for name in _NAMES})
+
+
+_NAMES = {field.name: field for field in fields(RunSpec)}.keys()
+_REQUIRED = frozenset({"experiment", "method", "seed"})
 
 
 def _name(value: Any, where: str) -> str:

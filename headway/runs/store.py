@@ -36,7 +36,9 @@ _RUN_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 class RunStore:
-    """Runs on disk, one folder each, named by the id of its spec::
+    """Runs on disk, one folder each, named by the id of its spec.
+
+    ::
 
         store.json                       the version of the store
         <run_id>/spec.json               what the run is
@@ -48,7 +50,7 @@ class RunStore:
     Every write is atomic. Any number of processes, also on several machines that share a file system, may use
     a store at once. Making a `RunStore` touches nothing; the folder is made when the first run is added.
     Nothing in a store is ever executed: the formats are JSON, Parquet and opaque bytes with checksums.
-    """  # noqa: D415
+    """
 
     def __init__(self, root: str | os.PathLike[str], lease: float = DEFAULT_LEASE) -> None:
         """Use the store in the folder ``root``.
@@ -169,7 +171,7 @@ class RunStore:
                 names = [entry.name for entry in entries if _RUN_ID.fullmatch(entry.name) and entry.is_dir()]
         except OSError as exc:
             raise store_error("read", self.root, exc) from exc
-        return sorted((read_record(self.root / name) for name in names), key=spec_order)
+        return sorted((read_record(self.root, name) for name in names), key=spec_order)
 
     def runs(self, where: Callable[[RunRecord], bool]) -> list[RunRecord]:
         """List the runs for which ``where`` holds."""
@@ -181,7 +183,8 @@ class RunStore:
         Raises:
             StoreError: there is no such run.
         """
-        return read_record(self.folder(run_id))
+        self.folder(run_id)
+        return read_record(self.root, run_id)
 
     def metrics(self, run_id: str) -> Columns:
         """Return a run's metrics, a list of values for each column.
@@ -192,7 +195,7 @@ class RunStore:
             StoreError: there is no such run, or the metrics are damaged.
         """
         folder = self.folder(run_id)
-        status = read_status(folder)
+        status = read_status(folder, run_id)
         if status is None or status.state is not State.DONE:
             found, _ = find_newest(folder, run_id, with_payload=False)
             return RowLog(found.rows if found else b"").columns()
@@ -210,7 +213,7 @@ class RunStore:
             StoreError: there is none of this name, or it is not as the run wrote it.
         """
         folder = self.folder(run_id)
-        status = read_status(folder)
+        status = read_status(folder, run_id)
         if status is None or name not in status.files:
             known = ", ".join(status.files if status else ()) or "none"
             raise StoreError(f"expected a file that run {run_id} has saved ({known}), got {name!r}")
@@ -226,7 +229,7 @@ class RunStore:
     def problems(self, run_id: str) -> list[str]:
         """Read everything that a run has stored and say what is wrong with it; empty when all is well."""
         folder = self.folder(run_id)
-        record = read_record(folder)
+        record = read_record(self.root, run_id)
         found = [record.reason] if record.reason else []
         try:
             found += find_newest(folder, run_id)[1]
@@ -273,7 +276,7 @@ class RunStore:
         """Make a run's folder, or mend its spec; False when there was nothing to do."""
         folder = self.root / spec.run_id
         try:
-            stored = read_spec(folder)
+            stored = read_spec(folder, spec.run_id)
         except NewerSchemaError:
             raise
         except (SpecError, StoreError):
@@ -312,7 +315,7 @@ class RunStore:
     def _last_status(self, folder: Path) -> tuple[Status | None, str]:
         """Return a run's status, or None and why it is unreadable: such a run goes on from its checkpoint."""
         try:
-            return read_status(folder), ""
+            return read_status(folder, folder.name), ""
         except NewerSchemaError:
             raise
         except StoreError as exc:
