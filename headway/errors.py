@@ -62,6 +62,10 @@ class StoreError(HeadwayError):
     """A run store cannot be read or written; what was stored before is still whole."""
 
 
+class DamagedError(StoreError):
+    """A stored file is not as it was written: cut short, changed, or unreadable on the disk."""
+
+
 class NewerSchemaError(SpecError, StoreError):
     """A file was written by a newer version of headway than this one."""
 

@@ -15,7 +15,7 @@ from headway.grads.passes import Pass
 from headway.moments import Decay, Moments
 from headway.signals import Batch, Scope, Signal, Values
 from headway.signals.base import select
-from headway.verification import Verification, compare, one_at_a_time
+from headway.grads.verification import Verification, compare, one_at_a_time
 
 Scores = Tensor | dict[str, Tensor]
 
@@ -286,8 +286,8 @@ class Meter:
 
     def _check_unchanged(self) -> None:
         now = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        changed = [n for n in {**now, **self._trainable} if now.get(n) is not self._trainable.get(n)]
-        if changed:
+        if len(now) != len(self._trainable) or any(now.get(n) is not p for n, p in self._trainable.items()):
+            changed = [n for n in {**now, **self._trainable} if now.get(n) is not self._trainable.get(n)]
             raise ModelError(
                 f"expected the model that the meter was attached to, got one whose trainable parameters differ: "
                 f"{', '.join(changed[:5])}; call detach() and make a new meter (load_state_dict keeps what fits)"
@@ -351,15 +351,16 @@ class Meter:
         self, current: Pass, plan: Mapping[str, Sequence[Reduction]], weights: Tensor
     ) -> dict[str, list[Tensor]]:
         """Reductions of the samples' own gradients: without the weights that the losses were given."""
+        wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
+        inverse = wide.reciprocal()
+        factors = {"l1": inverse, "dot": inverse, "sq": inverse * inverse}
         values: dict[str, list[Tensor]] = {}
         for name, reductions in plan.items():
             found = current.results.get(name)
             if found is None:  # the parameter took no part in this batch
-                like = torch.zeros_like(weights, dtype=torch.promote_types(weights.dtype, torch.float32))
-                found = [like for _ in reductions]
-            inverse = weights.to(found[0]).reciprocal()
+                found = [torch.zeros_like(wide) for _ in reductions]
             values[name] = [
-                value * (inverse * inverse if reduction.kind == "sq" else inverse)
+                value * factors[reduction.kind].to(value)
                 for value, reduction in zip(found, reductions, strict=True)
             ]
         return values

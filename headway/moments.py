@@ -9,8 +9,9 @@ Jensen's inequality gives m^2 <= v in every parameter.
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,90 +94,90 @@ class Moments:
             gradients: by parameter name; None stands for zero (a parameter that took no part).
             scale: a loss scale to divide the gradients by.
         """
-        present = [(name, g) for name in self.m if (g := gradients.get(name)) is not None]
-        values = [_prepared(g, self.m[name], scale) for name, g in present]
-        finite, bad = self._examine([name for name, _ in present], values)
+        values = {
+            name: torch.zeros_like(m) if gradients.get(name) is None else _prepared(gradients[name], m, scale)
+            for name, m in self.m.items()
+        }
+        # Finite exactly if every entry and every square is (or their sum overflows), in one quick pass.
+        squares = [torch.dot(flat := value.reshape(-1), flat) for value in values.values()]
         self.version += 1
-        if self._on_host and not finite:
-            self._report(bad)
-            return
+        if self._on_host:
+            bad = [not math.isfinite(square) for square in squares]
+            if any(bad):
+                self._report(bad)
+                return
+            self._updates += 1
+            for name, g in values.items():
+                self.m[name].lerp_(g, 1 - self.decay.m)
+                self.v[name].mul_(self.decay.v).addcmul_(g, g, value=1 - self.decay.v)
+        else:
+            self._update_without_branch(values, squares)
+
+    def _update_without_branch(self, values: Mapping[str, Tensor], squares: Sequence[Tensor]) -> None:
+        """The same on an accelerator, where a branch would make the host wait for the device."""
+        bad = ~torch.stack([square.isfinite().to(self._bad.device) for square in squares])
+        finite = ~bad.any()
         self._updates += finite
-        for (name, _), g in zip(present, values, strict=True):
-            self._absorb(name, g, None if self._on_host else finite)
-        for name in self.m.keys() - dict(present).keys():
-            self._absorb(name, torch.zeros_like(self.m[name]), None if self._on_host else finite)
-        if not self._on_host:
-            self._skipped += ~finite
-            self._bad |= bad
-
-    def _examine(self, names: Sequence[str], values: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Whether everything is finite, squares included, and which of all parameters are not."""
-        bad = torch.zeros_like(self._bad)
-        if not values:
-            return torch.ones((), dtype=torch.bool, device=bad.device), bad
-        largest = torch.stack([value.abs().amax().to(bad.device, torch.float64) for value in values])
-        limit = min(torch.finfo(value.dtype).max for value in values) ** 0.5
-        flags = ~(largest < limit)  # NaN compares false
-        order = {name: i for i, name in enumerate(self.m)}
-        bad[torch.tensor([order[name] for name in names], device=bad.device)] = flags
-        return ~flags.any(), bad
-
-    def _report(self, bad: Tensor) -> None:
-        self._skipped += 1
+        self._skipped += ~finite
         self._bad |= bad
-        names = [name for name, flag in zip(self.m, bad.tolist(), strict=True) if flag]
+        for name, g in values.items():
+            m, v, keep = self.m[name], self.v[name], finite.to(g.device)
+            m.lerp_(torch.where(keep, g, m), 1 - self.decay.m)
+            v.lerp_(torch.where(keep, g * g, v), 1 - self.decay.v)
+
+    def _report(self, bad: Sequence[bool]) -> None:
+        self._skipped += 1
+        self._bad |= torch.tensor(bad)
+        names = [name for name, flag in zip(self.m, bad, strict=True) if flag]
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         warnings.warn(
             f"NaN or infinite gradient in {shown}: the moments were not updated ({self.skipped} updates skipped)",
             stacklevel=4,
         )
 
-    def _absorb(self, name: str, g: Tensor, finite: Tensor | None) -> None:
-        """m <- b m + (1 - b) g and v <- b v + (1 - b) g^2, or nothing where `finite` is false."""
-        m, v = self.m[name], self.v[name]
-        if finite is None:
-            m.lerp_(g, 1 - self.decay.m)
-            v.mul_(self.decay.v).addcmul_(g, g, value=1 - self.decay.v)
-        else:  # on an accelerator: no branch, so that the host does not have to wait
-            keep = finite.to(m.device)
-            g = torch.where(keep, g, m)
-            square = torch.where(keep, g * g, v)
-            m.lerp_(g, 1 - self.decay.m)
-            v.lerp_(square, 1 - self.decay.v)
-
-    def corrections(self) -> tuple[Tensor, Tensor]:
+    def corrections(self) -> tuple[Tensor | float, Tensor | float]:
         """The factors 1 - rate^t of both moments (1 without bias correction, and before the first update)."""
-        precision = torch.float32 if self._updates.device.type == "mps" else torch.float64
-        t = self._updates.to(precision)
         if not self.decay.bias_correction:
-            return torch.ones_like(t), torch.ones_like(t)
-        started = t > 0
-        of_m, of_v = (torch.where(started, 1 - rate**t, 1.0) for rate in (self.decay.m, self.decay.v))
+            return 1.0, 1.0
+        if self._on_host:
+            t = self.updates
+            return (1 - self.decay.m**t, 1 - self.decay.v**t) if t else (1.0, 1.0)
+        precise = torch.float32 if self._updates.device.type == "mps" else torch.float64
+        steps = self._updates.to(precise)
+        of_m, of_v = (torch.where(steps > 0, 1 - rate**steps, 1.0) for rate in (self.decay.m, self.decay.v))
         return of_m, of_v
 
-    def ratio(self, name: str, floor: Tensor | float, out: Tensor | None = None) -> Tensor:
-        """m / max(v, floor) of one parameter after bias correction, with its sign.
+    def ratios(self, names: Iterable[str], floor: float, out: dict[str, Tensor]) -> dict[str, Tensor]:
+        """m / max(v, floor) after bias correction, with its sign.
 
         Args:
-            name: the parameter.
+            names: the parameters.
             floor: the least value of v, in the units of a sample's own gradient squared.
-            out: where to write it.
+            out: where to write them; missing tensors are made.
+
+        Returns:
+            `out`.
         """
         of_m, of_v = self.corrections()
-        factor = (of_v / of_m).to(self.m[name])
-        limit = (floor * of_v).to(self.v[name])
-        result = torch.div(self.m[name], self.v[name].clamp(min=limit), out=out)
-        return result if self.decay.m == self.decay.v else result.mul_(factor)
+        limit, factor = floor * of_v, of_v / of_m
+        for name in names:
+            m, v = self.m[name], self.v[name]
+            result = out.setdefault(name, torch.empty_like(v))
+            torch.clamp(v, min=limit if isinstance(limit, float) else limit.to(v), out=result)
+            torch.div(m, result, out=result)
+            if self.decay.m != self.decay.v:
+                result.mul_(factor if isinstance(factor, float) else factor.to(v))
+        return out
 
     def corrected(self, name: str) -> tuple[Tensor, Tensor]:
         """m and v of one parameter after bias correction."""
         of_m, of_v = self.corrections()
-        return self.m[name] / of_m.to(self.m[name]), self.v[name] / of_v.to(self.v[name])
+        return self.m[name] / of_m, self.v[name] / of_v
 
-    def share_under(self, floor: Tensor | float) -> Tensor:
+    def share_under(self, floor: float) -> Tensor:
         """The share of parameters whose corrected v is below a floor."""
         _, of_v = self.corrections()
-        below = torch.stack([(v < (floor * of_v).to(v)).sum().to(of_v) for v in self.v.values()]).sum()
+        below = torch.stack([(v < floor * of_v).sum().to(self._updates.device) for v in self.v.values()]).sum()
         return below / sum(v.numel() for v in self.v.values())
 
     def state_dict(self) -> dict[str, Any]:
@@ -228,8 +229,9 @@ def _zeros(parameter: Tensor) -> Tensor:
     ).contiguous()
 
 
-def _prepared(gradient: Tensor, like: Tensor, scale: Tensor | float | None) -> Tensor:
+def _prepared(gradient: Tensor | None, like: Tensor, scale: Tensor | float | None) -> Tensor:
     """A gradient as a dense tensor in the moments' precision, without the loss scale."""
+    assert gradient is not None
     dense = gradient.to_dense() if gradient.is_sparse else gradient
     dense = dense.detach().to(like.dtype)
     return dense if scale is None else dense / scale

@@ -17,50 +17,57 @@ Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTr
 def patches(
     padded: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], groups: int
 ) -> Tensor:
-    """Cut a padded image into the patches that a kernel sees.
+    """Cut padded images into the patches that a kernel sees.
+
+    The channels stand last, so that a row of the kernel is one run of memory; that makes the cut several
+    times as fast as an im2col with the channels first.
 
     Args:
-        padded: images [c, channels, *size].
+        padded: images [c, *size, channels].
         kernel: lengths of the kernel.
         stride: steps between patches.
         dilation: steps within a patch.
         groups: groups of channels.
 
     Returns:
-        Patches [c * groups, d, *positions] with d = channels / groups * prod(kernel).
+        Patches [c, groups, *positions, d] with d = prod(kernel) * channels / groups, kernel first.
     """
     dims = len(kernel)
-    windows = padded
+    windows = padded.unflatten(-1, (groups, -1)).movedim(-2, 1)  # [c, groups, *size, channels]
     for axis in range(dims):
         span = (kernel[axis] - 1) * dilation[axis] + 1
         windows = windows.unfold(2 + axis, span, stride[axis])[..., :: dilation[axis]]
-    order = [0, 1, *range(2 + dims, 2 + 2 * dims), *range(2, 2 + dims)]
-    windows = windows.permute(order)  # [c, channels, *kernel, *positions]
-    positions = windows.shape[2 + dims :]
-    return windows.reshape(len(padded) * groups, -1, *positions)
+    return windows.movedim(2 + dims, -1).flatten(2 + dims)  # channels behind the kernel
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return x.movedim(1, -1)
 
 
 def _patches_of_input(module: nn.Conv2d, x: Tensor) -> Tensor:
     """Patches of a convolution's input as [c * groups, T, d]."""
-    if module.padding_mode == "zeros" and x.dim() == 4 and not isinstance(module.padding, str):
-        # F.unfold is the faster im2col where it applies.
-        columns = F.unfold(x, module.kernel_size, module.dilation, module.padding, module.stride)
-        return columns.reshape(len(x) * module.groups, -1, columns.shape[2]).transpose(1, 2)
     padding = module._reversed_padding_repeated_twice
-    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-    padded = F.pad(x, padding, mode=mode) if any(padding) else x
+    if module.padding_mode == "zeros":
+        padded = F.pad(_channels_last(x), [0, 0, *padding]) if any(padding) else _channels_last(x).contiguous()
+    else:
+        padded = _channels_last(F.pad(x, padding, mode=module.padding_mode)).contiguous()
     cut = patches(padded, module.kernel_size, module.stride, module.dilation, module.groups)
-    return cut.flatten(2).transpose(1, 2)
+    return cut.flatten(2, -2).flatten(0, 1)
 
 
 def _patches_of_output(module: nn.ConvTranspose2d, grad_output: Tensor, size: tuple[int, ...]) -> Tensor:
     """Patches of a transposed convolution's output gradient, one per input position: [c * groups, T, d]."""
     padding = [pad for pad in reversed(module.padding) for _ in range(2)]  # type: ignore[arg-type]
-    padded = F.pad(grad_output, padding) if any(padding) else grad_output
+    padded = F.pad(_channels_last(grad_output), [0, 0, *padding])
     cut = patches(padded, module.kernel_size, module.stride, module.dilation, module.groups)
     for axis, length in enumerate(size):  # output_padding may leave room for a patch that no input made
         cut = cut.narrow(2 + axis, 0, length)
-    return cut.flatten(2).transpose(1, 2)
+    return cut.flatten(2, -2).flatten(0, 1)
+
+
+def _kernel_first(weight: Tensor) -> tuple[int, ...]:
+    """The order of a weight's dimensions that patches have: [out, *kernel, in]."""
+    return (0, *range(2, weight.dim()), 1)
 
 
 def _by_group(x: Tensor, groups: int) -> Tensor:
@@ -90,7 +97,8 @@ def convolution(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[
     conv = cast(nn.Conv2d, module)
     x, b = promote(inputs[0], grad_output)
     cut = partial(_patches_of_input, conv, x)
-    return {"weight": Outer(cut, _by_group(b, conv.groups), conv.groups), "bias": Dense(b.flatten(2).sum(2))}
+    order = _kernel_first(conv.weight)
+    return {"weight": Outer(cut, _by_group(b, conv.groups), conv.groups, order, tuple(conv.weight.shape)), "bias": Dense(b.flatten(2).sum(2))}
 
 
 @register_rule(
@@ -101,4 +109,5 @@ def transposed_convolution(module: nn.Module, inputs: Inputs, grad_output: Tenso
     conv = cast(nn.ConvTranspose2d, module)
     x, b = promote(inputs[0], grad_output)
     cut = partial(_patches_of_output, conv, b, tuple(x.shape[2:]))
-    return {"weight": Outer(cut, _by_group(x, conv.groups), conv.groups), "bias": Dense(b.flatten(2).sum(2))}
+    order = _kernel_first(conv.weight)
+    return {"weight": Outer(cut, _by_group(x, conv.groups), conv.groups, order, tuple(conv.weight.shape)), "bias": Dense(b.flatten(2).sum(2))}

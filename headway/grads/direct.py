@@ -267,8 +267,12 @@ class DirectLinear:
 
 
 def is_tracked(tree: Any) -> bool:
-    """Whether any tensor in nested arguments is tracked."""
-    return any(isinstance(leaf, Tracked) for leaf in tree_flatten(tree)[0])
+    """Whether any tensor in nested arguments is tracked. Asked for every call of every module: kept quick."""
+    if isinstance(tree, Tensor):
+        return isinstance(tree, Tracked)
+    if isinstance(tree, dict):
+        return any(is_tracked(value) for value in tree.values())
+    return isinstance(tree, (tuple, list)) and any(is_tracked(value) for value in tree)
 
 
 def anchor(tree: Any) -> Any:

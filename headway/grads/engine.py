@@ -188,12 +188,12 @@ class Engine:
     def set_batch_hint(self, tree: Any) -> None:
         """Read the number of samples off the model's first input."""
         declared = self.layouts.declared("")
-        for leaf in tree_leaves(tree):
-            if isinstance(leaf, Tensor) and leaf.dim() > 0:
-                dim = 1 if declared == "positions-first" and leaf.dim() > 1 else 0
-                self.batch_hint = leaf.shape[dim]
-                return
-        self.batch_hint = None
+        tensors = (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.dim() > 0)
+        first = next(tensors, None)
+        if first is None:
+            self.batch_hint = None
+        else:
+            self.batch_hint = first.shape[1 if declared == "positions-first" and first.dim() > 1 else 0]
 
     # What the meter asks
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 
 class Listener(Protocol):
@@ -24,10 +24,10 @@ class Listener(Protocol):
 
 
 class TrainingListener(Protocol):
-    """A listener that also supplies the gradient of the module's weight."""
+    """A listener that also supplies the gradients of the module's parameters."""
 
-    def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> Tensor:
-        """Take the saved tensors and the gradient at the output; return the weight's gradient."""
+    def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> Sequence[Tensor]:
+        """Take the saved tensors and the gradient at the output; return the parameters' gradients."""
         ...
 
 
@@ -48,21 +48,19 @@ class _Observe(torch.autograd.Function):
 
 
 class _ObserveAndTrain(torch.autograd.Function):
-    """Identity on an output that was computed with a detached weight; backward supplies its gradient."""
+    """Identity on an output made with detached parameters; its backward supplies their gradients."""
 
     @staticmethod
-    def forward(
-        ctx: FunctionCtx | Any, listener: TrainingListener, output: Tensor, weight: Tensor, *saved: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, listener: TrainingListener, count: int, output: Tensor, *tensors: Tensor) -> Tensor:
         ctx.listener = listener
-        ctx.save_for_backward(*saved)
+        ctx.save_for_backward(*tensors[count:])
         return output.detach()
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
-        return (None, grad, ctx.listener.collect_and_train(saved, grad), *(None for _ in saved))
+        return (None, None, grad, *ctx.listener.collect_and_train(saved, grad), *(None for _ in saved))
 
 
 def observe(listener: Listener, outputs: Sequence[Tensor], saved: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -72,7 +70,10 @@ def observe(listener: Listener, outputs: Sequence[Tensor], saved: Sequence[Tenso
     return result
 
 
-def observe_and_train(listener: TrainingListener, output: Tensor, weight: Tensor, saved: Sequence[Tensor]) -> Tensor:
-    """As `observe`, for an output that does not depend on `weight` in the graph; the listener makes it so."""
-    result: Tensor = _ObserveAndTrain.apply(listener, output, weight, *(tensor.detach() for tensor in saved))
+def observe_and_train(
+    listener: TrainingListener, output: Tensor, parameters: Sequence[Tensor], saved: Sequence[Tensor]
+) -> Tensor:
+    """As `observe`, for an output that does not depend on `parameters` in the graph; the listener trains them."""
+    detached = [tensor.detach() for tensor in saved]
+    result: Tensor = _ObserveAndTrain.apply(listener, len(parameters), output, *parameters, *detached)
     return result

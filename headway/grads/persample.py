@@ -9,6 +9,7 @@ Letters: c samples in the block, T positions per sample, d inputs, p outputs, n 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -33,26 +34,32 @@ class Reduction:
 
 
 class Scratch:
-    """One reused flat buffer per dtype and device, so that blocks of gradients stay in the cache."""
+    """A few reused flat buffers per dtype and device, so that blocks of gradients stay in the cache."""
 
     def __init__(self) -> None:
         """Start without memory; the first request allocates it."""
-        self._buffers: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+        self._buffers: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
+        self._views: dict[tuple[int, tuple[int, ...], torch.dtype, torch.device], Tensor] = {}
 
-    def take(self, shape: Sequence[int], like: Tensor) -> Tensor:
-        """Return an uninitialised tensor of `shape`, valid until the next call."""
-        size = 1
-        for length in shape:
-            size *= length
-        key = (like.dtype, like.device)
+    def take(self, shape: tuple[int, ...], like: Tensor, slot: int = 0) -> Tensor:
+        """Return an uninitialised tensor of `shape`, valid until the next call for the same slot."""
+        wanted = (slot, shape, like.dtype, like.device)
+        view = self._views.get(wanted)
+        if view is not None:
+            return view
+        size = math.prod(shape)
+        key = (slot, like.dtype, like.device)
         buffer = self._buffers.get(key)
         if buffer is None or buffer.numel() < size:
             buffer = self._buffers[key] = like.new_empty(size)
-        return buffer[:size].view(*shape)
+            self._views = {known: view for known, view in self._views.items() if known[0] != slot}
+        view = self._views[wanted] = buffer[:size].view(shape)
+        return view
 
     def release(self) -> None:
         """Give the memory back."""
         self._buffers.clear()
+        self._views.clear()
 
 
 class PerSample(Protocol):
@@ -73,6 +80,9 @@ class PerSample(Protocol):
 
 def promote(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Bring floating-point tensors to one dtype, at least float32."""
+    first = tensors[0].dtype
+    if first in (torch.float32, torch.float64) and all(tensor.dtype == first for tensor in tensors):
+        return tensors
     dtype = torch.float32
     for tensor in tensors:
         if tensor.is_floating_point():
@@ -95,6 +105,8 @@ def reduce_dense(
     """
     if total is not None:
         total.add_(grads[0] if grads.shape[0] == 1 else grads.sum(0))
+    if len(reductions) == 1 and reductions[0].kind == "l1" and reductions[0].weight is not None:
+        return [(grads.abs_() if owned else grads.abs()) @ _flat(reductions[0], grads)]
     results: list[Tensor | None] = [None] * len(reductions)
     absolute: Tensor | None = None
     for index, reduction in enumerate(reductions):
@@ -156,9 +168,9 @@ class RankOne:
         """See `PerSample.reduce`."""
         if total is not None:
             total.add_(self.total())
-        return [self._reduce(reduction) for reduction in reductions]
+        return [self._reduce(reduction, scratch) for reduction in reductions]
 
-    def _reduce(self, reduction: Reduction) -> Tensor:
+    def _reduce(self, reduction: Reduction, scratch: Scratch) -> Tensor:
         a, b = self.a, self.b
         if reduction.kind == "sq":
             return torch.linalg.vecdot(a, a) * torch.linalg.vecdot(b, b)
@@ -167,11 +179,12 @@ class RankOne:
                 return a.sum(1) * b.sum(1)
             return torch.linalg.vector_norm(a, ord=1, dim=1) * torch.linalg.vector_norm(b, ord=1, dim=1)
         if reduction.kind == "l1":
-            a, b = a.abs(), b.abs()
+            a = torch.abs(a, out=scratch.take(a.shape, a, 1))
+            b = torch.abs(b, out=scratch.take(b.shape, b, 2))
         weight = reduction.weight.reshape(b.shape[1], a.shape[1]).to(a.dtype)
         if a.shape[1] <= b.shape[1]:  # the product with the narrower result is the cheaper one to sum
-            return row_dot(b @ weight, a)
-        return row_dot(a @ weight.t(), b)
+            return row_dot(torch.mm(b, weight, out=scratch.take(a.shape, a)), a)
+        return row_dot(torch.mm(a, weight.t(), out=scratch.take(b.shape, b)), b)
 
     def total(self) -> Tensor:
         """See `PerSample.total`."""
@@ -197,11 +210,15 @@ class Outer:
         a: inputs [c * groups, T, d], or a function that makes them when they are needed.
         b: gradients at the outputs [c * groups, T, p].
         groups: blocks of rows with inputs of their own (grouped convolutions).
+        order: the order in which the parameter's dimensions give [groups * p, d], if not their own.
+        shape: the parameter's shape, wanted with `order`.
     """
 
     a: Tensor | Callable[[], Tensor]
     b: Tensor
     groups: int = 1
+    order: tuple[int, ...] | None = None
+    shape: tuple[int, ...] = ()
 
     def inputs(self) -> Tensor:
         """The inputs [c * groups, T, d], made on first use."""
@@ -214,12 +231,33 @@ class Outer:
         a, b = self.inputs(), self.b
         blocks, positions, p = b.shape
         d = a.shape[2]
+        if self.order is not None:
+            reductions = [self._arranged(reduction) for reduction in reductions]
         gram = positions * (p + d) < p * d
         if total is None and all(r.kind == "dot" or (r.kind == "sq" and gram) for r in reductions):
             return [self._dot(r) if r.kind == "dot" else self._gram() for r in reductions]
         grads = scratch.take((blocks, p, d), a)
         torch.bmm(b.transpose(1, 2), a, out=grads)
-        return reduce_dense(grads.view(blocks // self.groups, -1), reductions, owned=True, total=total)
+        flat = grads.view(blocks // self.groups, -1)
+        if total is not None and self.order is not None:
+            total.add_(self._in_shape(flat.sum(0)).reshape(-1))
+            total = None
+        return reduce_dense(flat, reductions, owned=True, total=total)
+
+    def _arranged(self, reduction: Reduction) -> Reduction:
+        """A reduction whose weight has the order of the gradients that are formed here."""
+        if reduction.weight is None or self.order is None:
+            return reduction
+        return Reduction(reduction.kind, reduction.weight.permute(self.order).contiguous())
+
+    def _in_shape(self, flat: Tensor) -> Tensor:
+        """Gradients [..., n] in the order of the parameter's own dimensions."""
+        if self.order is None:
+            return flat
+        lead = flat.dim() - 1
+        arranged = flat.unflatten(-1, [self.shape[dim] for dim in self.order])
+        back = sorted(range(len(self.order)), key=lambda place: self.order[place])  # type: ignore[index]
+        return arranged.permute(*range(lead), *(lead + place for place in back)).flatten(lead)
 
     def _dot(self, reduction: Reduction) -> Tensor:
         """sum_t b_t^T w a_t, without forming the gradients."""
@@ -239,17 +277,13 @@ class Outer:
 
     def total(self) -> Tensor:
         """See `PerSample.total`."""
-        a, b = self.inputs(), self.b
-        if self.groups == 1:
-            return (b.flatten(0, 1).t() @ a.flatten(0, 1)).reshape(-1)
-        by_group = (x.unflatten(0, (-1, self.groups)).transpose(0, 1).flatten(1, 2) for x in (a, b))
-        inputs, outputs = by_group
-        return (outputs.mT @ inputs).reshape(-1)
+        by_group = [x.unflatten(0, (-1, self.groups)).transpose(0, 1).flatten(1, 2) for x in (self.inputs(), self.b)]
+        return self._in_shape((by_group[1].mT @ by_group[0]).reshape(-1))
 
     def dense(self) -> Tensor:
         """See `PerSample.dense`."""
         grads = self.b.transpose(1, 2) @ self.inputs()
-        return grads.view(len(grads) // self.groups, -1)
+        return self._in_shape(grads.view(len(grads) // self.groups, -1))
 
 
 @dataclass
@@ -345,7 +379,7 @@ def join(parts: Sequence[PerSample]) -> PerSample:
     if len(parts) == 1:
         return parts[0]
     outers = [part.positions() if isinstance(part, RankOne) else part for part in parts]
-    if all(isinstance(part, Outer) and part.groups == 1 for part in outers):
+    if all(isinstance(part, Outer) and part.groups == 1 and part.order is None for part in outers):
         inputs = torch.cat([part.inputs() for part in outers if isinstance(part, Outer)], dim=1)
         outputs = torch.cat([part.b for part in outers if isinstance(part, Outer)], dim=1)
         return Outer(inputs, outputs)

@@ -58,7 +58,7 @@ class RecurrentSite(OwnerSite):
         states = () if state is None else state if isinstance(state, tuple) else (state,)
         outputs, last = output
         lasts = last if isinstance(last, tuple) else (last,)
-        self.engine.count_use(list(self.own.values()))
+        self.engine.count_use(self.names)
         call = RecurrentCall(self)
         if self.engine.checking:
             call.kept = outputs.detach().clone()

@@ -47,10 +47,10 @@ class Container:
         self.engine = engine
         self.module = module
         self._places = [
-            (owner._parameters, local, parameter, engine.name_of(parameter))
+            (owner._parameters, local, parameter, parameter_origin(engine, name))
             for owner in module.modules()
             for local, parameter in owner._parameters.items()
-            if parameter is not None and engine.name_of(parameter) is not None
+            if parameter is not None and (name := engine.name_of(parameter)) is not None
         ]
         self._entered: list[bool] = []
 
@@ -73,9 +73,8 @@ class Container:
         engine.depth += 1
         if engine.current is None:
             engine.set_batch_hint((args, kwargs))
-        for owner, local, parameter, name in self._places:
-            if name is not None:
-                owner[local] = track(parameter, parameter_origin(engine, name))
+        for owner, local, parameter, origin in self._places:
+            owner[local] = track(parameter, origin)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if not (self._entered and self._entered.pop()):
@@ -94,12 +93,13 @@ class OwnerSite:
         self.path = path or "model"
         self.module = module
         self.own = dict(own)
-        self._plain = {
-            (id(owner), local): (owner, local, parameter)
+        self.names = tuple(self.own.values())
+        self._plain = [
+            (owner, local, parameter)
             for owner in module.modules()
             for local, parameter in owner._parameters.items()
             if parameter is not None
-        }
+        ]
         self._put_back: list[list[tuple[nn.Module, str, Tensor]]] = []
 
     def attach(self) -> list[Any]:
@@ -117,7 +117,7 @@ class OwnerSite:
         self._put_back.append(replaced)
         if torch.compiler.is_compiling():
             return None
-        for owner, local, parameter in self._plain.values():
+        for owner, local, parameter in self._plain:
             current = owner._parameters[local]
             if isinstance(current, Tracked):
                 replaced.append((owner, local, current))
@@ -195,34 +195,34 @@ class RuleSite(OwnerSite):
     """A module whose type has a rule."""
 
     def __init__(self, engine: Engine, path: str, module: nn.Module, own: Mapping[str, str], rule: Rule) -> None:
-        """Decide whether the weight's gradient can come from the per-sample gradients."""
+        """Decide whether the parameters' gradients can come from the per-sample gradients."""
         super().__init__(engine, path, module, own)
         self.rule = rule
-        weight = self.own.get("weight")
-        self._weight = None if weight is None else engine.parameters[weight]
+        self._trained = {name: engine.parameters[name] for name in self.own.values()}
         self._may_train = (
             engine.simultaneous
             and rule.simultaneous is not None
-            and weight is not None
-            and not engine.is_shared(weight)
+            and "weight" in self.own
+            and not any(engine.is_shared(name) for name in self._trained)
         )
         self._trains = False
 
     def prepare(self, args: Any, kwargs: Any, replaced: list[tuple[nn.Module, str, Tensor]]) -> None:
-        """Hide the weight from autograd if its gradient will come from the per-sample gradients."""
-        inputs = self.inputs(args, kwargs)
-        self._trains = (
-            self._may_train
-            and self.rule.simultaneous is not None
+        """Hide the parameters from autograd if their gradients will come from the per-sample gradients."""
+        self._trains = self._may_train and self._wants_to_train(self.inputs(args, kwargs))
+        if self._trains:
+            for local, name in self.own.items():
+                replaced.append((self.module, local, self._trained[name]))
+                self.module._parameters[local] = self._trained[name].detach()  # type: ignore[assignment]
+
+    def _wants_to_train(self, inputs: Inputs) -> bool:
+        return (
+            self.rule.simultaneous is not None
             and bool(inputs)
             and not is_tracked(inputs)
             and self.rule.simultaneous(inputs)
             and (self.rule.samples_first or not self.sees_no_samples(inputs))
         )
-        if self._trains:
-            assert self._weight is not None
-            replaced.append((self.module, "weight", self._weight))
-            self.module._parameters["weight"] = self._weight.detach()  # type: ignore[assignment]
 
     def listen(self, args: Any, kwargs: Any, output: Tensor) -> Tensor:
         """See `OwnerSite.listen`."""
@@ -230,9 +230,9 @@ class RuleSite(OwnerSite):
         if not self._trains and not self.rule.samples_first and self.sees_no_samples(inputs):
             shared: Tensor = self.share(args, kwargs, output)
             return shared
-        self.engine.count_use(list(self.own.values()))
-        if self._trains and self._weight is not None:
-            return observe_and_train(self, output, self._weight, inputs)
+        self.engine.count_use(self.names)
+        if self._trains:
+            return observe_and_train(self, output, list(self._trained.values()), inputs)
         return observe(self, [output], inputs)[0] if output.requires_grad else output
 
     def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> RuleContribution:
@@ -245,6 +245,8 @@ class RuleSite(OwnerSite):
                 )
             return RuleContribution(self, saved, grad)
         layout = self.engine.layouts.find(self.path, grad, samples)
+        if layout == "samples-first":
+            return RuleContribution(self, saved, grad)
         inputs = tuple(samples_first(tensor, layout, samples) for tensor in saved)
         return RuleContribution(self, inputs, samples_first(grad, layout, samples))
 
@@ -254,19 +256,22 @@ class RuleSite(OwnerSite):
         if current is not None and not self.engine.is_paused:
             current.add(self.contribution(tuple(saved), grads[0], current.samples))
 
-    def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> Tensor:
+    def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
         """See `TrainingListener.collect_and_train`."""
-        weight = self._weight
-        assert weight is not None
         current = self.engine.current
         if current is not None and not self.engine.is_paused:
             contribution = self.contribution(tuple(saved), grad, current.samples)
-            total = weight.new_zeros(weight.numel(), dtype=torch.promote_types(weight.dtype, torch.float32))
-            if current.add(contribution, {self.own["weight"]: total}):
-                return total.view_as(weight).to(weight.dtype)
-        gradients = self.rule.grads(self.module, tuple(saved), grad)["weight"]
-        flat = gradients.total() if not isinstance(gradients, Tensor) else gradients.sum(0)
-        return flat.view_as(weight).to(weight.dtype)
+            totals = {
+                name: p.new_zeros(p.numel(), dtype=torch.promote_types(p.dtype, torch.float32))
+                for name, p in self._trained.items()
+            }
+            if current.add(contribution, totals):
+                return self._shaped(totals)
+        gradients = RuleContribution(self, tuple(saved), grad).block(0, len(grad))
+        return self._shaped({name: gradients[name].total() for name in self._trained})
+
+    def _shaped(self, flat: Mapping[str, Tensor]) -> list[Tensor]:
+        return [flat[name].view_as(p).to(p.dtype) for name, p in self._trained.items()]
 
 
 @dataclass
@@ -279,17 +284,20 @@ class RuleContribution:
 
     def __post_init__(self) -> None:
         """Ask the rule how much a sample needs."""
-        self.params = tuple(self.site.own.values())
+        self.params = self.site.names
         self.footprint = self.site.rule.footprint(self.site.module, self.inputs, self.grad_output)
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """See `Contribution.block`."""
-        inputs = tuple(tensor[start:stop] for tensor in self.inputs)
-        grads = self.site.rule.grads(self.site.module, inputs, self.grad_output[start:stop])
-        return {
-            name: Dense(grads[local]) if isinstance(grads[local], Tensor) else grads[local]  # type: ignore[dict-item, arg-type]
-            for local, name in self.site.own.items()
-        }
+        inputs, grad_output = self.inputs, self.grad_output
+        if stop - start < len(grad_output):
+            inputs, grad_output = tuple(x[start:stop] for x in inputs), grad_output[start:stop]
+        grads = self.site.rule.grads(self.site.module, inputs, grad_output)
+        forms: dict[str, PerSample] = {}
+        for local, name in self.site.own.items():
+            form = grads[local]
+            forms[name] = Dense(form) if isinstance(form, Tensor) else form
+        return forms
 
 
 class ModuleSite(OwnerSite):
@@ -306,7 +314,7 @@ class ModuleSite(OwnerSite):
         wanted = [i for i, leaf in enumerate(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
         if not wanted:
             return output
-        self.engine.count_use(list(self.own.values()))
+        self.engine.count_use(self.names)
         call = ModuleCall(self, [None if i in places else leaf for i, leaf in enumerate(leaves)], spec, places, wanted)
         if self.engine.checking:
             call.kept = [outputs[i].detach().clone() for i in wanted]

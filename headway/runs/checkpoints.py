@@ -12,14 +12,16 @@ The payload is opaque bytes; whoever loads it must not execute it (``torch.load(
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from headway.errors import NewerSchemaError, StoreError
+from headway.errors import DamagedError
 from headway.runs.files import FileSum, SummingWriter, Write, Writer, open_regular, store_error, write_atomic
 from headway.runs.jsonable import check_schema, parse_object
 
@@ -95,7 +97,7 @@ def find_newest(
 
     Raises:
         NewerSchemaError: a newer version of headway wrote one of them.
-        StoreError: a file cannot be opened.
+        StoreError: a file is there but may not be read now, which is no reason to pass over it.
     """
     problems: list[str] = []
     steps = {slot: _step_of(folder / slot, run_id, problems) for slot in SLOTS}
@@ -105,9 +107,7 @@ def find_newest(
                 return _load(folder / slot, run_id, with_payload), tuple(problems)
             except FileNotFoundError:
                 continue  # its run has just ended
-            except NewerSchemaError:
-                raise
-            except StoreError as exc:
+            except DamagedError as exc:
                 problems.append(str(exc))
     return None, tuple(problems)
 
@@ -115,19 +115,17 @@ def find_newest(
 def _step_of(path: Path, run_id: str, problems: list[str]) -> int:
     """Return the step of the checkpoint at ``path``; -1 when there is none or its footer is damaged."""
     try:
-        with _open(path) as file:
+        with _reading(path) as file:
             return _read_footer(file, path, run_id).step
     except FileNotFoundError:
         return -1
-    except NewerSchemaError:
-        raise
-    except StoreError as exc:
+    except DamagedError as exc:
         problems.append(str(exc))
         return -1
 
 
 def _load(path: Path, run_id: str, with_payload: bool) -> Found:
-    with _open(path) as file:
+    with _reading(path) as file:
         footer = _read_footer(file, path, run_id)
         file.seek(len(_MAGIC))
         rows = _read_section(file, footer.rows, f"{path}: metrics rows")
@@ -135,9 +133,12 @@ def _load(path: Path, run_id: str, with_payload: bool) -> Found:
     return Found(path.name, footer.step, rows, payload)
 
 
-def _open(path: Path) -> BinaryIO:
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[BinaryIO]:
+    """Open a checkpoint; the disk's errors become `StoreError`, but a missing file stays one."""
     try:
-        return os.fdopen(open_regular(path), "rb")
+        with os.fdopen(open_regular(path), "rb") as file:
+            yield file
     except FileNotFoundError:
         raise
     except OSError as exc:
@@ -147,7 +148,7 @@ def _open(path: Path) -> BinaryIO:
 def _read_section(file: BinaryIO, expected: FileSum, what: str) -> bytes:
     data = file.read(expected.length)
     if FileSum.of(data) != expected:
-        raise StoreError(
+        raise DamagedError(
             f"{what}: expected SHA-256 {expected.sha256[:12]}..., got other bytes; it is damaged"
         )
     return data
@@ -161,15 +162,15 @@ def _read_footer(file: BinaryIO, path: Path, run_id: str) -> _Footer:
     length = int.from_bytes(tail[:8], "little")
     footer = footer[len(footer) - length :] if length <= len(footer) else b""
     if len(end) <= _TAIL or hashlib.sha256(footer).digest() != tail[8:]:
-        raise StoreError(f"{path}: expected a whole checkpoint, got {size} bytes without a valid end")
+        raise DamagedError(f"{path}: expected a whole checkpoint, got {size} bytes without a valid end")
     result = _decode_footer(footer, str(path))
     if len(_MAGIC) + result.rows.length + result.payload.length + length + _TAIL != size:
-        raise StoreError(f"{path}: expected a whole checkpoint, got {size} bytes, which do not add up")
+        raise DamagedError(f"{path}: expected a whole checkpoint, got {size} bytes, which do not add up")
     file.seek(0)
     if file.read(len(_MAGIC)) != _MAGIC:
-        raise StoreError(f"{path}: expected a headway checkpoint, got something else")
+        raise DamagedError(f"{path}: expected a headway checkpoint, got something else")
     if result.run_id != run_id:
-        raise StoreError(f"{path}: expected a checkpoint of run {run_id}, got one of run {result.run_id!r}")
+        raise DamagedError(f"{path}: expected a checkpoint of run {run_id}, got one of run {result.run_id!r}")
     return result
 
 
@@ -186,11 +187,11 @@ def _encode_footer(footer: _Footer) -> bytes:
 
 
 def _decode_footer(text: bytes, what: str) -> _Footer:
-    data = parse_object(text, what, StoreError)
-    check_schema(data, CHECKPOINT_SCHEMA, what, StoreError)
+    data = parse_object(text, what, DamagedError)
+    check_schema(data, CHECKPOINT_SCHEMA, what, DamagedError)
     step, run_id = data.get("step"), data.get("run_id")
     if not isinstance(step, int) or step < 0 or not isinstance(run_id, str):
-        raise StoreError(f"{what}: expected a step and a run_id, got {step!r} and {run_id!r}"[:300])
+        raise DamagedError(f"{what}: expected a step and a run_id, got {step!r} and {run_id!r}"[:300])
     return _Footer(
         run_id, step, FileSum.from_json(data.get("rows"), what), FileSum.from_json(data.get("payload"), what)
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from headway.errors import StoreError
+from headway.errors import DamagedError, StoreError
 
 _WAYS_OUT = {
     errno.ENOSPC: "the disk is full; free some space and run the same command again",
@@ -56,12 +56,12 @@ class FileSum:
         """Make a sum from parsed JSON.
 
         Raises:
-            StoreError: it is not the ``length`` and ``sha256`` of a file.
+            DamagedError: it is not the ``length`` and ``sha256`` of a file.
         """
         fields = data if isinstance(data, dict) else {}
         length, sha256 = fields.get("length"), fields.get("sha256")
         if not isinstance(length, int) or length < 0 or not isinstance(sha256, str):
-            raise StoreError(f"{what}: expected the length and sha256 of a file, got {str(data)[:100]}")
+            raise DamagedError(f"{what}: expected the length and sha256 of a file, got {str(data)[:100]}")
         return cls(length, sha256)
 
 
@@ -119,7 +119,8 @@ class _GuardedWriter:
 def store_error(action: str, path: str | Path, exc: OSError) -> StoreError:
     """Return a `StoreError` that says what could not be done, why, and the way out."""
     way_out = _WAYS_OUT.get(exc.errno or 0, exc.strerror or str(exc))
-    return StoreError(f"cannot {action} {path}: {way_out}")
+    kind = DamagedError if action == "read" and exc.errno == errno.EIO else StoreError
+    return kind(f"cannot {action} {path}: {way_out}")
 
 
 def write_atomic(path: Path, write: Write) -> None:
@@ -200,12 +201,12 @@ def open_regular(path: str | Path) -> int:
 
     Raises:
         OSError: as ``os.open`` does.
-        StoreError: it is no regular file.
+        DamagedError: it is no regular file.
     """
     descriptor = os.open(path, _READ)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise StoreError(f"expected a regular file, got something else at {path}; move it away")
+        raise DamagedError(f"expected a regular file, got something else at {path}; move it away")
     return descriptor
 
 
@@ -217,7 +218,8 @@ def read_bytes(path: str | Path, limit: int | None = None) -> bytes | None:
         limit: the greatest length that is read; a longer file is an error.
 
     Raises:
-        StoreError: it cannot be read, is no regular file, or is too long.
+        StoreError: it may not be read.
+        DamagedError: the disk cannot read it, or it is no regular file, or too long.
     """
     try:
         descriptor = open_regular(path)
@@ -228,7 +230,7 @@ def read_bytes(path: str | Path, limit: int | None = None) -> bytes | None:
     try:
         size = os.fstat(descriptor).st_size
         if limit is not None and size > limit:
-            raise StoreError(f"{path}: expected at most {limit} bytes, got {size}")
+            raise DamagedError(f"{path}: expected at most {limit} bytes, got {size}")
         return _read_all(descriptor, size)
     except OSError as exc:
         raise store_error("read", path, exc) from exc

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from headway.errors import MissingExtraError, StoreError
+from headway.errors import DamagedError, MissingExtraError, StoreError
 
 Number: TypeAlias = bool | int | float
 Value: TypeAlias = Number | str | list[Number] | None
@@ -156,7 +156,7 @@ def from_parquet(data: bytes, what: str) -> tuple[Columns, dict[str, str]]:
 
     Raises:
         MissingExtraError: pyarrow is not installed.
-        StoreError: it is no whole Parquet file.
+        DamagedError: it is no whole Parquet file.
     """
     arrow, parquet = _pyarrow()
     try:
@@ -166,7 +166,7 @@ def from_parquet(data: bytes, what: str) -> tuple[Columns, dict[str, str]]:
         metadata = {key.decode(): text.decode() for key, text in (table.schema.metadata or {}).items()}
         return {name: table.column(name).to_pylist() for name in table.column_names}, metadata
     except (arrow.ArrowException, OSError, ValueError, KeyError, OverflowError) as exc:
-        raise StoreError(f"{what}: expected a whole Parquet file, got {str(exc)[:200]}") from None
+        raise DamagedError(f"{what}: expected a whole Parquet file, got {str(exc)[:200]}") from None
 
 
 def _check_types(arrow: Any, schema: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.errors import SpecError, StoreError
+from headway.errors import DamagedError, SpecError, StoreError
 from headway.runs.claims import is_held
 from headway.runs.files import read_bytes
 from headway.runs.jsonable import MAX_BYTES
@@ -54,15 +54,16 @@ def read_spec(folder: str | Path, run_id: str) -> RunSpec:
 
     Raises:
         SpecError: it is not valid.
-        StoreError: it is missing, or that of another run.
+        DamagedError: it is missing, or that of another run.
+        StoreError: it may not be read.
     """
     path = f"{folder}/{SPEC_FILE}"
     text = read_bytes(path, MAX_BYTES)
     if text is None:
-        raise StoreError(f"expected {path}, got no such file")
+        raise DamagedError(f"expected {path}, got no such file")
     spec = RunSpec.from_json(text, path)
     if spec.run_id != run_id:
-        raise StoreError(f"{path}: expected the spec of run {run_id}, got that of run {spec.run_id}")
+        raise DamagedError(f"{path}: expected the spec of run {run_id}, got that of run {spec.run_id}")
     return spec
 
 
@@ -70,7 +71,8 @@ def read_status(folder: str | Path, run_id: str) -> Status | None:
     """Read a run's status; None when it never started.
 
     Raises:
-        StoreError: it is not valid, or that of another run.
+        DamagedError: it is not valid, or that of another run.
+        StoreError: it may not be read.
     """
     path = f"{folder}/{STATUS_FILE}"
     text = read_bytes(path, MAX_BYTES)
@@ -78,7 +80,7 @@ def read_status(folder: str | Path, run_id: str) -> Status | None:
         return None
     status = Status.from_json(text, path)
     if status.run_id != run_id:
-        raise StoreError(f"{path}: expected the status of run {run_id}, got that of {status.run_id[:40]!r}")
+        raise DamagedError(f"{path}: expected the status of run {run_id}, got that of {status.run_id[:40]!r}")
     return status
 
 

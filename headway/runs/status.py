@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway.errors import StoreError
+from headway.errors import DamagedError, StoreError
 from headway.runs.files import FileSum
 from headway.runs.jsonable import MAX_BYTES, FrozenDict, check_schema, parse_object
 
@@ -113,15 +113,15 @@ class Status:
             what: where it comes from, for error messages.
 
         Raises:
-            StoreError: it is something else.
+            DamagedError: it is something else.
             NewerSchemaError: a newer version of headway wrote it.
         """
-        data = parse_object(text, what, StoreError)
-        check_schema(data, STATUS_SCHEMA, what, StoreError)
+        data = parse_object(text, what, DamagedError)
+        check_schema(data, STATUS_SCHEMA, what, DamagedError)
         take = _Fields(data, what)
         state = take.text("state")
         if state not in _STORED_STATES:
-            raise StoreError(
+            raise DamagedError(
                 f"{what}: expected a state among {', '.join(_STORED_STATES)}, got {state[:40]!r}"
             )
         files = take.mapping("files")
@@ -157,7 +157,7 @@ class _Fields:
     def _take(self, name: str, kind: type | tuple[type, ...], words: str) -> Any:
         value = self._data.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise StoreError(f"{self._what}: expected {words} for {name}, got {str(value)[:40]!r}")
+            raise DamagedError(f"{self._what}: expected {words} for {name}, got {str(value)[:40]!r}")
         return value
 
     def text(self, name: str) -> str:
@@ -170,19 +170,19 @@ class _Fields:
     def count(self, name: str) -> int:
         value = int(self._take(name, int, "an integer"))
         if not 0 <= value < 2**63:
-            raise StoreError(f"{self._what}: expected a count for {name}, got one out of range")
+            raise DamagedError(f"{self._what}: expected a count for {name}, got one out of range")
         return value
 
     def number(self, name: str) -> float:
         value = self._take(name, (int, float), "a number")
         if not abs(value) < 1e300:
-            raise StoreError(f"{self._what}: expected a number for {name}, got one out of range")
+            raise DamagedError(f"{self._what}: expected a number for {name}, got one out of range")
         return float(value)
 
 
 def _file(name: str, what: str) -> str:
     if name != METRICS_FILE and not is_file_name(name):
-        raise StoreError(f"{what}: expected plain file names, got {name[:40]!r}")
+        raise DamagedError(f"{what}: expected plain file names, got {name[:40]!r}")
     return name
 
 
@@ -196,4 +196,4 @@ def _decode_float(value: object, what: str) -> float:
         return float(value)
     if isinstance(value, str) and value in ("nan", "inf", "-inf"):
         return float(value)
-    raise StoreError(f"{what}: expected a number for a loss, got {str(value)[:40]!r}")
+    raise DamagedError(f"{what}: expected a number for a loss, got {str(value)[:40]!r}")

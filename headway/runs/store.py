@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from headway.errors import MissingExtraError, NewerSchemaError, SpecError, StoreError
+from headway.errors import DamagedError, MissingExtraError, NewerSchemaError, SpecError, StoreError
 from headway.runs.checkpoints import SLOTS, find_newest
 from headway.runs.claims import DEFAULT_LEASE, LeaseWatch, try_claim
 from headway.runs.files import FileSum, read_bytes, remove, store_error, sync_folder, write_bytes
@@ -192,16 +192,17 @@ class RunStore:
         They reach up to the last checkpoint while the run is not done.
 
         Raises:
-            StoreError: there is no such run, or the metrics are damaged.
+            StoreError: there is no such run.
+            DamagedError: the metrics are not as they were written.
         """
         folder = self.folder(run_id)
-        status = read_status(folder, run_id)
-        if status is None or status.state is not State.DONE:
+        if not _is_done(folder):
             found, _ = find_newest(folder, run_id, with_payload=False)
-            return RowLog(found.rows if found else b"").columns()
+            if found or not _is_done(folder):  # it may have ended since, which removes its checkpoints
+                return RowLog(found.rows if found else b"").columns()
         columns, metadata = from_parquet(self.read_file(run_id, METRICS_FILE), str(folder / METRICS_FILE))
         if metadata.get("headway.run_id") != run_id:
-            raise StoreError(
+            raise DamagedError(
                 f"{folder / METRICS_FILE}: expected the metrics of this run, got those of another one"
             )
         return columns
@@ -210,7 +211,8 @@ class RunStore:
         """Return a file that a run has saved, after checking that it is whole.
 
         Raises:
-            StoreError: there is none of this name, or it is not as the run wrote it.
+            StoreError: there is none of this name.
+            DamagedError: it is not as the run wrote it.
         """
         folder = self.folder(run_id)
         status = read_status(folder, run_id)
@@ -220,7 +222,7 @@ class RunStore:
         data = read_bytes(folder / name)
         if data is None or FileSum.of(data) != status.files[name]:
             problem = "no file" if data is None else f"{len(data)} other bytes"
-            raise StoreError(
+            raise DamagedError(
                 f"{folder / name}: expected the {status.files[name].length} bytes that the run wrote, "
                 f"got {problem}; it was damaged since: reset() the run and run it again"
             )
@@ -279,7 +281,7 @@ class RunStore:
             stored = read_spec(folder, spec.run_id)
         except NewerSchemaError:
             raise
-        except (SpecError, StoreError):
+        except (SpecError, DamagedError):
             if not folder.is_dir():
                 return self._make_folder(folder, spec)
             write_bytes(folder / SPEC_FILE, spec.to_json().encode())  # safe: the folder's name is its hash
@@ -316,10 +318,13 @@ class RunStore:
         """Return a run's status, or None and why it is unreadable: such a run goes on from its checkpoint."""
         try:
             return read_status(folder, folder.name), ""
-        except NewerSchemaError:
-            raise
-        except StoreError as exc:
+        except DamagedError as exc:
             return None, str(exc)
+
+
+def _is_done(folder: Path) -> bool:
+    status = read_status(folder, folder.name)
+    return status is not None and status.state is State.DONE
 
 
 def _has_metrics(folder: Path, status: Status) -> bool:

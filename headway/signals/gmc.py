@@ -67,10 +67,10 @@ class MomentSignal(BaseSignal):
         moments = scope.require_moments()
         version = (moments.version, batch.samples if self.unit == "batch" else 0)
         if scope.version != version or not scope.cache:
-            floor = self.floor_for(batch.samples)
-            for name in scope.parameters:
-                ratio = moments.ratio(name, floor, out=scope.cache.get(name))
-                scope.cache[name] = ratio.abs_() if absolute else ratio
+            moments.ratios(scope.parameters, self.floor_for(batch.samples), scope.cache)
+            if absolute:
+                for ratio in scope.cache.values():
+                    ratio.abs_()
             scope.version = version
         return scope.cache
 

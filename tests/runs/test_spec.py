@@ -62,7 +62,8 @@ def test_the_id_does_not_depend_on_the_order_of_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "two"), [(1, 1.0), (0.0, -0.0), (0, -0.0), (10**15, 1e15), (0.001, 1e-3), ([1], (1.0,)), (-3, -3.0)]
+    ("one", "two"),
+    [(1, 1.0), (0.0, -0.0), (0, -0.0), (10**15, 1e15), (0.001, 1e-3), ([1], (1.0,)), (-3, -3.0)],
 )
 def test_equal_numbers_give_equal_ids(one: object, two: object) -> None:
     assert make(params={"x": one}).run_id == make(params={"x": two}).run_id
@@ -70,7 +71,16 @@ def test_equal_numbers_give_equal_ids(one: object, two: object) -> None:
 
 @pytest.mark.parametrize(
     ("one", "two"),
-    [(1, True), (0, False), (0, None), (1, "1"), (1e16, 10**16 + 1), (0.1, 0.1 + 2**-56), ([], {}), ("a", ["a"])],
+    [
+        (1, True),
+        (0, False),
+        (0, None),
+        (1, "1"),
+        (1e16, 10**16 + 1),
+        (0.1, 0.1 + 2**-56),
+        ([], {}),
+        ("a", ["a"]),
+    ],
 )
 def test_different_values_give_different_ids(one: object, two: object) -> None:
     assert make(params={"x": one}).run_id != make(params={"x": two}).run_id
@@ -218,7 +228,9 @@ def test_bad_text_gives_a_clear_error(text: str | bytes, message: str) -> None:
 
 
 def test_a_spec_of_a_newer_version_says_so() -> None:
-    with pytest.raises(NewerSchemaError, match="newer headway: schema 3, this version reads up to 1; upgrade"):
+    with pytest.raises(
+        NewerSchemaError, match="newer headway: schema 3, this version reads up to 1; upgrade"
+    ):
         RunSpec.from_json(json.dumps({"schema": 3, "something": "else"}))
 
 

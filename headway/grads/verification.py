@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from headway.errors import VerificationError
-from headway.grads import Engine, Reduction
-from headway.grads.persample import reduce_dense
+from headway.grads.engine import Engine
+from headway.grads.persample import Reduction, reduce_dense
 
 Values = Mapping[str, Sequence[Tensor]]
 

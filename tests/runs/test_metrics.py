@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.errors import MissingExtraError, StoreError
+from headway.runs.metrics import RowLog, from_parquet, to_parquet
+
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+FLOATS = st.floats()
+KINDS = {
+    "i": INTEGERS,
+    "f": FLOATS,
+    "n": INTEGERS.filter(lambda value: abs(value) < 2**53) | FLOATS,
+    "b": st.booleans(),
+    "s": st.text(st.characters(exclude_categories=["Cs"])),
+    "li": st.lists(INTEGERS, max_size=4),
+    "lf": st.lists(FLOATS, max_size=4),
+}
+ROWS = st.lists(
+    st.fixed_dictionaries({}, optional={name: st.none() | kind for name, kind in KINDS.items()}), max_size=8
+)
+
+
+def bits(value: Any) -> Any:
+    """Tell NaN from NaN and 0.0 from -0.0, but not 1 from 1.0: a column has one type of number."""
+    if isinstance(value, list):
+        return [bits(item) for item in value]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return "nan" if math.isnan(value) else struct.pack("d", value) if isinstance(value, float) else value
+    return value
+
+
+def logged(rows: list[dict[str, Any]]) -> RowLog:
+    log = RowLog()
+    for row in rows:
+        log.append(row)
+    return log
+
+
+@given(ROWS)
+def test_rows_come_back_from_their_encoding_bit_for_bit(rows: list[dict[str, Any]]) -> None:
+    log = logged(rows)
+    back = RowLog(log.encode())
+    assert back.encode() == log.encode()
+    assert len(back) == len(rows)
+    assert {n: bits(v) for n, v in back.columns().items()} == {n: bits(v) for n, v in log.columns().items()}
+
+
+@settings(deadline=None)
+@given(ROWS)
+def test_columns_come_back_from_parquet(rows: list[dict[str, Any]]) -> None:
+    columns = logged(rows).columns()
+    data = to_parquet(columns, {"key": "value"})
+    back, metadata = from_parquet(data, "file")
+    assert metadata["key"] == "value"
+    assert list(back) == list(columns)
+    for name, values in columns.items():
+        has_float = any(isinstance(value, float) for value in values)
+        expected = [float(v) if has_float and v is not None else v for v in values] if name == "n" else values
+        assert bits(back[name]) == bits(expected)
+
+
+def test_the_same_rows_give_the_same_bytes() -> None:
+    rows = [{"step": i, "loss": 1 / (i + 1), "arms": [i, i + 0.5]} for i in range(300)]
+    one, two = logged(rows), RowLog(logged(rows[:150]).encode())
+    for row in rows[150:]:
+        two.append(row)
+    assert to_parquet(one.columns(), {"a": "b"}) == to_parquet(two.columns(), {"a": "b"})
+
+
+def test_columns_by_hand() -> None:
+    log = logged([{"epoch": 0, "loss": 0.5}, {"epoch": 1, "loss": 1, "arms": (1, 2)}])
+    assert log.columns() == {"epoch": [0, 1], "loss": [0.5, 1], "arms": [None, [1, 2]]}
+    back, _ = from_parquet(to_parquet(log.columns(), {}), "file")
+    assert back == {"epoch": [0, 1], "loss": [0.5, 1.0], "arms": [None, [1, 2]]}
+    assert type(back["epoch"][0]) is int
+    assert type(back["loss"][1]) is float
+
+
+def test_arrays_and_tensors_become_numbers_and_lists() -> None:
+    numpy = pytest.importorskip("numpy")
+    log = logged([{"x": numpy.float32(0.5), "y": numpy.arange(3), "z": numpy.array(2)}])
+    assert log.columns() == {"x": [0.5], "y": [[0, 1, 2]], "z": [2]}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([1], "mapping for a metrics row, got list"),
+        ({1: 2}, "printable name for a metrics column, got 1"),
+        ({"": 2}, "printable name for a metrics column"),
+        ({"x": object()}, "column 'x', got object"),
+        ({"x": {"a": 1}}, "column 'x', got dict"),
+        ({"x": ["a"]}, "numbers in the lists of metrics column 'x', got str"),
+        ({"x": [[1]]}, "numbers in the lists of metrics column 'x', got list"),
+        ({"x": [None]}, "numbers in the lists"),
+        ({"x": 2**63}, "at most 64 bits"),
+        ({"x": "\ud800"}, "valid Unicode"),
+    ],
+)
+def test_bad_rows_are_refused_and_leave_the_log_as_it_was(row: Any, message: str) -> None:
+    log = logged([{"a": 1}])
+    with pytest.raises(StoreError, match=message):
+        log.append(row)
+    assert log.columns() == {"a": [1]}
+
+
+@pytest.mark.parametrize(("one", "two"), [(1, "a"), (1, [1]), (True, 1), ([1], 1.0), ("a", 1.0)])
+def test_a_column_keeps_its_kind(one: Any, two: Any) -> None:
+    log = logged([{"x": one}, {"x": None}])
+    with pytest.raises(StoreError, match=r"expected a .* in metrics column 'x' as before, got a"):
+        log.append({"x": two, "y": 1})
+    log.append({"x": one})
+    assert len(log) == 3
+
+
+@pytest.mark.parametrize("data", [b"\n", b"x\n", b"3\n", b'{"a": {}}\n', b"[" * 100_000])
+def test_an_encoding_that_is_none_is_refused(data: bytes) -> None:
+    with pytest.raises(StoreError, match="expected"):
+        RowLog(data)
+
+
+@pytest.mark.parametrize("rows", [[], [{}], [{"a": None}], [{"a": []}]])
+def test_logs_with_little_in_them_are_written_too(rows: list[dict[str, Any]]) -> None:
+    back, _ = from_parquet(to_parquet(logged(rows).columns(), {}), "file")
+    assert back == logged(rows).columns()
+
+
+def test_a_damaged_parquet_file_is_a_store_error() -> None:
+    data = to_parquet(logged([{"a": i * 0.1} for i in range(100)]).columns(), {})
+    for broken in (b"", b"PAR1", data[:-1], data[: len(data) // 2], data[10:]):
+        with pytest.raises(StoreError, match="file: expected a whole Parquet file, got"):
+            from_parquet(broken, "file")
+
+
+def test_columns_of_foreign_types_are_refused() -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    sink = arrow.BufferOutputStream()
+    parquet.write_table(arrow.table({"x": [{"nested": 1}]}), sink)
+    with pytest.raises(StoreError, match="a column 'x' of type struct"):
+        from_parquet(sink.getvalue().to_pybytes(), "file")
+
+
+def test_without_pyarrow_the_message_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'headway\[experiments\]'"):
+        to_parquet({}, {})

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from headway.errors import StoreError
+from headway.runs import RunSpec, RunStore, State
+from tests.runs.helpers import finish, one, spec_of
+
+
+def test_making_a_store_object_touches_nothing(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+    with pytest.raises(
+        StoreError, match=r"expected a run store \(a folder with store.json\) at .*, got none"
+    ):
+        store.status()
+    with pytest.raises(StoreError, match="expected a lease of more than 0"):
+        RunStore(tmp_path, lease=0)
+
+
+def test_added_runs_are_pending_and_adding_twice_changes_nothing(store: RunStore) -> None:
+    specs = [spec_of(seed) for seed in (2, 0, 1)]
+    ids = store.add_all(specs)
+    assert ids == [spec.run_id for spec in specs]
+    before = {path: path.stat().st_mtime_ns for path in store.root.rglob("*")}
+    assert store.add_all(specs) == ids
+    assert {path: path.stat().st_mtime_ns for path in store.root.rglob("*")} == before
+    records = store.status()
+    assert [record.spec for record in records] == [spec_of(0), spec_of(1), spec_of(2)]
+    assert {record.state for record in records} == {State.PENDING}
+
+
+def test_a_store_can_be_sent_to_another_process(store: RunStore, spec: RunSpec) -> None:
+    store.add(spec)
+    assert one(pickle.loads(pickle.dumps(store))).spec == spec
+
+
+def test_other_folders_and_files_are_left_alone(store: RunStore, spec: RunSpec) -> None:
+    store.root.mkdir()
+    (store.root / "notes").mkdir()
+    (store.root / ("0" * 16)).write_text("a file with the name of a run")
+    store.add(spec)
+    assert one(store).spec == spec
+
+
+def test_runs_are_chosen_by_a_function(store: RunStore) -> None:
+    store.add_all([spec_of(seed) for seed in range(4)])
+    finish(store, spec_of(2))
+    assert [r.spec for r in store.runs(lambda record: record.state is State.DONE)] == [spec_of(2)]
+
+
+@pytest.mark.parametrize("run_id", ["", "..", "0" * 16, "../runs", "x" * 16, "0" * 15])
+def test_an_unknown_id_is_an_error(store: RunStore, spec: RunSpec, run_id: str) -> None:
+    store.add(spec)
+    for look in (store.record, store.metrics, store.folder, store.problems, store.reset):
+        with pytest.raises(StoreError, match="expected the id of a run"):
+            look(run_id)
