@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from headway.errors import LossError, ModelError, SignalError, StateError, UnscoredGradientError
 from headway.grads import Engine, Layout, Reduction
@@ -82,6 +83,9 @@ class Meter:
                 f"expected a model with trainable parameters, got {type(self.model).__name__} without any; "
                 f"set requires_grad on what is to be trained"
             )
+        lazy = [name for name, p in self._trainable.items() if isinstance(p, UninitializedParameter)]
+        if lazy:
+            raise ModelError(f"{lazy[0]}: expected an initialised parameter, got a lazy one; run the model once first")
         self._single = isinstance(signals, Signal)
         self._signals = _by_name([signals] if isinstance(signals, Signal) else signals)
         self._moments = self._make_moments()
@@ -373,16 +377,16 @@ class Meter:
         if missed:
             raise UnscoredGradientError(
                 f"expected every trained parameter to be scored, got gradients without scores for "
-                f"{', '.join(missed[:5])}; run the forward pass after the meter is made (torch.compile too), inside "
-                f"the model's own modules, or restrict the signal with where="
+                f"{', '.join(missed[:5])}; make the meter before the forward pass and before torch.compile runs, and "
+                f"use parameters inside the model's own modules (inside torch.compile, only through modules with a "
+                f"rule); or leave them out with where="
             )
-        if not current.results and plan and not arrived and self._engine.checking:
+        if plan and not current.results:
             raise LossError("expected losses that depend on the model, got a graph that does not reach it")
         if current.totals is None or not all(bool(torch.isfinite(g).all()) for g in arrived.values()):
             return
-        for name, gradient in arrived.items():
-            if name not in current.totals:
-                continue
+        for name in [name for name in plan if name in arrived and name in current.totals]:
+            gradient = arrived[name]
             total = current.totals[name].view_as(gradient)
             gap = float(torch.linalg.vector_norm((total - gradient.to(total)).double()))
             size = float(torch.linalg.vector_norm(gradient.double()))

@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parameter import UninitializedParameter
 from torch.utils._pytree import tree_leaves
 
-from headway.errors import ModelError
 from headway.grads.attention import AttentionSite
 from headway.grads.elementwise import refuse_batch_statistics
 from headway.grads.layout import Layout, Layouts
@@ -51,11 +49,6 @@ class Engine:
         self.parameters: dict[str, nn.Parameter] = {
             name: parameter for name, parameter in model.named_parameters() if name in names
         }
-        for name, parameter in self.parameters.items():
-            if isinstance(parameter, UninitializedParameter):
-                raise ModelError(
-                    f"{name}: expected an initialised parameter, got a lazy one; run the model once first"
-                )
         self.armed = True
         self.checking = True
         self.current: Pass | None = None

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from headway.errors import LayoutError
+from headway.grads import compiled
 from headway.grads.direct import Origin, Tracked, anchor, is_tracked, parameter_origin, track
 from headway.grads.fallback import Function, Leaves, Replay
 from headway.grads.layout import samples_first
@@ -65,8 +66,10 @@ class Container:
         """See `Site.release`."""
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         engine = self.engine
-        outermost = engine.depth == 0 and engine.listening() and not torch.compiler.is_compiling()
+        outermost = engine.depth == 0 and engine.listening()
         self._entered.append(outermost)
         if not outermost:
             return
@@ -77,7 +80,7 @@ class Container:
             owner[local] = track(parameter, origin)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if not (self._entered and self._entered.pop()):
+        if torch.compiler.is_compiling() or not (self._entered and self._entered.pop()):
             return
         self.engine.depth -= 1
         for owner, local, parameter, _ in self._places:
@@ -113,10 +116,10 @@ class OwnerSite:
         """See `Site.release`."""
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        replaced: list[tuple[nn.Module, str, Tensor]] = []
-        self._put_back.append(replaced)
         if torch.compiler.is_compiling():
             return None
+        replaced: list[tuple[nn.Module, str, Tensor]] = []
+        self._put_back.append(replaced)
         for owner, local, parameter in self._plain:
             current = owner._parameters[local]
             if isinstance(current, Tracked):
@@ -133,6 +136,8 @@ class OwnerSite:
         """A last word before the module runs."""
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self.listen_compiled(args, kwargs, output) if self.engine.listening() else None
         for owner, local, tensor in reversed(self._put_back.pop() if self._put_back else []):
             owner._parameters[local] = tensor  # type: ignore[assignment]
         if output is None or not self.engine.listening() or is_tracked((args, kwargs)):
@@ -142,6 +147,10 @@ class OwnerSite:
     def listen(self, args: Any, kwargs: Any, output: Any) -> Any:
         """Observe a call's output."""
         raise NotImplementedError
+
+    def listen_compiled(self, args: Any, kwargs: Any, output: Any) -> Any:
+        """Observe a call's output inside torch.compile; a module that cannot is missed, and that is an error."""
+        return None
 
     def inputs(self, args: Any, kwargs: Any) -> Inputs:
         """The tensors among a call's arguments, in the order of the module's signature."""
@@ -206,6 +215,7 @@ class RuleSite(OwnerSite):
             and not any(engine.is_shared(name) for name in self._trained)
         )
         self._trains = False
+        self._number = compiled.register(self)
 
     def prepare(self, args: Any, kwargs: Any, replaced: list[tuple[nn.Module, str, Tensor]]) -> None:
         """Hide the parameters from autograd if their gradients will come from the per-sample gradients."""
@@ -235,6 +245,16 @@ class RuleSite(OwnerSite):
             return observe_and_train(self, output, list(self._trained.values()), inputs)
         return observe(self, [output], inputs)[0] if output.requires_grad else output
 
+    def listen_compiled(self, args: Any, kwargs: Any, output: Tensor) -> Tensor:
+        """See `OwnerSite.listen_compiled`."""
+        saved = [tensor.detach() for tensor in self.inputs(args, kwargs)]
+        result: Tensor = torch.ops.headway.observe(output, saved, self._number)
+        return result
+
+    def called(self) -> None:
+        """See `CompiledListener.called`."""
+        self.engine.count_use(self.names)
+
     def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> RuleContribution:
         """Describe a call's share of the gradients, samples first."""
         if self.rule.samples_first:
@@ -245,10 +265,20 @@ class RuleSite(OwnerSite):
                 )
             return RuleContribution(self, saved, grad)
         layout = self.engine.layouts.find(self.path, grad, samples)
+        if self._are_positions(saved[0]):  # only a compiled graph gets here: eager calls were tracked instead
+            raise LayoutError(
+                f"{self.path}: expected inputs that belong to samples, got the same positions for all of them "
+                f"inside torch.compile, where headway cannot follow them; leave its parameters out with where=, "
+                f"or pass layout={{{self.path!r}: 'samples-first'}} if they are not positions"
+            )
         if layout == "samples-first":
             return RuleContribution(self, saved, grad)
         inputs = tuple(samples_first(tensor, layout, samples) for tensor in saved)
         return RuleContribution(self, inputs, samples_first(grad, layout, samples))
+
+    def _are_positions(self, first: Tensor) -> bool:
+        undeclared = self.engine.layouts.declared(self.path) is None
+        return undeclared and first.dim() == 1 and len(first) > 1 and not first.is_floating_point() and _is_range(first)
 
     def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""

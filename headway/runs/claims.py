@@ -241,12 +241,21 @@ def _link(temporary: Path, path: Path, content: bytes) -> bool:
     try:
         os.link(temporary, path)
     except FileExistsError:
-        return temporary.stat().st_nlink == 2  # over NFS a link can succeed and its reply be lost
+        return _links(temporary) == 2  # over NFS a link can succeed and its reply be lost
+    except FileNotFoundError:
+        return False  # whoever holds the run by now has cleared our temporary file away
     except OSError as exc:
         if exc.errno not in _NO_LINKS:
             raise
         return _create_exclusively(path, content)
     return True
+
+
+def _links(path: Path) -> int:
+    try:
+        return path.stat().st_nlink
+    except FileNotFoundError:
+        return 0
 
 
 def _create_exclusively(path: Path, content: bytes) -> bool:

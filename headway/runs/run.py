@@ -26,7 +26,7 @@ from headway.runs.status import METRICS_FILE, State, Status, is_file_name
 METRICS_SCHEMA = 1
 PROGRESS_INTERVAL = 1.0
 
-_LEFTOVER = re.compile(r"\.(?!claim\.|spec\.json\.).+\.[0-9a-f]{16}\.tmp", re.ASCII)
+_LEFTOVER = re.compile(r"\.(?!spec\.json\.).+\.[0-9a-f]{16}\.tmp", re.ASCII)
 
 
 class Run:
