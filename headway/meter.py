@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from headway.errors import LossError, ModelError, SignalError, StateError, UnscoredGradientError
+from headway.errors import LossError, ModelError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
+from headway.grads.accounting import check_complete
 from headway.grads.passes import Pass
-from headway.moments import Decay, Moments
-from headway.signals import Batch, Scope, Signal, Values
-from headway.signals.base import select
 from headway.grads.verification import Verification, compare, one_at_a_time
+from headway.grads.wrappers import unwrap
+from headway.moments import Decay, Moments
+from headway.signals import Batch, Scope, Signal
+from headway.signals.base import select
 
 Scores = Tensor | dict[str, Tensor]
 
@@ -331,11 +333,15 @@ class Meter:
                 else:
                     parameters = list(self._trainable.values())
                     grads = torch.autograd.grad(losses, parameters, weights, retain_graph, allow_unused=True)
-                    arrived.update({n: g.to_dense() for n, g in zip(self._trainable, grads, strict=True) if g is not None})
+                    arrived.update(
+                        {n: g.to_dense() for n, g in zip(self._trainable, grads, strict=True) if g is not None}
+                    )
             finally:
                 for handle in handles:
                     handle.remove()
-        self._check_complete(current, plan, arrived, backward)
+        trained = {name for name in plan if self._was_trained(name, arrived, backward)}
+        if check_complete(current, plan, trained, arrived):
+            self._engine.checking = False
         values = self._values(current, plan, weights)
         if self._verify and plan:
             self.verification = compare(values, oracle)
@@ -348,7 +354,7 @@ class Meter:
                 for parameter in by_parameter:
                     own[key][parameter] = values[parameter][cursor[parameter]]
                     cursor[parameter] += 1
-            scores[name] = self._signals[name].scores(self._scopes[name], batch, _frozen(own))
+            scores[name] = self._signals[name].scores(self._scopes[name], batch, own)
         return scores
 
     def _values(
@@ -364,39 +370,9 @@ class Meter:
             if found is None:  # the parameter took no part in this batch
                 found = [torch.zeros_like(wide) for _ in reductions]
             values[name] = [
-                value * factors[reduction.kind].to(value)
-                for value, reduction in zip(found, reductions, strict=True)
+                value * factors[reduction.kind].to(value) for value, reduction in zip(found, reductions, strict=True)
             ]
         return values
-
-    def _check_complete(
-        self, current: Pass, plan: Mapping[str, Any], arrived: Mapping[str, Tensor], backward: bool
-    ) -> None:
-        """Make sure that no gradient went by unseen."""
-        missed = [n for n in plan if n not in current.results and self._was_trained(n, arrived, backward)]
-        if missed:
-            raise UnscoredGradientError(
-                f"expected every trained parameter to be scored, got gradients without scores for "
-                f"{', '.join(missed[:5])}; make the meter before the forward pass and before torch.compile runs, and "
-                f"use parameters inside the model's own modules (inside torch.compile, only through modules with a "
-                f"rule); or leave them out with where="
-            )
-        if plan and not current.results:
-            raise LossError("expected losses that depend on the model, got a graph that does not reach it")
-        if current.totals is None or not all(bool(torch.isfinite(g).all()) for g in arrived.values()):
-            return
-        for name in [name for name in plan if name in arrived and name in current.totals]:
-            gradient = arrived[name]
-            total = current.totals[name].view_as(gradient)
-            gap = float(torch.linalg.vector_norm((total - gradient.to(total)).double()))
-            size = float(torch.linalg.vector_norm(gradient.double()))
-            if gap > _tolerance(gradient.dtype) * max(size, float(torch.linalg.vector_norm(total.double()))):
-                raise UnscoredGradientError(
-                    f"{name}: expected the samples' gradients to add up to its gradient, got a difference of "
-                    f"{gap:.3g} against {size:.3g}; is it also used outside the model's forward pass, or by a "
-                    f"function that headway cannot follow? Use it through its module, or leave it out with where="
-                )
-        self._engine.checking = False
 
     def _was_trained(self, name: str, arrived: Mapping[str, Tensor], backward: bool) -> bool:
         if name in arrived:
@@ -437,26 +413,6 @@ class Meter:
         return next(iter(detached.values())) if self._single else detached
 
 
-def unwrap(model: nn.Module) -> nn.Module:
-    """The model inside DistributedDataParallel and torch.compile.
-
-    Raises:
-        ModelError: the wrapper shards the parameters.
-    """
-    while True:
-        kind = type(model).__name__
-        if kind.startswith("FSDP") or kind == "FullyShardedDataParallel":
-            raise ModelError(
-                f"expected whole parameters, got {kind}, which shards them; use DistributedDataParallel"
-            )
-        if isinstance(model, nn.parallel.DistributedDataParallel):
-            model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner
-        else:
-            return model
-
-
 def _by_name(signals: Sequence[Signal]) -> dict[str, Signal]:
     if not signals:
         raise SignalError("expected at least one signal, got none")
@@ -486,15 +442,6 @@ def _scale_of(scaler: LossScaler | None, like: Tensor) -> Tensor | None:
 
 def _catch(arrived: dict[str, Tensor], name: str) -> Any:
     def hook(gradient: Tensor) -> None:
-        arrived[name] = gradient.detach().to_dense()
+        arrived[name] = gradient.detach().to_dense().clone()  # DDP averages in place later
 
     return hook
-
-
-def _tolerance(dtype: torch.dtype) -> float:
-    """How far a sum of per-sample gradients may be from the batch's, by rounding alone."""
-    return {torch.float64: 1e-7, torch.float32: 2e-2}.get(dtype, 0.2)
-
-
-def _frozen(values: dict[str, dict[str, Tensor]]) -> Values:
-    return values

@@ -87,7 +87,15 @@ def test_sum_reduction_gives_summed_gradients_and_the_same_scores() -> None:
 
 
 def test_several_signals_share_one_pass_and_equal_each_alone() -> None:
-    signals = [GMC(), NormAll(), NormLast(), Curiosity(), headway.DotProduct(), headway.Cosine(), headway.Projection()]
+    signals = [
+        GMC(),
+        NormAll(),
+        NormLast(),
+        Curiosity(),
+        headway.DotProduct(),
+        headway.Cosine(),
+        headway.Projection(),
+    ]
     model = mlp()
     together = [train(Meter(model, signals), model, 4)]
     for signal in signals:
@@ -97,7 +105,11 @@ def test_several_signals_share_one_pass_and_equal_each_alone() -> None:
 
 
 def test_scores_are_detached_and_never_below_float32() -> None:
-    for dtype, expected in ((torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64,) * 2):
+    for dtype, expected in (
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64,) * 2,
+    ):
         model = mlp(dtype)
         scores = Meter(model, NormAll()).backward(losses(model, *batch(dtype=dtype)))
         assert scores.dtype == expected
@@ -398,7 +410,7 @@ def test_hidden_samples_are_reported_with_the_way_out() -> None:
 
     model = Flat()
     meter = Meter(model, GMC())
-    with pytest.raises(LayoutError, match="layer: expected 5 samples .*'flat'"):
+    with pytest.raises(LayoutError, match=r"layer: expected 5 samples .*'flat'"):
         meter.backward(model(torch.randn(5, 3, 6)).sum(1))
 
 
@@ -413,7 +425,7 @@ def test_positions_that_look_like_samples_are_reported() -> None:
 
     model = Positions()
     Meter(model, GMC())
-    with pytest.raises(LayoutError, match="table.*'shared'"):
+    with pytest.raises(LayoutError, match=r"table.*'shared'"):
         model(torch.randn(5, 5, 6))
 
 

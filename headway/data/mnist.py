@@ -34,12 +34,8 @@ def read_mnist(spec: Spec, files: Mapping[str, Path]) -> tuple[list[Split], list
 def _read_split(spec: Spec, files: Mapping[str, Path], prefix: str, most: int, differing: list[str]) -> Split:
     images_name, labels_name = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
     height, width = spec.shape[1:]
-    images = parse_images(
-        _read(spec, files, images_name, differing), (height, width), most, files[images_name]
-    )
-    labels = parse_labels(
-        _read(spec, files, labels_name, differing), len(spec.class_names), most, files[labels_name]
-    )
+    images = parse_images(_read(spec, files, images_name, differing), (height, width), most, files[images_name])
+    labels = parse_labels(_read(spec, files, labels_name, differing), len(spec.class_names), most, files[labels_name])
     if len(images) != len(labels):
         raise bad_file(
             files[labels_name],

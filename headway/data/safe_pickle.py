@@ -114,9 +114,7 @@ class _Machine:
 
     def _op_proto(self, version: int) -> None:
         if version != PROTOCOL:
-            raise RefusedError(
-                f"protocol {version} (pickle.dump(..., protocol={PROTOCOL}) writes the right one)"
-            )
+            raise RefusedError(f"protocol {version} (pickle.dump(..., protocol={PROTOCOL}) writes the right one)")
 
     def _op_stop(self, _: None) -> None:
         pass

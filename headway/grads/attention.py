@@ -50,7 +50,8 @@ class AttentionSite(OwnerSite):
     def __init__(self, engine: Engine, path: str, module: nn.MultiheadAttention, own: Mapping[str, str]) -> None:
         """Set up sites for the two projections."""
         super().__init__(engine, path, module, own)
-        self.packed = PackedProjection(module) if module.in_proj_weight is not None else None
+        weight: Tensor | None = module.in_proj_weight
+        self.packed: PackedProjection | None = None if weight is None else PackedProjection(module)
         self._parts: list[RuleSite] = []
         self._watch(self.packed, {"weight": "in_proj_weight", "bias": "in_proj_bias"}, "in_proj")
         self._watch(module.out_proj, {"weight": "out_proj.weight", "bias": "out_proj.bias"}, "out_proj")
@@ -88,7 +89,15 @@ class AttentionSite(OwnerSite):
         if not self.engine.listening():
             original = type(module).forward
             return original(
-                module, query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
+                module,
+                query,
+                key,
+                value,
+                key_padding_mask,
+                need_weights,
+                attn_mask,
+                average_attn_weights,
+                is_causal,
             )
         if query.dim() != 3:
             raise LayoutError(
@@ -108,8 +117,8 @@ class AttentionSite(OwnerSite):
             weights = weights.mean(1) if average_attn_weights else weights
         else:
             causal = is_causal and key_padding_mask is None and k.shape[1] == q.shape[1]
-            heads = (_split_heads(x, module.num_heads) for x in (q, k, v))
-            mixed = F.scaled_dot_product_attention(*heads, None if causal else mask, dropout, causal)
+            q, k, v = (_split_heads(x, module.num_heads) for x in (q, k, v))
+            mixed = F.scaled_dot_product_attention(q, k, v, None if causal else mask, dropout, causal)
             weights = None
         output = module.out_proj(mixed.transpose(1, 2).flatten(2))
         if module.training:  # the memory order of the module's own output, for equal dropout masks behind it
@@ -126,7 +135,8 @@ class AttentionSite(OwnerSite):
             weights: Sequence[Tensor] = module.in_proj_weight.chunk(3)
         else:
             weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
-        biases = (None,) * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
+        bias: Tensor | None = module.in_proj_bias
+        biases = (None,) * 3 if bias is None else bias.chunk(3)
         inputs = (query, key, value)
         outputs = [F.linear(x, w, b) for x, w, b in zip(inputs, weights, biases, strict=True)]
         names = ("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight")
@@ -141,7 +151,7 @@ class AttentionSite(OwnerSite):
         module = self.module
         if module.bias_k is not None and module.bias_v is not None:
             extra = [bias.expand(len(k), 1, -1) for bias in (module.bias_k, module.bias_v)]
-            own = {local: self.own[local] for local in ("bias_k", "bias_v") if local in self.own}
+            own = {local: name for local, name in self.own.items() if local in ("bias_k", "bias_v")}
             if own:
                 self.engine.count_use(list(own.values()))
                 extra = list(observe(LearnedKey(self, own), extra, ()))
@@ -245,4 +255,3 @@ def _attend_with_weights(
     weights = torch.softmax(scores if mask is None else scores + mask, dim=-1)
     weights = F.dropout(weights, dropout) if dropout else weights
     return weights @ v, weights
-

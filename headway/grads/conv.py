@@ -57,7 +57,7 @@ def _patches_of_input(module: nn.Conv2d, x: Tensor) -> Tensor:
 
 def _patches_of_output(module: nn.ConvTranspose2d, grad_output: Tensor, size: tuple[int, ...]) -> Tensor:
     """Patches of a transposed convolution's output gradient, one per input position: [c * groups, T, d]."""
-    padding = [pad for pad in reversed(module.padding) for _ in range(2)]  # type: ignore[arg-type]
+    padding = [pad for pad in reversed(cast(tuple[int, ...], module.padding)) for _ in range(2)]
     padded = F.pad(_channels_last(grad_output), [0, 0, *padding])
     cut = patches(padded, module.kernel_size, module.stride, module.dilation, module.groups)
     for axis, length in enumerate(size):  # output_padding may leave room for a patch that no input made
@@ -89,25 +89,27 @@ def always(inputs: Inputs) -> bool:
     return True
 
 
-@register_rule(
-    nn.Conv1d, nn.Conv2d, nn.Conv3d, footprint=conv_footprint, samples_first=True, simultaneous=always
-)
+@register_rule(nn.Conv1d, nn.Conv2d, nn.Conv3d, footprint=conv_footprint, samples_first=True, simultaneous=always)
 def convolution(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """The weight's gradient is sum_t D_t patch_t^T for each group of channels."""
     conv = cast(nn.Conv2d, module)
     x, b = promote(inputs[0], grad_output)
     cut = partial(_patches_of_input, conv, x)
     order = _kernel_first(conv.weight)
-    return {"weight": Outer(cut, _by_group(b, conv.groups), conv.groups, order, tuple(conv.weight.shape)), "bias": Dense(b.flatten(2).sum(2))}
+    return {
+        "weight": Outer(cut, _by_group(b, conv.groups), conv.groups, order, tuple(conv.weight.shape)),
+        "bias": Dense(b.flatten(2).sum(2)),
+    }
 
 
-@register_rule(
-    nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, footprint=conv_footprint, samples_first=True
-)
+@register_rule(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, footprint=conv_footprint, samples_first=True)
 def transposed_convolution(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """The adjoint of a convolution: inputs and patches of the output gradient change places."""
     conv = cast(nn.ConvTranspose2d, module)
     x, b = promote(inputs[0], grad_output)
     cut = partial(_patches_of_output, conv, b, tuple(x.shape[2:]))
     order = _kernel_first(conv.weight)
-    return {"weight": Outer(cut, _by_group(x, conv.groups), conv.groups, order, tuple(conv.weight.shape)), "bias": Dense(b.flatten(2).sum(2))}
+    return {
+        "weight": Outer(cut, _by_group(x, conv.groups), conv.groups, order, tuple(conv.weight.shape)),
+        "bias": Dense(b.flatten(2).sum(2)),
+    }

@@ -62,7 +62,11 @@ class Tracked(Tensor):
 
     @classmethod
     def __torch_function__(
-        cls, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        cls,
+        func: Callable[..., Any],
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Run the operation on plain tensors, and follow what came out of it."""
         leaves, spec = tree_flatten((tuple(args), dict(kwargs or {})))
@@ -100,12 +104,17 @@ def _in_place(func: Callable[..., Any]) -> bool:
     return name.endswith("_")
 
 
-_EXPANSIONS = {Tensor.expand, Tensor.repeat, Tensor.expand_as, torch.broadcast_to, Tensor.broadcast_to, torch.tile}
+_EXPANSIONS = {
+    Tensor.expand,
+    Tensor.repeat,
+    Tensor.expand_as,
+    torch.broadcast_to,
+    Tensor.broadcast_to,
+    torch.tile,
+}
 
 
-def _follow(
-    engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any], origins: dict[int, Origin]
-) -> Any:
+def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any], origins: dict[int, Origin]) -> Any:
     """Run an operation and decide whether its result is still made of parameters alone."""
     for i, leaf in enumerate(plain):
         if i not in origins and isinstance(leaf, nn.Parameter):
@@ -232,9 +241,7 @@ class Operation:
             if self.func is F.linear and self._is_plain_linear(saved, current.samples):
                 current.add(DirectLinear(self._names, saved[0], grads[0]))
                 return
-            replay = Replay(
-                self._function, list(saved), list(grads), current.samples, self.engine.layouts, kept
-            )
+            replay = Replay(self._function, list(saved), list(grads), current.samples, self.engine.layouts, kept)
             self.engine.remember(self.name, self._function.mapped)
             current.add(replay)
 

@@ -7,7 +7,7 @@ from typing import cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from headway.errors import RuleError
 from headway.grads.persample import Dense, PerSample, Rows, promote
@@ -64,10 +64,15 @@ def group_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[s
 def instance_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """Statistics over one channel of one sample, or the running ones in eval mode."""
     norm = cast(nn.InstanceNorm2d, module)
-    if norm.running_mean is not None and not norm.training:
-        return batch_norm(module, inputs, grad_output)
     x, b = promote(inputs[0], grad_output)
+    if norm.running_mean is not None and not norm.training:
+        return _over_channels(_by_running_statistics(norm, x), b)
     return _over_channels(F.instance_norm(x, eps=norm.eps), b)
+
+
+def _by_running_statistics(norm: _NormBase, x: Tensor) -> Tensor:
+    mean, var = (cast(Tensor, statistic).to(x.dtype) for statistic in (norm.running_mean, norm.running_var))
+    return F.batch_norm(x, mean, var, eps=norm.eps)
 
 
 def refuse_batch_statistics(name: str, module: nn.Module) -> None:
@@ -82,14 +87,17 @@ def refuse_batch_statistics(name: str, module: nn.Module) -> None:
 
 
 @register_rule(
-    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, footprint=_activations, samples_first=True
+    nn.BatchNorm1d,
+    nn.BatchNorm2d,
+    nn.BatchNorm3d,
+    nn.SyncBatchNorm,
+    footprint=_activations,
+    samples_first=True,
 )
 def batch_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """BatchNorm with running statistics (eval mode): a fixed affine map per channel."""
-    norm = cast(_BatchNorm, module)
     x, b = promote(inputs[0], grad_output)
-    mean, var = promote(cast(Tensor, norm.running_mean), cast(Tensor, norm.running_var))
-    return _over_channels(F.batch_norm(x, mean.to(x.dtype), var.to(x.dtype), eps=norm.eps), b)
+    return _over_channels(_by_running_statistics(cast(_BatchNorm, module), x), b)
 
 
 @register_rule(nn.PReLU, footprint=_activations)

@@ -12,13 +12,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
 from headway.grads.attention import AttentionSite
+from headway.grads.containers import Container
 from headway.grads.elementwise import refuse_batch_statistics
 from headway.grads.layout import Layout, Layouts
+from headway.grads.modules import ModuleSite
 from headway.grads.passes import Pass
 from headway.grads.persample import Reduction, Scratch
 from headway.grads.recurrent import RecurrentSite
 from headway.grads.registry import rule_for
-from headway.grads.sites import Container, ModuleSite, RuleSite, Site
+from headway.grads.sites import RuleSite, Site
 
 
 class Engine:

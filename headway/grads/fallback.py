@@ -166,13 +166,10 @@ class Replay:
                     self.function.loop = True
             return self._looped(tensors, mapped, grads, index)
 
-    def _one(
-        self, leaves: Leaves, tensors: Sequence[Tensor], mapped: Sequence[bool], index: Tensor
-    ) -> list[Tensor]:
+    def _one(self, leaves: Leaves, tensors: Sequence[Tensor], mapped: Sequence[bool], index: Tensor) -> list[Tensor]:
         """Run the function on a batch of one sample; outputs without the sample dimension."""
         batch = [
-            t.unsqueeze(dim or 0) if split else t
-            for t, dim, split in zip(tensors, self._in_dims, mapped, strict=True)
+            t.unsqueeze(dim or 0) if split else t for t, dim, split in zip(tensors, self._in_dims, mapped, strict=True)
         ]
         outputs = self.function.replay(leaves, batch, index.reshape(1))
         return [o.select(dim, 0) for o, dim in zip(outputs, self._out_dims, strict=True)]
@@ -182,10 +179,8 @@ class Replay:
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
         leaves = {name: leaf.detach() for name, leaf in self.function.leaves.items()}
 
-        def one(
-            tensors: list[Tensor], grads: list[Tensor], index: Tensor
-        ) -> tuple[dict[str, Tensor], list[Tensor]]:
-            outputs, pull = torch.func.vjp(lambda p: self._one(p, tensors, mapped, index), leaves)
+        def one(tensors: list[Tensor], grads: list[Tensor], index: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
+            outputs, pull = torch.func.vjp(lambda p: self._one(p, tensors, mapped, index), leaves)[:2]
             cotangents = [g.to(o.dtype) for g, o in zip(grads, outputs, strict=True)]
             return pull(cotangents)[0], outputs
 
@@ -209,7 +204,11 @@ class Replay:
             rows.append(
                 list(
                     torch.autograd.grad(
-                        result, [leaves[n] for n in names], cotangents, allow_unused=True, materialize_grads=True
+                        result,
+                        [leaves[n] for n in names],
+                        cotangents,
+                        allow_unused=True,
+                        materialize_grads=True,
                     )
                 )
             )

@@ -57,7 +57,7 @@ class _ObserveAndTrain(torch.autograd.Function):
         return output.detach()
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
         return (None, None, grad, *ctx.listener.collect_and_train(saved, grad), *(None for _ in saved))

@@ -23,8 +23,15 @@ class Contribution(Protocol):
         footprint: numbers that one sample needs while it is reduced.
     """
 
-    params: Sequence[str]
-    footprint: int
+    @property
+    def params(self) -> Sequence[str]:
+        """See the class."""
+        ...
+
+    @property
+    def footprint(self) -> int:
+        """See the class."""
+        ...
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """The gradients of the samples from `start` to `stop`, by parameter name."""
@@ -89,9 +96,7 @@ class Pass:
         self._waiting.clear()
         return self.results
 
-    def _reduce(
-        self, contributions: Sequence[Contribution], names: Sequence[str], into: Mapping[str, Tensor]
-    ) -> None:
+    def _reduce(self, contributions: Sequence[Contribution], names: Sequence[str], into: Mapping[str, Tensor]) -> None:
         for name in names:
             if name in self.results:
                 raise RuleError(

@@ -356,10 +356,7 @@ class Stacked:
         sums: list[Tensor] = []
         start = 0
         for part, rows in zip(self.parts, self.rows, strict=True):
-            own = [
-                Reduction(r.kind, None if r.weight is None else r.weight[start : start + rows])
-                for r in reductions
-            ]
+            own = [Reduction(r.kind, None if r.weight is None else r.weight[start : start + rows]) for r in reductions]
             values = part.reduce(own, scratch, None)
             sums = [x + y for x, y in zip(sums, values, strict=True)] if sums else values
             start += rows

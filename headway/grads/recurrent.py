@@ -62,8 +62,8 @@ class RecurrentSite(OwnerSite):
         call = RecurrentCall(self)
         if self.engine.checking:
             call.kept = outputs.detach().clone()
-        outputs, *lasts = observe(call, [outputs, *lasts], [sequence, *states])
-        return outputs, (tuple(lasts) if isinstance(last, tuple) else lasts[0])
+        observed = observe(call, [outputs, *lasts], [sequence, *states])
+        return observed[0], (observed[1:] if isinstance(last, tuple) else observed[1])
 
 
 class RecurrentCall:
@@ -89,9 +89,7 @@ class RecurrentCall:
         with torch.enable_grad(), torch.autocast(device, enabled=False):
             outputs, trace = replay(module, sequence, states)
             points = [point for _, outputs_of in trace.values() for point in outputs_of]
-            found = iter(
-                torch.autograd.grad(outputs, points, cotangents, allow_unused=True, materialize_grads=True)
-            )
+            found = iter(torch.autograd.grad(outputs, points, cotangents, allow_unused=True, materialize_grads=True))
         kept, self.kept = self.kept, None
         if kept is not None and not close(outputs[0].detach(), kept):
             raise RuleError(

@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from headway.errors import LayoutError
 from headway.grads import compiled
-from headway.grads.direct import Origin, Tracked, anchor, is_tracked, parameter_origin, track
-from headway.grads.fallback import Function, Leaves, Replay
+from headway.grads.direct import Origin, Tracked, anchor, is_tracked, track
+from headway.grads.fallback import Leaves
 from headway.grads.layout import samples_first
 from headway.grads.observe import observe, observe_and_train
 from headway.grads.persample import Dense, PerSample
@@ -22,6 +22,23 @@ from headway.grads.registry import Inputs, Rule
 
 if TYPE_CHECKING:
     from headway.grads.engine import Engine
+
+
+Slots = dict[str, Any]
+"""A module's parameters by their own names; for the time of a forward, other tensors may stand in for them."""
+
+Replaced = tuple[Slots, str, Tensor]
+"""A place, and the tensor that belongs there."""
+
+
+def own_slots(module: nn.Module) -> Slots:
+    """The places of a module's own parameters."""
+    return module._parameters
+
+
+def parameter_slots(module: nn.Module) -> list[Slots]:
+    """The places of all parameters of a module and below."""
+    return [own_slots(owner) for owner in module.modules()]
 
 
 class Site(Protocol):
@@ -36,57 +53,6 @@ class Site(Protocol):
         ...
 
 
-class Container:
-    """A module with children, whose forward may use parameters directly.
-
-    The outermost container that runs replaces all parameters below it by tracked aliases for the time of
-    its forward; modules that have a site of their own put the plain ones back for theirs.
-    """
-
-    def __init__(self, engine: Engine, path: str, module: nn.Module) -> None:
-        """Find the parameters below the module."""
-        self.engine = engine
-        self.module = module
-        self._places = [
-            (owner._parameters, local, parameter, parameter_origin(engine, name))
-            for owner in module.modules()
-            for local, parameter in owner._parameters.items()
-            if parameter is not None and (name := engine.name_of(parameter)) is not None
-        ]
-        self._entered: list[bool] = []
-
-    def attach(self) -> list[Any]:
-        """See `Site.attach`."""
-        return [
-            self.module.register_forward_pre_hook(self._enter, with_kwargs=True),
-            self.module.register_forward_hook(self._leave, always_call=True),
-        ]
-
-    def release(self) -> None:
-        """See `Site.release`."""
-
-    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
-        engine = self.engine
-        outermost = engine.depth == 0 and engine.listening()
-        self._entered.append(outermost)
-        if not outermost:
-            return
-        engine.depth += 1
-        if engine.current is None:
-            engine.set_batch_hint((args, kwargs))
-        for owner, local, parameter, origin in self._places:
-            owner[local] = track(parameter, origin)
-
-    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or not (self._entered and self._entered.pop()):
-            return
-        self.engine.depth -= 1
-        for owner, local, parameter, _ in self._places:
-            owner[local] = parameter
-
-
 class OwnerSite:
     """A module whose own parameters are scored as one unit: what its kinds have in common."""
 
@@ -97,13 +63,13 @@ class OwnerSite:
         self.module = module
         self.own = dict(own)
         self.names = tuple(self.own.values())
-        self._plain = [
-            (owner, local, parameter)
-            for owner in module.modules()
-            for local, parameter in owner._parameters.items()
+        self._plain: list[Replaced] = [
+            (slots, local, parameter)
+            for slots in parameter_slots(module)
+            for local, parameter in slots.items()
             if parameter is not None
         ]
-        self._put_back: list[list[tuple[nn.Module, str, Tensor]]] = []
+        self._put_back: list[list[Replaced]] = []
 
     def attach(self) -> list[Any]:
         """See `Site.attach`."""
@@ -118,13 +84,13 @@ class OwnerSite:
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         if torch.compiler.is_compiling():
             return None
-        replaced: list[tuple[nn.Module, str, Tensor]] = []
+        replaced: list[Replaced] = []
         self._put_back.append(replaced)
-        for owner, local, parameter in self._plain:
-            current = owner._parameters[local]
+        for slots, local, parameter in self._plain:
+            current = slots[local]
             if isinstance(current, Tracked):
-                replaced.append((owner, local, current))
-                owner._parameters[local] = parameter
+                replaced.append((slots, local, current))
+                slots[local] = parameter
         if not self.engine.listening():
             return None
         if is_tracked((args, kwargs)):
@@ -132,14 +98,14 @@ class OwnerSite:
         self.prepare(args, kwargs, replaced)
         return args, kwargs
 
-    def prepare(self, args: Any, kwargs: Any, replaced: list[tuple[nn.Module, str, Tensor]]) -> None:
+    def prepare(self, args: Any, kwargs: Any, replaced: list[Replaced]) -> None:
         """A last word before the module runs."""
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if torch.compiler.is_compiling():
             return self.listen_compiled(args, kwargs, output) if self.engine.listening() else None
-        for owner, local, tensor in reversed(self._put_back.pop() if self._put_back else []):
-            owner._parameters[local] = tensor  # type: ignore[assignment]
+        for slots, local, tensor in reversed(self._put_back.pop() if self._put_back else []):
+            slots[local] = tensor
         if output is None or not self.engine.listening() or is_tracked((args, kwargs)):
             return None  # operations on tracked tensors have been followed one by one
         return self.listen(args, kwargs, output)
@@ -217,13 +183,14 @@ class RuleSite(OwnerSite):
         self._trains = False
         self._number = compiled.register(self)
 
-    def prepare(self, args: Any, kwargs: Any, replaced: list[tuple[nn.Module, str, Tensor]]) -> None:
+    def prepare(self, args: Any, kwargs: Any, replaced: list[Replaced]) -> None:
         """Hide the parameters from autograd if their gradients will come from the per-sample gradients."""
         self._trains = self._may_train and self._wants_to_train(self.inputs(args, kwargs))
         if self._trains:
             for local, name in self.own.items():
-                replaced.append((self.module, local, self._trained[name]))
-                self.module._parameters[local] = self._trained[name].detach()  # type: ignore[assignment]
+                slots = own_slots(self.module)
+                replaced.append((slots, local, self._trained[name]))
+                slots[local] = self._trained[name].detach()
 
     def _wants_to_train(self, inputs: Inputs) -> bool:
         return (
@@ -330,67 +297,6 @@ class RuleContribution:
         return forms
 
 
-class ModuleSite(OwnerSite):
-    """A module without a rule and without children: replayed as a whole."""
-
-    def listen(self, args: Any, kwargs: Any, output: Any) -> Any:
-        """See `OwnerSite.listen`."""
-        leaves, spec = tree_flatten((args, kwargs))
-        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        tensors = [leaves[i] for i in places]
-        if self.sees_no_samples(tensors):
-            return self.share(args, kwargs, output)
-        outputs, out_spec = tree_flatten(output)
-        wanted = [i for i, leaf in enumerate(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
-        if not wanted:
-            return output
-        self.engine.count_use(self.names)
-        call = ModuleCall(self, [None if i in places else leaf for i, leaf in enumerate(leaves)], spec, places, wanted)
-        if self.engine.checking:
-            call.kept = [outputs[i].detach().clone() for i in wanted]
-        for i, observed in zip(wanted, observe(call, [outputs[i] for i in wanted], tensors), strict=True):
-            outputs[i] = observed
-        return tree_unflatten(outputs, out_spec)
-
-
-class ModuleCall:
-    """One call of a module without a rule."""
-
-    def __init__(self, site: ModuleSite, leaves: list[Any], spec: Any, places: list[int], wanted: list[int]) -> None:
-        """Keep the call without its tensors; those are saved in the graph."""
-        self.site = site
-        self.kept: list[Tensor] | None = None
-        self._leaves, self._spec, self._places, self._wanted = leaves, spec, places, wanted
-        engine = site.engine
-        self.function = Function(
-            site.path, self._replay, {name: engine.parameters[name] for name in site.own.values()}
-        )
-        self.function.mapped = engine.remembered(site.path)
-
-    def _replay(self, parameters: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
-        leaves = list(self._leaves)
-        for i, tensor in zip(self._places, tensors, strict=True):
-            leaves[i] = tensor
-        args, kwargs = tree_unflatten(leaves, self._spec)
-        state = {local: parameters[name] for local, name in self.site.own.items()}
-        state |= {name: buffer.clone() for name, buffer in self.site.module.named_buffers()}
-        outputs = tree_flatten(torch.func.functional_call(self.site.module, state, args, kwargs))[0]
-        return [outputs[i] for i in self._wanted]
-
-    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-        """See `Listener.collect`."""
-        engine = self.site.engine
-        current = engine.current
-        if current is None or engine.is_paused:
-            return
-        kept, self.kept = self.kept, None
-        with engine.paused():
-            replay = Replay(self.function, list(saved), list(grads), current.samples, engine.layouts, kept)
-            engine.remember(self.site.path, self.function.mapped)
-            current.add(replay)
-
-
 def _is_range(ids: Tensor) -> bool:
     """Whether a vector of integers is 0, 1, 2, ..."""
     return bool(torch.equal(ids, torch.arange(len(ids), device=ids.device, dtype=ids.dtype)))
-

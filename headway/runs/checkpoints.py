@@ -85,9 +85,7 @@ def write_checkpoint(path: Path, run_id: str, step: int, rows: bytes, write: Wri
     write_atomic(path, write_all)
 
 
-def find_newest(
-    folder: Path, run_id: str, *, with_payload: bool = True
-) -> tuple[Found | None, tuple[str, ...]]:
+def find_newest(folder: Path, run_id: str, *, with_payload: bool = True) -> tuple[Found | None, tuple[str, ...]]:
     """Return the newest whole checkpoint in a run's folder (or None) and what is wrong with the others.
 
     Args:
@@ -148,9 +146,7 @@ def _reading(path: Path) -> Iterator[BinaryIO]:
 def _read_section(file: BinaryIO, expected: FileSum, what: str) -> bytes:
     data = file.read(expected.length)
     if FileSum.of(data) != expected:
-        raise DamagedError(
-            f"{what}: expected SHA-256 {expected.sha256[:12]}..., got other bytes; it is damaged"
-        )
+        raise DamagedError(f"{what}: expected SHA-256 {expected.sha256[:12]}..., got other bytes; it is damaged")
     return data
 
 

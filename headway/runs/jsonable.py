@@ -78,8 +78,7 @@ def freeze(value: Any, where: str, depth: int = 0) -> Any:
         return FrozenDict(items)
     if isinstance(value, (list, tuple)):
         return tuple(
-            item if _is_plain(item) else freeze(item, f"{where}[{i}]", depth + 1)
-            for i, item in enumerate(value)
+            item if _is_plain(item) else freeze(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)
         )
     raise SpecError(
         f"expected null, true, false, a number, a string, a list or a mapping at {where}, "
@@ -91,11 +90,11 @@ def _is_plain(value: Any) -> bool:
     """Tell quickly whether a value can stay as it is; listings of many runs spend their time here."""
     kind = type(value)
     if kind is str:
-        return value.isascii()  # type: ignore[no-any-return]
+        return bool(value.isascii())
     if kind is float:
         return math.isfinite(value)
     if kind is int:
-        return -MAX_INTEGER < value < MAX_INTEGER  # type: ignore[no-any-return]
+        return bool(-MAX_INTEGER < value < MAX_INTEGER)
     return kind is bool or value is None
 
 
@@ -164,9 +163,7 @@ def parse_object(text: str | bytes, what: str, error: type[HeadwayError]) -> dic
     except RecursionError:
         raise error(f"{what}: expected at most {MAX_DEPTH} levels of nesting, got many more") from None
     except UnicodeDecodeError as exc:
-        raise error(
-            f"{what}: expected UTF-8 text, got byte {exc.object[exc.start]:#04x} at {exc.start}"
-        ) from None
+        raise error(f"{what}: expected UTF-8 text, got byte {exc.object[exc.start]:#04x} at {exc.start}") from None
     except ValueError as exc:
         raise error(f"{what}: expected a JSON object, got {excerpt(text)} ({exc})") from None
     if not isinstance(value, dict):

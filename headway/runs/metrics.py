@@ -37,9 +37,7 @@ class RowLog:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as exc:
-                raise StoreError(
-                    f"expected one JSON object per metrics row, got {line[:40]!r} ({exc})"
-                ) from None
+                raise StoreError(f"expected one JSON object per metrics row, got {line[:40]!r} ({exc})") from None
             self.append(row)
 
     def append(self, row: Mapping[str, Any]) -> None:
@@ -90,9 +88,7 @@ def _clean(value: Any, name: str) -> Value:
         return value if value is None or isinstance(value, bool) else float(value)
     if isinstance(value, int):
         if not -_INT64 <= value < _INT64:
-            raise StoreError(
-                f"expected an integer of at most 64 bits in metrics column {name!r}, got a larger one"
-            )
+            raise StoreError(f"expected an integer of at most 64 bits in metrics column {name!r}, got a larger one")
         return int(value)
     if isinstance(value, str):
         try:
@@ -103,8 +99,7 @@ def _clean(value: Any, name: str) -> Value:
     if isinstance(value, (list, tuple)):
         return [_clean_item(item, name) for item in value]
     raise StoreError(
-        f"expected a number, a string, None or a list of numbers in metrics column {name!r}, "
-        f"got {type(value).__name__}"
+        f"expected a number, a string, None or a list of numbers in metrics column {name!r}, got {type(value).__name__}"
     )
 
 

@@ -124,9 +124,7 @@ class Run:
         self._status = replace(self._status, step=self._step)
         if problems:
             origin = f"resumed from step {self._step}" if found else "started from the beginning"
-            self._status = replace(
-                self._status, note="; ".join((self._status.note, *problems, origin)).strip("; ")
-            )
+            self._status = replace(self._status, note="; ".join((self._status.note, *problems, origin)).strip("; "))
         return Checkpoint(found.step, found.payload) if found else None
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -182,9 +180,7 @@ class Run:
         if speed is None and now > self._began:
             speed = max(0.0, (step - self._first_step) / (now - self._began))
         losses = {str(name): float(loss) for name, loss in (losses or {}).items()}
-        self._status = replace(
-            self._status, step=step, total=total or self._status.total, losses=losses, speed=speed
-        )
+        self._status = replace(self._status, step=step, total=total or self._status.total, losses=losses, speed=speed)
         if now - self._written >= PROGRESS_INTERVAL:
             self._claim.check()
             self._write_status()
@@ -293,16 +289,12 @@ class Run:
     def _logged(self) -> RowLog:
         self._check_open()
         if self._rows is None:
-            raise StoreError(
-                "expected restore() first, got none; it makes the metrics go on where the checkpoint ends"
-            )
+            raise StoreError("expected restore() first, got none; it makes the metrics go on where the checkpoint ends")
         return self._rows
 
     def _check_open(self) -> None:
         if self._over:
-            raise StoreError(
-                f"expected a run that this process holds, got {self.run_id}, which it has given back"
-            )
+            raise StoreError(f"expected a run that this process holds, got {self.run_id}, which it has given back")
 
     def _keep_sum(self, name: str, file_sum: FileSum) -> None:
         self._status = replace(self._status, files={**self._status.files, name: file_sum})

@@ -87,9 +87,7 @@ class RunSpec:
         """
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
         if len(text) > MAX_BYTES:
-            raise SpecError(
-                f"expected a spec of at most {MAX_BYTES} bytes, got {len(text)}; name data, do not hold it"
-            )
+            raise SpecError(f"expected a spec of at most {MAX_BYTES} bytes, got {len(text)}; name data, do not hold it")
         return text
 
     @classmethod

@@ -99,9 +99,7 @@ class Status:
         }
         text = json.dumps({"schema": STATUS_SCHEMA, **data}, allow_nan=False) + "\n"
         if len(text) > MAX_BYTES:
-            raise StoreError(
-                f"expected a status of at most {MAX_BYTES} bytes, got {len(text)}; name fewer losses"
-            )
+            raise StoreError(f"expected a status of at most {MAX_BYTES} bytes, got {len(text)}; name fewer losses")
         return text
 
     @classmethod
@@ -121,9 +119,7 @@ class Status:
         take = _Fields(data, what)
         state = take.text("state")
         if state not in _STORED_STATES:
-            raise DamagedError(
-                f"{what}: expected a state among {', '.join(_STORED_STATES)}, got {state[:40]!r}"
-            )
+            raise DamagedError(f"{what}: expected a state among {', '.join(_STORED_STATES)}, got {state[:40]!r}")
         files = take.mapping("files")
         return cls(
             run_id=take.text("run_id"),

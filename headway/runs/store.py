@@ -202,9 +202,7 @@ class RunStore:
                 return RowLog(found.rows if found else b"").columns()
         columns, metadata = from_parquet(self.read_file(run_id, METRICS_FILE), str(folder / METRICS_FILE))
         if metadata.get("headway.run_id") != run_id:
-            raise DamagedError(
-                f"{folder / METRICS_FILE}: expected the metrics of this run, got those of another one"
-            )
+            raise DamagedError(f"{folder / METRICS_FILE}: expected the metrics of this run, got those of another one")
         return columns
 
     def read_file(self, run_id: str, name: str) -> bytes:
@@ -287,9 +285,7 @@ class RunStore:
             write_bytes(folder / SPEC_FILE, spec.to_json().encode())  # safe: the folder's name is its hash
             return False
         if stored != spec:
-            raise StoreError(
-                f"expected {spec} in {folder}, got {stored}: two specs share an id; change a name"
-            )
+            raise StoreError(f"expected {spec} in {folder}, got {stored}: two specs share an id; change a name")
         return False
 
     def _make_folder(self, folder: Path, spec: RunSpec) -> bool:

@@ -179,9 +179,7 @@ def test_the_default_is_https_only(tmp_path: Path, server: Server, wanted: Downl
 
 def redirected(target: str) -> urllib.request.Request | None:
     request = urllib.request.Request("https://localhost/f")
-    return HttpsRedirects().redirect_request(
-        request, io.BytesIO(), 302, "Found", email.message.Message(), target
-    )
+    return HttpsRedirects().redirect_request(request, io.BytesIO(), 302, "Found", email.message.Message(), target)
 
 
 def test_a_redirection_must_lead_to_https() -> None:

@@ -43,8 +43,7 @@ def official(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes
         counts=(20, 10),
         contents={name: sha256(data) for name, data in contents.items()},
         downloads=tuple(
-            Download(name, len(data), sha256(data), ("https://localhost:1/",))
-            for name, data in packed.items()
+            Download(name, len(data), sha256(data), ("https://localhost:1/",)) for name, data in packed.items()
         ),
     )
     monkeypatch.setitem(loading.CATALOGUE, "mnist", spec)  # type: ignore[arg-type]
@@ -99,9 +98,7 @@ def test_packing_does_not_change_the_fingerprint(tmp_path: Path) -> None:
     assert first.fingerprint == second.fingerprint
 
 
-def test_the_places_are_searched_in_order(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_places_are_searched_in_order(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWAY_DATA", str(tmp_path / "env"))
     for folder in (cache, tmp_path / "env", tmp_path / "arg"):
         write_mnist(folder / "mnist")
@@ -170,8 +167,7 @@ def test_the_error_for_missing_files_says_everything(
     for name in IDX_NAMES:
         assert f"{name}.gz" in message
         assert (
-            f"https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/{name}.gz"
-            in message
+            f"https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/{name}.gz" in message
         )
     for place in (tmp_path / "arg", tmp_path / "env", cache):
         assert f"{place / 'fashion-mnist'} (" in message
@@ -214,9 +210,7 @@ def test_what_is_missing_is_downloaded(
     assert len(server.asked) == 4  # the second time they are there
 
 
-def test_a_download_shows_its_progress(
-    tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_download_shows_its_progress(tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     load("mnist", tmp_path / "one")
     assert "downloading t10k-labels-idx1-ubyte.gz: 100%" in capsys.readouterr().err
     calls: list[str] = []
@@ -235,9 +229,7 @@ def test_only_what_is_missing_is_downloaded(tmp_path: Path, server: Server) -> N
 def test_official_files_are_not_mixed_with_others(tmp_path: Path, server: Server) -> None:
     write_mnist(tmp_path / "mnist", train=19)
     (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").unlink()
-    expected = (
-        "train-labels.*: expected the official file, because train-images.* would be downloaded beside it"
-    )
+    expected = "train-labels.*: expected the official file, because train-images.* would be downloaded beside it"
     with pytest.raises(DataError, match=expected):
         load("mnist", tmp_path)
     assert server.asked == []
@@ -252,9 +244,7 @@ def test_a_tampered_download_is_not_kept(tmp_path: Path, server: Server) -> None
     assert sorted(names) == ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"]
 
 
-def test_downloading_for_cifar_reads_the_archive_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_downloading_for_cifar_reads_the_archive_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tar_bytes(inner(batch_contents()))
     with serve() as running:
         running.answers["/cifar-10-python.tar.gz"] = Answer(archive)
@@ -287,9 +277,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_damaged_files_are_refused_or_valid(
-    small: Path, name: str, data: st.DataObject, packed: bool
-) -> None:
+def test_damaged_files_are_refused_or_valid(small: Path, name: str, data: st.DataObject, packed: bool) -> None:
     path = small / "mnist" / name
     original = path.read_bytes()
     try:

@@ -52,9 +52,7 @@ def test_a_cache_home_that_is_not_absolute_is_ignored(monkeypatch: pytest.Monkey
 
 
 def test_system_packages_come_last() -> None:
-    assert candidates(FASHION_MNIST, None)[-1] == Place(
-        Path("/usr/share/datasets/fashion-mnist"), "system package"
-    )
+    assert candidates(FASHION_MNIST, None)[-1] == Place(Path("/usr/share/datasets/fashion-mnist"), "system package")
 
 
 def test_a_system_package_is_found(tmp_path: Path) -> None:
@@ -113,9 +111,7 @@ def test_the_catalogue_is_consistent() -> None:
     for name, spec in CATALOGUE.items():
         assert spec.name == name
         assert len(spec.class_names) == 10
-        assert all(
-            url.startswith("https://") and url.endswith("/") for d in spec.downloads for url in d.mirrors
-        )
+        assert all(url.startswith("https://") and url.endswith("/") for d in spec.downloads for url in d.mirrors)
         assert all(len(d.mirrors) > 1 for d in spec.downloads)
         assert all(d.checksum.startswith("sha256:") and len(d.checksum) == 71 for d in spec.downloads)
         names = {d.name.removesuffix(".gz") for d in spec.downloads}

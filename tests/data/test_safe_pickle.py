@@ -190,9 +190,7 @@ def test_an_array_must_be_a_matrix_of_bytes_of_the_right_length(state: bytes) ->
 
 def test_other_protocols_are_refused_with_the_way_out() -> None:
     for protocol in (3, 4, 5):
-        refused(
-            python3_batch(ROWS, [1, 2], protocol), rf"protocol {protocol} \(pickle.dump\(..., protocol=2\)"
-        )
+        refused(python3_batch(ROWS, [1, 2], protocol), rf"protocol {protocol} \(pickle.dump\(..., protocol=2\)")
 
 
 def test_a_huge_memo_index_costs_no_memory() -> None:

@@ -123,7 +123,9 @@ def test_reductions_equal_those_of_single_samples(case: Case, reduction: str, si
             got = torch.zeros_like(total) if parameter.grad is None else parameter.grad.to_dense()
             assert_close(got, total, f"gradient of {name}", grads)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-    assert all(isinstance(p, nn.Parameter) for module in model.modules() for p in module._parameters.values() if p is not None)
+    assert all(
+        isinstance(p, nn.Parameter) for module in model.modules() for p in module._parameters.values() if p is not None
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

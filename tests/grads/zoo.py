@@ -84,7 +84,11 @@ simple("linear, grid of positions", lambda: nn.Linear(6, 4), x(3, 2, 6))
 simple("linear, positions, one sample", lambda: nn.Linear(6, 4), x(7, 6), samples=1)
 simple("linear, many positions", lambda: nn.Linear(3, 2), x(40, 3))
 simple("bilinear", lambda: nn.Bilinear(4, 3, 5), lambda n: (torch.randn(n, 4), torch.randn(n, 3)))
-simple("bilinear, positions", lambda: nn.Bilinear(4, 3, 5), lambda n: (torch.randn(n, 6, 4), torch.randn(n, 6, 3)))
+simple(
+    "bilinear, positions",
+    lambda: nn.Bilinear(4, 3, 5),
+    lambda n: (torch.randn(n, 6, 4), torch.randn(n, 6, 3)),
+)
 simple(
     "bilinear, swapped kwargs",
     lambda: nn.Bilinear(4, 3, 5),
@@ -152,8 +156,18 @@ simple("prelu, features", lambda: nn.PReLU(4), x(4))
 
 # Recurrence
 for kind in (nn.RNN, nn.GRU, nn.LSTM):
-    simple(f"{kind.__name__}", lambda k=kind: k(3, 4, batch_first=True), x(6, 3), loss=lambda o, n: weighted_loss(o[0], n))
-simple("RNN, relu, no bias", lambda: nn.RNN(3, 4, nonlinearity="relu", bias=False, batch_first=True), x(6, 3), loss=lambda o, n: weighted_loss(o[0], n))
+    simple(
+        f"{kind.__name__}",
+        lambda k=kind: k(3, 4, batch_first=True),
+        x(6, 3),
+        loss=lambda o, n: weighted_loss(o[0], n),
+    )
+simple(
+    "RNN, relu, no bias",
+    lambda: nn.RNN(3, 4, nonlinearity="relu", bias=False, batch_first=True),
+    x(6, 3),
+    loss=lambda o, n: weighted_loss(o[0], n),
+)
 simple(
     "LSTM, two layers, both directions, projection",
     lambda: nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True, proj_size=2),
@@ -166,7 +180,12 @@ simple(
     lambda n: (torch.randn(6, n, 3), torch.randn(2, n, 4)),
     loss=lambda o, n: weighted_loss(o[0].transpose(0, 1), n) + weighted_loss(o[1].transpose(0, 1), n),
 )
-simple("LSTM cell", lambda: nn.LSTMCell(3, 4), x(3), loss=lambda o, n: weighted_loss(o[0], n) + weighted_loss(o[1], n))
+simple(
+    "LSTM cell",
+    lambda: nn.LSTMCell(3, 4),
+    x(3),
+    loss=lambda o, n: weighted_loss(o[0], n) + weighted_loss(o[1], n),
+)
 
 
 @case("cell called in a loop", x(5, 3))
@@ -192,7 +211,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, **masks: Any) -> Tensor:
         output, weights = self.attention(x, x, x, need_weights=self.weights, **masks)
-        return output if weights is None else output + weights.sum()*0 + weights.mean(-1, keepdim=True)
+        return output if weights is None else output + weights.sum() * 0 + weights.mean(-1, keepdim=True)
 
 
 simple("attention", SelfAttention, x(5, 8))
@@ -222,7 +241,11 @@ class CrossAttention(nn.Module):
         return self.attention(x, memory, memory)[0]
 
 
-simple("attention across, own widths", lambda: CrossAttention(kdim=6, vdim=6), lambda n: (torch.randn(n, 4, 8), torch.randn(n, 3, 6)))
+simple(
+    "attention across, own widths",
+    lambda: CrossAttention(kdim=6, vdim=6),
+    lambda n: (torch.randn(n, 4, 8), torch.randn(n, 3, 6)),
+)
 simple(
     "attention, sequence first",
     lambda: nn.MultiheadAttention(8, 2),
@@ -230,9 +253,23 @@ simple(
     loss=lambda o, n: second_dim_loss(o[0], n),
 )
 simple("encoder layer", lambda: nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True), x(5, 8))
-simple("encoder layer, dropout", lambda: nn.TransformerEncoderLayer(8, 2, 12, 0.3, batch_first=True), x(5, 8), random=True)
-simple("encoder layer, norm first, gelu", lambda: nn.TransformerEncoderLayer(8, 2, 12, 0.0, "gelu", norm_first=True, batch_first=True), x(5, 8))
-simple("encoder layer, eval", lambda: nn.TransformerEncoderLayer(8, 2, 12, batch_first=True), x(5, 8), train=False)
+simple(
+    "encoder layer, dropout",
+    lambda: nn.TransformerEncoderLayer(8, 2, 12, 0.3, batch_first=True),
+    x(5, 8),
+    random=True,
+)
+simple(
+    "encoder layer, norm first, gelu",
+    lambda: nn.TransformerEncoderLayer(8, 2, 12, 0.0, "gelu", norm_first=True, batch_first=True),
+    x(5, 8),
+)
+simple(
+    "encoder layer, eval",
+    lambda: nn.TransformerEncoderLayer(8, 2, 12, batch_first=True),
+    x(5, 8),
+    train=False,
+)
 simple(
     "encoder layer, sequence first",
     lambda: nn.TransformerEncoderLayer(8, 2, 12, 0.0),
@@ -246,17 +283,40 @@ simple(
 )
 simple(
     "transformer encoder of two layers",
-    lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True), 2, enable_nested_tensor=False),
+    lambda: nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True), 2, enable_nested_tensor=False
+    ),
     x(5, 8),
 )
 
 # Wiring
 simple("mlp, inplace relu", lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(inplace=True), nn.Linear(5, 3)), x(6))
-simple("cnn, inplace relu", lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(27, 2)), x(2, 5, 5))
-simple("mlp, dropout", lambda: nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5), nn.Linear(5, 3)), x(6), random=True)
-simple("frozen first layer", lambda: _freeze(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), "0."), x(6))
-simple("frozen weight, trained bias", lambda: _freeze(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), "0.weight"), x(6))
-simple("frozen conv weight", lambda: _freeze(nn.Sequential(nn.Conv1d(2, 3, 2), nn.Conv1d(3, 2, 2)), "1.weight"), x(2, 6))
+simple(
+    "cnn, inplace relu",
+    lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(27, 2)),
+    x(2, 5, 5),
+)
+simple(
+    "mlp, dropout",
+    lambda: nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5), nn.Linear(5, 3)),
+    x(6),
+    random=True,
+)
+simple(
+    "frozen first layer",
+    lambda: _freeze(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), "0."),
+    x(6),
+)
+simple(
+    "frozen weight, trained bias",
+    lambda: _freeze(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), "0.weight"),
+    x(6),
+)
+simple(
+    "frozen conv weight",
+    lambda: _freeze(nn.Sequential(nn.Conv1d(2, 3, 2), nn.Conv1d(3, 2, 2)), "1.weight"),
+    x(2, 6),
+)
 
 
 def _freeze(model: nn.Module, prefix: str) -> nn.Module:
@@ -478,7 +538,11 @@ class ExpandedThroughLayer(nn.Module):
         return self.layer(self.start.expand(len(x), -1)) * self.layer(x)
 
 
-simple("weight norm", lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), nn.Tanh(), nn.Linear(4, 2)), x(6))
+simple(
+    "weight norm",
+    lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), nn.Tanh(), nn.Linear(4, 2)),
+    x(6),
+)
 
 
 @case("einsum with parameters", x(4, 6))
@@ -505,7 +569,11 @@ class Swish(nn.Module):
 
 simple("custom module", lambda: nn.Sequential(nn.Linear(6, 5), Swish(), nn.Linear(5, 2)), x(6))
 simple("custom module, kwargs", Swish, x(4), kwargs=lambda n: {"shift": torch.randn(n, 4)})
-simple("custom module, inplace behind", lambda: nn.Sequential(Swish(), nn.ReLU(inplace=True), nn.Linear(6, 2)), x(6))
+simple(
+    "custom module, inplace behind",
+    lambda: nn.Sequential(Swish(), nn.ReLU(inplace=True), nn.Linear(6, 2)),
+    x(6),
+)
 
 
 class Pair(nn.Module):

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from headway.runs import RunSpec, RunStore, State
+from headway.runs import RunSpec, RunStore, State, files
 
 STEPS = 4
 WATCHED = {"open", "os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir", "os.scandir", "os.listdir"}
@@ -67,7 +67,7 @@ def wait(pids: Iterable[int]) -> list[int]:
 
 
 def kill_at(instant: int) -> None:
-    """Have this process kill itself just before its n-th operation on files from now on."""
+    """Have this process kill itself just before its n-th operation on files, or in the middle of a write."""
     left = instant
 
     def tick(*_: object) -> None:
@@ -76,13 +76,21 @@ def kill_at(instant: int) -> None:
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    sync = os.fsync
+    sync, write = os.fsync, files._GuardedWriter.write
 
     def ticking_sync(descriptor: int) -> None:
         tick()
         sync(descriptor)
 
+    def torn_write(self: files._GuardedWriter, data: bytes) -> int:
+        half = len(data) // 2
+        written = write(self, data[:half])
+        self._file.flush()
+        tick()
+        return written + write(self, data[half:])
+
     os.fsync = ticking_sync  # type: ignore[assignment]
+    files._GuardedWriter.write = torn_write  # type: ignore[method-assign]
     sys.addaudithook(lambda event, args: tick() if event in WATCHED else None)
 
 
@@ -193,10 +201,14 @@ def readers(folder: Path) -> None:
         for spec in specs:
             train(store, spec)
 
+    started: set[str] = set()
     pid, seen = fork(write), 0
     while os.waitpid(pid, os.WNOHANG) == (0, 0):
         for record in store.status():
             assert record.state in (State.PENDING, State.RUNNING, State.DONE), record
+            assert record.state is not State.PENDING or record.run_id not in started
+            if record.state is not State.PENDING:
+                started.add(record.run_id)
             if record.state is State.RUNNING:
                 steps = store.metrics(record.run_id).get("step", [])
                 assert steps == list(range(1, len(steps) + 1))

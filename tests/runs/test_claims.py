@@ -139,9 +139,7 @@ def test_another_machine_keeps_its_run_until_it_was_silent_for_its_lease(
     claim.release()
 
 
-def test_a_wall_clock_that_jumps_back_or_ahead_does_no_harm(
-    tmp_path: Path, watch: LeaseWatch, clock: Clock
-) -> None:
+def test_a_wall_clock_that_jumps_back_or_ahead_does_no_harm(tmp_path: Path, watch: LeaseWatch, clock: Clock) -> None:
     path = plant(tmp_path, elsewhere())
     for jump in (0, 10**9, 1, 2 * 10**9, 5):
         os.utime(path, (jump, jump))
@@ -164,9 +162,7 @@ def test_the_holders_own_lease_counts(tmp_path: Path, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"host": 1}', "[]", '{"pid": 1e999}'])
-def test_an_unreadable_claim_is_waited_for(
-    tmp_path: Path, watch: LeaseWatch, clock: Clock, content: str
-) -> None:
+def test_an_unreadable_claim_is_waited_for(tmp_path: Path, watch: LeaseWatch, clock: Clock, content: str) -> None:
     (tmp_path / "claim.1").write_text(content)
     assert is_held(tmp_path)
     assert try_claim(tmp_path, watch, LEASE) is None

@@ -115,9 +115,7 @@ def test_a_damaged_store_file_is_an_error(store: RunStore, spec: RunSpec) -> Non
 
 
 @pytest.mark.parametrize("name", ["spec.json", "status.json"])
-def test_a_run_of_a_newer_version_is_listed_and_never_overwritten(
-    store: RunStore, spec: RunSpec, name: str
-) -> None:
+def test_a_run_of_a_newer_version_is_listed_and_never_overwritten(store: RunStore, spec: RunSpec, name: str) -> None:
     finish(store, spec)
     path = store.folder(spec.run_id) / name
     edit(path, schema=2)

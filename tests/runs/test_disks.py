@@ -23,9 +23,7 @@ def test_a_file_in_the_place_of_the_store_is_an_error(tmp_path: Path, spec: RunS
         RunStore(tmp_path / "file").status()
 
 
-def test_a_disk_that_fills_up_loses_nothing(
-    store: RunStore, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_loses_nothing(store: RunStore, spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     run = checkpointed(store, spec, 1)
     run.log({"step": 2})
     monkeypatch.setattr(os, "fsync", full_disk)

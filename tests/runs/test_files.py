@@ -36,18 +36,14 @@ def test_what_was_there_stays_whole_when_a_write_fails(
     path = tmp_path / "file"
     write_bytes(path, b"old")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", failing(code)) if call == "fsync" else patch.setattr(
-            Path, "replace", failing(code)
-        )
+        patch.setattr(os, "fsync", failing(code)) if call == "fsync" else patch.setattr(Path, "replace", failing(code))
         with pytest.raises(StoreError, match="cannot write"):
             write_bytes(path, b"new")
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["file"]
 
 
-def test_a_full_disk_is_named_even_if_a_library_hides_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_named_even_if_a_library_hides_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(file: Writer) -> None:
         try:
             file.write(memoryview(b"x"))

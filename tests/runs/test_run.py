@@ -163,9 +163,7 @@ def test_a_run_asks_for_restore_first_and_for_steps_that_grow(store: RunStore, s
             run.log({})
 
 
-def test_progress_is_written_now_and_then(
-    store: RunStore, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_is_written_now_and_then(store: RunStore, spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("headway.runs.store.Run.__init__.__defaults__", ("", lambda: now[0]))
     with claim(store, spec) as run:
@@ -183,9 +181,7 @@ def test_progress_is_written_now_and_then(
     assert one(store).status.step == 5  # type: ignore[union-attr]
 
 
-def test_a_run_that_was_taken_over_stops_and_leaves_the_new_holder_alone(
-    store: RunStore, spec: RunSpec
-) -> None:
+def test_a_run_that_was_taken_over_stops_and_leaves_the_new_holder_alone(store: RunStore, spec: RunSpec) -> None:
     run = checkpointed(store, spec)
     (run.folder / "claim.2").write_text("another machine's")
     before = (run.folder / "status.json").read_bytes()

@@ -228,9 +228,7 @@ def test_bad_text_gives_a_clear_error(text: str | bytes, message: str) -> None:
 
 
 def test_a_spec_of_a_newer_version_says_so() -> None:
-    with pytest.raises(
-        NewerSchemaError, match="newer headway: schema 3, this version reads up to 1; upgrade"
-    ):
+    with pytest.raises(NewerSchemaError, match="newer headway: schema 3, this version reads up to 1; upgrade"):
         RunSpec.from_json(json.dumps({"schema": 3, "something": "else"}))
 
 

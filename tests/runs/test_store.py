@@ -13,9 +13,7 @@ from tests.runs.helpers import finish, one, spec_of
 def test_making_a_store_object_touches_nothing(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
-    with pytest.raises(
-        StoreError, match=r"expected a run store \(a folder with store.json\) at .*, got none"
-    ):
+    with pytest.raises(StoreError, match=r"expected a run store \(a folder with store.json\) at .*, got none"):
         store.status()
     with pytest.raises(StoreError, match="expected a lease of more than 0"):
         RunStore(tmp_path, lease=0)

@@ -51,14 +51,13 @@ def test_every_variant_follows_its_formula() -> None:
         "batch floor": (g * mm / vv.clamp(min=1e-6 * 10**2)).abs().sum(1) / root,
         "scaled": 3 * (g * mm / vv.clamp(min=1e-4)).abs().sum(1) / root,
         "dot": (g * mm / vv.clamp(min=1e-4)).sum(1).abs() / root,
-        "dot tensor": sum(
-            (grads[n] * m[n] / v[n].clamp(min=1e-4)).flatten(1).sum(1).abs() for n in grads
-        ) / root,
+        "dot tensor": sum((grads[n] * m[n] / v[n].clamp(min=1e-4)).flatten(1).sum(1).abs() for n in grads) / root,
         "cosine": torch.cosine_similarity(g, mm.expand_as(g), dim=1).abs(),
         "cosine tensor": sum(
             torch.cosine_similarity(grads[n].flatten(1), (m[n] / v[n].clamp(min=1e-4)).flatten()[None], dim=1).abs()
             for n in grads
-        ) / root,
+        )
+        / root,
         "projection": ((g @ mm) / mm.norm()).abs(),
         "signed": (g @ mm) / mm.norm(),
     }

@@ -43,6 +43,8 @@ def test_released_choices_give_the_released_scores() -> None:
         optimizer.zero_grad()
         torch.testing.assert_close(losses.detach(), golden["loss"][step], rtol=1e-5, atol=1e-6)
         for name in ("gmc", "dot", "cosine", "norm_all", "norm_last"):
-            torch.testing.assert_close(scores[name], golden[name][step], rtol=1e-4, atol=0, msg=lambda t, n=name: f"{n}: {t}")
+            torch.testing.assert_close(
+                scores[name], golden[name][step], rtol=1e-4, atol=0, msg=lambda t, n=name: f"{n}: {t}"
+            )
     under = float(meter.moments("gmc").share_under(1e-8 * 32**2))
     assert 0.1 < under < 0.9  # both branches of the floor were exercised

@@ -1,0 +1,65 @@
+"""Containers: modules with children, whose forward may use parameters directly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from headway.grads.direct import parameter_origin, track
+from headway.grads.sites import parameter_slots
+
+if TYPE_CHECKING:
+    from headway.grads.engine import Engine
+
+
+class Container:
+    """A module with children, whose forward may use parameters directly.
+
+    The outermost container that runs replaces all parameters below it by tracked aliases for the time of
+    its forward; modules that have a site of their own put the plain ones back for theirs.
+    """
+
+    def __init__(self, engine: Engine, path: str, module: nn.Module) -> None:
+        """Find the parameters below the module."""
+        self.engine = engine
+        self.module = module
+        self._places = [
+            (slots, local, parameter, parameter_origin(engine, name))
+            for slots in parameter_slots(module)
+            for local, parameter in slots.items()
+            if parameter is not None and (name := engine.name_of(parameter)) is not None
+        ]
+        self._entered: list[bool] = []
+
+    def attach(self) -> list[Any]:
+        """See `Site.attach`."""
+        return [
+            self.module.register_forward_pre_hook(self._enter, with_kwargs=True),
+            self.module.register_forward_hook(self._leave, always_call=True),
+        ]
+
+    def release(self) -> None:
+        """See `Site.release`."""
+
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        engine = self.engine
+        outermost = engine.depth == 0 and engine.listening()
+        self._entered.append(outermost)
+        if not outermost:
+            return
+        engine.depth += 1
+        if engine.current is None:
+            engine.set_batch_hint((args, kwargs))
+        for slots, local, parameter, origin in self._places:
+            slots[local] = track(parameter, origin)
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling() or not (self._entered and self._entered.pop()):
+            return
+        self.engine.depth -= 1
+        for slots, local, parameter, _ in self._places:
+            slots[local] = parameter

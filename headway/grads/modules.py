@@ -1,0 +1,72 @@
+"""Modules without a rule: replayed as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from headway.grads.fallback import Function, Leaves, Replay
+from headway.grads.observe import observe
+from headway.grads.sites import OwnerSite
+
+
+class ModuleSite(OwnerSite):
+    """A module without a rule and without children: replayed as a whole."""
+
+    def listen(self, args: Any, kwargs: Any, output: Any) -> Any:
+        """See `OwnerSite.listen`."""
+        leaves, spec = tree_flatten((args, kwargs))
+        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        tensors = [leaves[i] for i in places]
+        if self.sees_no_samples(tensors):
+            return self.share(args, kwargs, output)
+        outputs, out_spec = tree_flatten(output)
+        wanted = [i for i, leaf in enumerate(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
+        if not wanted:
+            return output
+        self.engine.count_use(self.names)
+        call = ModuleCall(self, [None if i in places else leaf for i, leaf in enumerate(leaves)], spec, places, wanted)
+        if self.engine.checking:
+            call.kept = [outputs[i].detach().clone() for i in wanted]
+        for i, observed in zip(wanted, observe(call, [outputs[i] for i in wanted], tensors), strict=True):
+            outputs[i] = observed
+        return tree_unflatten(outputs, out_spec)
+
+
+class ModuleCall:
+    """One call of a module without a rule."""
+
+    def __init__(self, site: ModuleSite, leaves: list[Any], spec: Any, places: list[int], wanted: list[int]) -> None:
+        """Keep the call without its tensors; those are saved in the graph."""
+        self.site = site
+        self.kept: list[Tensor] | None = None
+        self._leaves, self._spec, self._places, self._wanted = leaves, spec, places, wanted
+        engine = site.engine
+        self.function = Function(site.path, self._replay, {name: engine.parameters[name] for name in site.own.values()})
+        self.function.mapped = engine.remembered(site.path)
+
+    def _replay(self, parameters: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
+        leaves = list(self._leaves)
+        for i, tensor in zip(self._places, tensors, strict=True):
+            leaves[i] = tensor
+        args, kwargs = tree_unflatten(leaves, self._spec)
+        state = {local: parameters[name] for local, name in self.site.own.items()}
+        state |= {name: buffer.clone() for name, buffer in self.site.module.named_buffers()}
+        outputs = tree_flatten(torch.func.functional_call(self.site.module, state, args, kwargs))[0]
+        return [outputs[i] for i in self._wanted]
+
+    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        """See `Listener.collect`."""
+        engine = self.site.engine
+        current = engine.current
+        if current is None or engine.is_paused:
+            return
+        kept, self.kept = self.kept, None
+        with engine.paused():
+            replay = Replay(self.function, list(saved), list(grads), current.samples, engine.layouts, kept)
+            engine.remember(self.site.path, self.function.mapped)
+            current.add(replay)

@@ -1,0 +1,107 @@
+"""Scores under torch.compile equal eager ones, in one graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from headway import GMC, Meter
+from headway.errors import UnscoredGradientError
+
+from .zoo import TinyGPT, weighted_loss
+
+
+def tokens_only() -> nn.Module:
+    return nn.Sequential(
+        nn.Embedding(11, 8), nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True), nn.Linear(8, 3)
+    )
+
+
+def convolutions() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.GroupNorm(2, 4),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        nn.Linear(64, 3),
+    )
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(inplace=True), nn.Linear(8, 3))
+
+
+CASES = {
+    "perceptron": (perceptron, lambda n: torch.randn(n, 6)),
+    "convolutions": (convolutions, lambda n: torch.randn(n, 2, 4, 4)),
+    "attention": (tokens_only, lambda n: torch.randint(0, 11, (n, 7))),
+}
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_scores_equal_eager_ones(name: str) -> None:
+    make, data = CASES[name]
+    eager, model = make(), make()
+    model.load_state_dict(eager.state_dict())
+    a, b = Meter(eager, GMC(beta=0.9)), Meter(model, GMC(beta=0.9))
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    for step in range(4):
+        torch.manual_seed(step)
+        x = data(5)
+        want = a.backward(weighted_loss(eager(x), 5))
+        got = b.backward(weighted_loss(compiled(x), 5))
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
+        for p, q in zip(eager.parameters(), model.parameters(), strict=True):
+            torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-6)
+        eager.zero_grad()
+        model.zero_grad()
+
+
+def test_inductor_gives_the_same_scores() -> None:
+    make, data = CASES["perceptron"]
+    eager, model = make(), make()
+    model.load_state_dict(eager.state_dict())
+    a, b = Meter(eager, GMC(beta=0.9)), Meter(torch.compile(model), GMC(beta=0.9))
+    compiled = torch.compile(model)
+    for _ in range(2):
+        x = data(5)
+        torch.testing.assert_close(
+            b.backward(weighted_loss(compiled(x), 5)),
+            a.backward(weighted_loss(eager(x), 5)),
+            rtol=1e-4,
+            atol=1e-6,
+        )
+
+
+def test_every_works_compiled() -> None:
+    make, data = CASES["perceptron"]
+    model = make()
+    meter = Meter(model, GMC(), every=2)
+    compiled = torch.compile(model, backend="aot_eager")
+    scored = [meter.backward(weighted_loss(compiled(data(4)), 4)) is not None for _ in range(4)]
+    assert scored == [True, False, True, False]
+
+
+def test_a_meter_made_after_compilation_says_so() -> None:
+    make, data = CASES["perceptron"]
+    compiled = torch.compile(make(), backend="aot_eager")
+    compiled(data(4)).sum().backward()
+    meter = Meter(compiled, GMC())
+    with pytest.raises(UnscoredGradientError, match=r"before torch\.compile"):
+        meter.backward(weighted_loss(compiled(data(4)), 4))
+
+
+def test_what_a_compiled_graph_hides_is_an_error() -> None:
+    model = TinyGPT()
+    meter = Meter(model, GMC())
+    compiled = torch.compile(model, backend="aot_eager")
+    with pytest.raises(Exception, match="positions"):
+        meter.backward(weighted_loss(compiled(torch.randint(0, 11, (5, 7))), 5))
