@@ -342,7 +342,7 @@ class Meter:
         trained = {name for name in plan if self._was_trained(name, arrived, backward)}
         if check_complete(current, plan, trained, arrived):
             self._engine.checking = False
-        values = self._values(current, plan, weights)
+        values = self._values(current, plan, weights) if plan else {}
         if self._verify and plan:
             self.verification = compare(values, oracle)
         scores = {}
@@ -362,16 +362,18 @@ class Meter:
     ) -> dict[str, list[Tensor]]:
         """Reductions of the samples' own gradients: without the weights that the losses were given."""
         wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
+        places = [(name, reduction.kind) for name, reductions in plan.items() for reduction in reductions]
+        found = [
+            value.to(wide)
+            for name, reductions in plan.items()
+            # a parameter without results took no part in this batch
+            for value in current.results.get(name) or [torch.zeros_like(wide)] * len(reductions)
+        ]
         inverse = wide.reciprocal()
-        factors = {"l1": inverse, "dot": inverse, "sq": inverse * inverse}
-        values: dict[str, list[Tensor]] = {}
-        for name, reductions in plan.items():
-            found = current.results.get(name)
-            if found is None:  # the parameter took no part in this batch
-                found = [torch.zeros_like(wide) for _ in reductions]
-            values[name] = [
-                value * factors[reduction.kind].to(value) for value, reduction in zip(found, reductions, strict=True)
-            ]
+        scaled = torch.stack(found) * inverse
+        values: dict[str, list[Tensor]] = {name: [] for name in plan}
+        for (name, kind), value in zip(places, scaled.unbind(), strict=True):
+            values[name].append(value * inverse if kind == "sq" else value)
         return values
 
     def _was_trained(self, name: str, arrived: Mapping[str, Tensor], backward: bool) -> bool:

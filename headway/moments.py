@@ -107,9 +107,10 @@ class Moments:
                 self._report(bad)
                 return
             self._updates += 1
-            for name, g in values.items():
-                self.m[name].lerp_(g, 1 - self.decay.m)
-                self.v[name].mul_(self.decay.v).addcmul_(g, g, value=1 - self.decay.v)
+            m, v, g = list(self.m.values()), list(self.v.values()), list(values.values())
+            torch._foreach_lerp_(m, g, 1 - self.decay.m)
+            torch._foreach_mul_(v, self.decay.v)
+            torch._foreach_addcmul_(v, g, g, 1 - self.decay.v)
         else:
             self._update_without_branch(values, squares)
 
@@ -233,5 +234,6 @@ def _prepared(gradient: Tensor | None, like: Tensor, scale: Tensor | float | Non
     """A gradient as a dense tensor in the moments' precision, without the loss scale."""
     assert gradient is not None
     dense = gradient.to_dense() if gradient.is_sparse else gradient
-    dense = dense.detach().to(like.dtype)
+    if dense.requires_grad or dense.dtype != like.dtype:
+        dense = dense.detach().to(like.dtype)
     return dense if scale is None else dense / scale

@@ -23,6 +23,10 @@ from headway.grads.registry import rule_for
 from headway.grads.sites import RuleSite, Site
 
 
+_PLAIN_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+"""Containers whose own forward, if they have one, uses no parameter."""
+
+
 class Engine:
     """Per-sample reductions of a model's gradients.
 
@@ -116,7 +120,7 @@ class Engine:
             elif next(module.children(), None) is None:
                 if own:
                     yield ModuleSite(self, path, module, own)
-            else:
+            elif type(module) not in _PLAIN_CONTAINERS:
                 yield Container(self, path, module)
 
     def _guard(self, path: str) -> Any:

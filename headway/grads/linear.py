@@ -6,7 +6,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from headway.grads.persample import Dense, Outer, PerSample, RankOne, promote
+from headway.grads.persample import BiasOf, Dense, Outer, PerSample, RankOne, promote
 from headway.grads.registry import Inputs, register_rule
 
 
@@ -40,7 +40,9 @@ def several_positions(inputs: Inputs) -> bool:
 def linear(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """y = W a + b: the weight's gradient is sum_t D_t a_t^T, the bias's is sum_t D_t."""
     a, b = promote(inputs[0], grad_output)
-    return {"weight": outer_product(a, b), "bias": sum_positions(b)}
+    weight = outer_product(a, b)
+    bias = BiasOf(weight.b, weight) if isinstance(weight, RankOne) else sum_positions(b)
+    return {"weight": weight, "bias": bias}
 
 
 @register_rule(nn.Bilinear, footprint=outer_footprint)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import torch
@@ -127,7 +127,8 @@ def reduce_dense(
 def _flat(reduction: Reduction, like: Tensor) -> Tensor:
     """The reduction's weight as a vector in the dtype of the gradients."""
     assert reduction.weight is not None
-    return reduction.weight.reshape(-1).to(like.dtype)
+    weight = reduction.weight if reduction.weight.dim() == 1 else reduction.weight.reshape(-1)
+    return weight if weight.dtype == like.dtype else weight.to(like.dtype)
 
 
 @dataclass
@@ -163,6 +164,7 @@ class RankOne:
 
     a: Tensor
     b: Tensor
+    _absolute: Tensor | None = field(default=None, repr=False)
 
     def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
@@ -173,18 +175,26 @@ class RankOne:
     def _reduce(self, reduction: Reduction, scratch: Scratch) -> Tensor:
         a, b = self.a, self.b
         if reduction.kind == "sq":
-            return torch.linalg.vecdot(a, a) * torch.linalg.vecdot(b, b)
+            return row_dot(a, a) * row_dot(b, b)
         if reduction.weight is None:
             if reduction.kind == "dot":
                 return a.sum(1) * b.sum(1)
             return torch.linalg.vector_norm(a, ord=1, dim=1) * torch.linalg.vector_norm(b, ord=1, dim=1)
         if reduction.kind == "l1":
             a = torch.abs(a, out=scratch.take(a.shape, a, 1))
-            b = torch.abs(b, out=scratch.take(b.shape, b, 2))
-        weight = reduction.weight.reshape(b.shape[1], a.shape[1]).to(a.dtype)
+            b = self.absolute(scratch)
+        weight = reduction.weight
+        if weight.dim() != 2 or weight.dtype != a.dtype:
+            weight = weight.reshape(b.shape[1], a.shape[1]).to(a.dtype)
         if a.shape[1] <= b.shape[1]:  # the product with the narrower result is the cheaper one to sum
             return row_dot(torch.mm(b, weight, out=scratch.take(a.shape, a)), a)
         return row_dot(torch.mm(a, weight.t(), out=scratch.take(b.shape, b)), b)
+
+    def absolute(self, scratch: Scratch) -> Tensor:
+        """|b|, which the weight and the bias of a layer both need."""
+        if self._absolute is None:
+            self._absolute = torch.abs(self.b, out=scratch.take(self.b.shape, self.b, 2))
+        return self._absolute
 
     def total(self) -> Tensor:
         """See `PerSample.total`."""
@@ -197,6 +207,19 @@ class RankOne:
     def positions(self) -> Outer:
         """The same gradients in the form for several positions."""
         return Outer(self.a.unsqueeze(1), self.b.unsqueeze(1))
+
+
+@dataclass
+class BiasOf(Dense):
+    """Gradients [c, p] of the bias beside a weight of rank one: b itself, so |b| is taken once for both."""
+
+    weight: RankOne
+
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+        """See `PerSample.reduce`."""
+        if total is None and len(reductions) == 1 and reductions[0].kind == "l1" and reductions[0].weight is not None:
+            return [self.weight.absolute(scratch) @ _flat(reductions[0], self.grads)]
+        return super().reduce(reductions, scratch, total)
 
 
 @dataclass
