@@ -213,6 +213,7 @@ class Engine:
             yield self.current
             with self.paused():
                 self.current.finish()
+            self._scratch.forget()
         finally:
             self.current = None
             self._uses.clear()

@@ -41,7 +41,7 @@ def linear(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, 
     """y = W a + b: the weight's gradient is sum_t D_t a_t^T, the bias's is sum_t D_t."""
     a, b = promote(inputs[0], grad_output)
     weight = outer_product(a, b)
-    bias = BiasOf(weight.b, weight) if isinstance(weight, RankOne) else sum_positions(b)
+    bias = BiasOf(weight.b) if isinstance(weight, RankOne) else sum_positions(b)
     return {"weight": weight, "bias": bias}
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
@@ -40,6 +40,7 @@ class Scratch:
         """Start without memory; the first request allocates it."""
         self._buffers: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
         self._views: dict[tuple[int, tuple[int, ...], torch.dtype, torch.device], Tensor] = {}
+        self._last: tuple[Tensor, Tensor] | None = None
 
     def take(self, shape: tuple[int, ...], like: Tensor, slot: int = 0) -> Tensor:
         """Return an uninitialised tensor of `shape`, valid until the next call for the same slot."""
@@ -56,8 +57,19 @@ class Scratch:
         view = self._views[wanted] = buffer[:size].view(shape)
         return view
 
+    def absolute(self, tensor: Tensor) -> Tensor:
+        """|tensor|, kept for the case that the same tensor comes next: a bias after its weight."""
+        if self._last is None or self._last[0] is not tensor:
+            self._last = (tensor, torch.abs(tensor, out=self.take(tensor.shape, tensor, 2)))
+        return self._last[1]
+
+    def forget(self) -> None:
+        """Let go of tensors that belong to somebody else."""
+        self._last = None
+
     def release(self) -> None:
         """Give the memory back."""
+        self.forget()
         self._buffers.clear()
         self._views.clear()
 
@@ -164,7 +176,6 @@ class RankOne:
 
     a: Tensor
     b: Tensor
-    _absolute: Tensor | None = field(default=None, repr=False)
 
     def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
@@ -182,19 +193,13 @@ class RankOne:
             return torch.linalg.vector_norm(a, ord=1, dim=1) * torch.linalg.vector_norm(b, ord=1, dim=1)
         if reduction.kind == "l1":
             a = torch.abs(a, out=scratch.take(a.shape, a, 1))
-            b = self.absolute(scratch)
+            b = scratch.absolute(b)
         weight = reduction.weight
         if weight.dim() != 2 or weight.dtype != a.dtype:
             weight = weight.reshape(b.shape[1], a.shape[1]).to(a.dtype)
         if a.shape[1] <= b.shape[1]:  # the product with the narrower result is the cheaper one to sum
             return row_dot(torch.mm(b, weight, out=scratch.take(a.shape, a)), a)
         return row_dot(torch.mm(a, weight.t(), out=scratch.take(b.shape, b)), b)
-
-    def absolute(self, scratch: Scratch) -> Tensor:
-        """|b|, which the weight and the bias of a layer both need."""
-        if self._absolute is None:
-            self._absolute = torch.abs(self.b, out=scratch.take(self.b.shape, self.b, 2))
-        return self._absolute
 
     def total(self) -> Tensor:
         """See `PerSample.total`."""
@@ -211,14 +216,12 @@ class RankOne:
 
 @dataclass
 class BiasOf(Dense):
-    """Gradients [c, p] of the bias beside a weight of rank one: b itself, so |b| is taken once for both."""
-
-    weight: RankOne
+    """Gradients [c, p] of the bias beside a weight of rank one: the same b, whose |b| is taken once for both."""
 
     def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
         if total is None and len(reductions) == 1 and reductions[0].kind == "l1" and reductions[0].weight is not None:
-            return [self.weight.absolute(scratch) @ _flat(reductions[0], self.grads)]
+            return [scratch.absolute(self.grads) @ _flat(reductions[0], self.grads)]
         return super().reduce(reductions, scratch, total)
 
 
