@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headway.bench.cases import Data, losses
 from headway.errors import HeadwayError
@@ -62,7 +63,10 @@ class Coupling:
 
 
 def torch_func(model: nn.Module) -> Scored:
-    """vmap of grad: the gradients of all samples at once, and `.grad` as their mean."""
+    """vmap of grad: the gradients of all samples at once, and `.grad` as their mean.
+
+    Attention runs on its decomposed kernel: vmap has no rule for the fused one and would loop over the samples.
+    """
     coupling = Coupling(model)
 
     def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -73,7 +77,8 @@ def torch_func(model: nn.Module) -> Scored:
     def backward(data: Data) -> Tensor:
         coupling.prepare()
         detached = {name: parameter.detach() for name, parameter in coupling.parameters.items()}
-        gradients = per_sample(detached, data.x, data.y)
+        with sdpa_kernel(SDPBackend.MATH):
+            gradients = per_sample(detached, data.x, data.y)
         scores = torch.zeros(len(data.x))
         for name, parameter in coupling.parameters.items():
             own = gradients.pop(name)
