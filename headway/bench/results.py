@@ -1,1 +1,1 @@
-Memory=None
+Memory = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 from torch import Tensor, nn
@@ -27,7 +28,8 @@ def sum_positions(b: Tensor) -> Dense:
 def outer_footprint(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> int:
     """With one position the factors, with several the gradient itself."""
     if grad_output.dim() == 2:
-        return sum(x.shape[-1] for x in inputs) + grad_output.shape[-1]
+        wide = math.prod(x.shape[-1] for x in inputs), grad_output.shape[-1]
+        return sum(wide) + min(wide)
     return cast(Tensor, module.weight).numel()
 
 

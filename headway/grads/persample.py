@@ -34,33 +34,33 @@ class Reduction:
 
 
 class Scratch:
-    """A few reused flat buffers per dtype and device, so that blocks of gradients stay in the cache."""
+    """One reused flat buffer per dtype and device, so that blocks of gradients stay in the cache."""
 
     def __init__(self) -> None:
         """Start without memory; the first request allocates it."""
-        self._buffers: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
+        self._buffers: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         self._views: dict[tuple[int, tuple[int, ...], torch.dtype, torch.device], Tensor] = {}
         self._last: tuple[Tensor, Tensor] | None = None
 
-    def take(self, shape: tuple[int, ...], like: Tensor, slot: int = 0) -> Tensor:
-        """Return an uninitialised tensor of `shape`, valid until the next call for the same slot."""
-        wanted = (slot, shape, like.dtype, like.device)
+    def take(self, shape: tuple[int, ...], like: Tensor, offset: int = 0) -> Tensor:
+        """Return an uninitialised tensor of `shape` that begins `offset` numbers into the buffer."""
+        wanted = (offset, shape, like.dtype, like.device)
         view = self._views.get(wanted)
         if view is not None:
             return view
-        size = math.prod(shape)
-        key = (slot, like.dtype, like.device)
+        end = offset + math.prod(shape)
+        key = wanted[2:]
         buffer = self._buffers.get(key)
-        if buffer is None or buffer.numel() < size:
-            buffer = self._buffers[key] = like.new_empty(size)
-            self._views = {known: view for known, view in self._views.items() if known[0] != slot}
-        view = self._views[wanted] = buffer[:size].view(shape)
+        if buffer is None or buffer.numel() < end:
+            buffer = self._buffers[key] = like.new_empty(end)
+            self._views = {known: view for known, view in self._views.items() if known[2:] != key}
+        view = self._views[wanted] = buffer[offset:end].view(shape)
         return view
 
-    def absolute(self, tensor: Tensor) -> Tensor:
+    def absolute(self, tensor: Tensor, offset: int = 0) -> Tensor:
         """|tensor|, kept for the case that the same tensor comes next: a bias after its weight."""
         if self._last is None or self._last[0] is not tensor:
-            self._last = (tensor, torch.abs(tensor, out=self.take(tensor.shape, tensor, 2)))
+            self._last = (tensor, torch.abs(tensor, out=self.take(tensor.shape, tensor, offset)))
         return self._last[1]
 
     def forget(self) -> None:
@@ -191,9 +191,10 @@ class RankOne:
             if reduction.kind == "dot":
                 return a.sum(1) * b.sum(1)
             return torch.linalg.vector_norm(a, ord=1, dim=1) * torch.linalg.vector_norm(b, ord=1, dim=1)
-        if reduction.kind == "l1":
-            a = torch.abs(a, out=scratch.take(a.shape, a, 1))
-            b = scratch.absolute(b)
+        if reduction.kind == "l1":  # three regions of the buffer: the product below, |a|, |b|
+            product = min(a.numel(), b.numel())
+            b = scratch.absolute(b, product + a.numel())
+            a = torch.abs(a, out=scratch.take(a.shape, a, product))
         weight = reduction.weight
         if weight.dim() != 2 or weight.dtype != a.dtype:
             weight = weight.reshape(b.shape[1], a.shape[1]).to(a.dtype)
@@ -262,6 +263,7 @@ class Outer:
         gram = positions * (p + d) < p * d
         if total is None and all(r.kind == "dot" or (r.kind == "sq" and gram) for r in reductions):
             return [self._dot(r) if r.kind == "dot" else self._gram() for r in reductions]
+        scratch.forget()  # what is taken next overwrites it
         grads = scratch.take((blocks, p, d), a)
         torch.bmm(b.transpose(1, 2), a, out=grads)
         flat = grads.view(blocks // self.groups, -1)
