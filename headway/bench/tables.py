@@ -1,0 +1,155 @@
+"""Results as tables of text: pure functions that the screen and the docs share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headway.bench.results import CaseResult, Machine, Memory, Result
+
+TITLES = {
+    "plain": "plain step",
+    "headway": "headway",
+    "torch.func": "torch.func",
+    "opacus": "Opacus",
+    "backpack": "BackPACK",
+}
+PEERS = ("torch.func", "opacus", "backpack")
+NONE = "-"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, the heads of the columns, and the rows."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def tables(result: Result) -> list[Table]:
+    """Times, how many times faster than the peers, and memory; without those that would be empty."""
+    made = (times(result), faster(result), memory(result))
+    return [table for table in made if table.rows]
+
+
+def times(result: Result) -> Table:
+    """The plain step in milliseconds, and every other step as a multiple of it with its quartiles."""
+    others = [key for key in TITLES if key != "plain" and _tried(result, key)]
+    rows = []
+    for case in result.cases:
+        plain = case.timing("plain")
+        if plain is None:
+            continue
+        cells = (_ratio(case, key) for key in others)
+        step = f"{1000 * plain.seconds.median:.3g} ms"
+        rows.append((_name(case), str(case.batch), step, *cells, _verdict(case)))
+    columns = ("case", "batch", TITLES["plain"], *(TITLES[key] for key in others), "goal for headway")
+    return Table("Time of a training step, as a multiple of the plain step (quartiles)", columns, tuple(rows))
+
+
+def faster(result: Result) -> Table:
+    """How many times as long the peers take as headway."""
+    peers = [key for key in PEERS if _tried(result, key)]
+    rows = []
+    for case in result.cases:
+        own = case.timing("headway")
+        found = [case.timing(key) for key in peers]
+        if own is not None and any(found):
+            cells = (NONE if t is None else f"{t.ratio.median / own.ratio.median:.3g}" for t in found)
+            rows.append((_name(case), *cells))
+    columns = ("case", *(TITLES[key] for key in peers))
+    return Table("Time of the peers' step, as a multiple of headway's", columns, tuple(rows))
+
+
+def memory(result: Result) -> Table:
+    """What scores need beyond the plain step, in MiB and as a multiple of the parameters."""
+    peers = [key for key in PEERS if _tried(result, key)]
+    rows = []
+    for case in result.cases:
+        for batch in dict.fromkeys(each.batch for each in case.memories):
+            found = {each.variant: each for each in case.memories if each.batch == batch}
+            own = found.get("headway")
+            rows.append(
+                (
+                    _name(case),
+                    str(batch),
+                    mib(case.parameters),
+                    mib(found["plain"].state + found["plain"].peak),
+                    *(
+                        (NONE,) * 3
+                        if own is None
+                        else (mib(own.extra_state), mib(own.extra_peak), _extra(case, own))
+                    ),
+                    NONE if own is None else _memory_verdict(case, own),
+                    *(_extra(case, found[key]) if key in found else NONE for key in peers),
+                )
+            )
+    columns = (
+        *("case", "batch", "parameters", "plain step"),
+        *("headway: state", "peak", "sum", "goal for the sum"),
+        *(TITLES[key] for key in peers),
+    )
+    title = "Memory beyond the plain step, in MiB (and as a multiple of the parameters)"
+    return Table(title, columns, tuple(rows))
+
+
+def notes(result: Result) -> Iterator[str]:
+    """What was left out and why, and whether the run was cut short."""
+    for case in result.cases:
+        for each in case.skipped:
+            where = f"case {case.key}" + ("" if each.batch is None else f" at batch {each.batch}")
+            yield f"{TITLES[each.variant]}, {where}: not measured; {each.reason}."
+    if not result.complete:
+        yield "The run was interrupted: cases may be missing, or rest on few rounds."
+
+
+def provenance(machine: Machine) -> str:
+    """One line about the machine and the versions."""
+    versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items())
+    cores = f"{machine.cores} core{'s' if machine.cores > 1 else ''}"
+    threads = f"{machine.threads} thread{'s' if machine.threads > 1 else ''}"
+    return f"{machine.date}; {machine.cpu}, {cores}, {threads}; Python {machine.python}, {versions}."
+
+
+def mib(size: float) -> str:
+    """Bytes in MiB with about three digits."""
+    value = size / 2**20
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}"
+
+
+def _tried(result: Result, key: str) -> bool:
+    return any(case.timing(key) or case.why_skipped(key) for case in result.cases)
+
+
+def _name(case: CaseResult) -> str:
+    return f"{case.key}: {case.title}"
+
+
+def _ratio(case: CaseResult, key: str) -> str:
+    timing = case.timing(key)
+    if timing is None:
+        return NONE
+    low, median, high = (_digits(v) for v in (timing.ratio.low, timing.ratio.median, timing.ratio.high))
+    return f"{median} ({low} to {high})"
+
+
+def _digits(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
+
+
+def _verdict(case: CaseResult) -> str:
+    timing = case.timing("headway")
+    if timing is None:
+        return NONE
+    met = timing.ratio.median <= case.goal
+    return f"at most {case.goal:.2f}: {'met' if met else 'missed'}"
+
+
+def _extra(case: CaseResult, found: Memory) -> str:
+    return f"{mib(found.extra)} ({found.extra / case.parameters:.1f})"
+
+
+def _memory_verdict(case: CaseResult, own: Memory) -> str:
+    met = own.extra <= case.memory_goal
+    return f"at most {mib(case.memory_goal)}: {'met' if met else 'missed'}"

@@ -1,0 +1,1 @@
+"""Experiments: protocols, the controlled study, and the runner."""

@@ -1,0 +1,44 @@
+"""What an experiment is: a function that carries out one claimed run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.errors import HeadwayError
+from headway.runs import Run
+
+
+def never() -> bool:
+    """The answer of somebody who does not want to stop."""
+    return False
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a run may use besides its spec; none of it changes a number.
+
+    Attributes:
+        data_dir: where datasets are looked for first.
+        device: where the tensors live.
+        keep_weights: save the final weights with the run.
+        checkpoint_seconds: the least time between two checkpoints.
+        should_stop: asked between batches; when it says yes, the run checkpoints and stops.
+        report: told (step, total, losses) between epochs.
+    """
+
+    data_dir: Path | None = None
+    device: str = "cpu"
+    keep_weights: bool = False
+    checkpoint_seconds: float = 10.0
+    should_stop: Callable[[], bool] = never
+    report: Callable[[int, int, dict[str, float]], None] | None = None
+
+
+class Stopped(HeadwayError):  # noqa: N818 - it is a request, not an error
+    """A run was asked to stop, and has left a checkpoint."""
+
+
+Experiment = Callable[[Run, Context], None]
+"""Carries a claimed run to its end: restores, trains, logs, checkpoints and finishes it."""
