@@ -33,7 +33,7 @@ lint: $(VENV)/.stamp-dev $(VENV)/.stamp-docs  ## ruff, mypy and a strict build o
 	$(SPHINX)
 
 bench: $(VENV)/.stamp-bench $(VENV)/.stamp-backpack  ## the full benchmark, with Opacus and BackPACK as peers
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/headway bench --out benchmarks/results --docs docs/benchmarks.md $(ARGS)
 
 docs: $(VENV)/.stamp-docs  ## build the docs into site/
 	$(SPHINX)

@@ -38,6 +38,14 @@ class SignalError(HeadwayError):
     """A signal was configured or used in a way that has no meaning."""
 
 
+class SelectionError(HeadwayError):
+    """An actor or a sampler was configured or used in a way that has no meaning."""
+
+
+class ProtocolError(HeadwayError):
+    """A protocol has no such field, or the field no such value."""
+
+
 class StateError(HeadwayError):
     """A state dict does not fit the object that it is loaded into."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 def mlp(*widths: int) -> nn.Sequential:
     """Linear layers of the given widths with ReLU between them."""
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -18,7 +20,7 @@ def mlp(*widths: int) -> nn.Sequential:
 def cnn(channels: tuple[int, ...], side: int, hidden: int, classes: int) -> nn.Sequential:
     """3x3 convolutions with ReLU on images of `side` x `side`, then two linear layers."""
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(channels, channels[1:], strict=False):
+    for inputs, outputs in pairwise(channels):
         layers += [nn.Conv2d(inputs, outputs, kernel_size=3, padding=1), nn.ReLU()]
     return nn.Sequential(*layers, nn.Flatten(), *mlp(channels[-1] * side * side, hidden, classes))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -193,4 +192,4 @@ def save(result: Result, path: Path) -> None:
     """Store a result; a file that is there is replaced as a whole."""
     temporary = path.with_suffix(".tmp")
     temporary.write_text(to_json(result), "utf-8")
-    os.replace(temporary, path)
+    temporary.replace(path)

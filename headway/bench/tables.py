@@ -6,15 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headway.bench.results import CaseResult, Machine, Memory, Result
+from headway.bench.steps import VARIANTS
 
-TITLES = {
-    "plain": "plain step",
-    "headway": "headway",
-    "torch.func": "torch.func",
-    "opacus": "Opacus",
-    "backpack": "BackPACK",
-}
-PEERS = ("torch.func", "opacus", "backpack")
+TITLES = {key: variant.title for key, variant in VARIANTS.items()}
+PEERS = tuple(key for key, variant in VARIANTS.items() if variant.peer)
 NONE = "-"
 
 
@@ -76,11 +71,7 @@ def memory(result: Result) -> Table:
                     str(batch),
                     mib(case.parameters),
                     mib(found["plain"].state + found["plain"].peak),
-                    *(
-                        (NONE,) * 3
-                        if own is None
-                        else (mib(own.extra_state), mib(own.extra_peak), _extra(case, own))
-                    ),
+                    *((NONE,) * 3 if own is None else (mib(own.extra_state), mib(own.extra_peak), _extra(case, own))),
                     NONE if own is None else _memory_verdict(case, own),
                     *(_extra(case, found[key]) if key in found else NONE for key in peers),
                 )

@@ -1,0 +1,156 @@
+"""The controlled study: which signal leads to which curriculum, and which falls for noise."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headway.data import DATASETS, Dataset, load
+from headway.errors import SpecError
+from headway.experiments.base import Context
+from headway.experiments.environment import CONDITIONS
+from headway.experiments.protocol import Protocol
+from headway.experiments.signals import NAMES
+from headway.experiments.trial import Trial
+from headway.runs import Run, RunSpec
+
+EXPERIMENT = "controlled"
+CALIBRATION_BATCHES = 40
+
+
+def specs(
+    datasets: Iterable[str],
+    conditions: Iterable[str],
+    signals: Iterable[str],
+    seeds: Iterable[int],
+    protocol: Protocol,
+    epochs: int | None = None,
+) -> list[RunSpec]:
+    """All combinations, as runs.
+
+    Args:
+        datasets: names of datasets.
+        conditions: "curriculum", "noise".
+        signals: names of signals.
+        seeds: seeds.
+        protocol: the choices of the study.
+        epochs: the length of the runs, if not the protocol's.
+
+    Raises:
+        SpecError: an unknown name; the message lists the known ones.
+    """
+    for what, names, known in (
+        ("dataset", datasets := list(datasets), tuple(DATASETS)),
+        ("condition", conditions := list(conditions), CONDITIONS),
+        ("signal", signals := list(signals), NAMES),
+    ):
+        for name in names:
+            if name not in known:
+                raise SpecError(f"expected a {what} out of {', '.join(known)}, got {name!r}")
+    if epochs is not None and epochs < 1:
+        raise SpecError(f"expected at least one epoch, got {epochs}")
+    return [
+        RunSpec(
+            experiment=EXPERIMENT,
+            condition=condition,
+            method=signal,
+            seed=seed,
+            params={"dataset": dataset, "epochs": epochs or protocol.epochs_for(dataset, condition)},
+            protocol=protocol.to_dict(),
+        )
+        for dataset in datasets
+        for condition in conditions
+        for seed in list(seeds)
+        for signal in signals
+    ]
+
+
+def run(run: Run, context: Context) -> None:
+    """Carry out a claimed run, from its last checkpoint if it has one."""
+    with one_thread():
+        trial = _make(run.spec, context)
+        checkpoint = run.restore()
+        if checkpoint is not None:
+            trial.load_state_dict(torch.load(io.BytesIO(checkpoint.payload), weights_only=True))
+        epochs = int(run.spec.params["epochs"])  # type: ignore[call-overload]
+        last = time.monotonic()
+        while trial.epoch < epochs:
+            row = trial.run_epoch(context.should_stop)
+            if row is not None:
+                run.log(row)
+                losses = {"test": row["test_loss_mean"]}
+                run.progress(trial.epoch, epochs, losses)
+                if context.report is not None:
+                    context.report(trial.epoch, epochs, losses)
+            stopping = row is None
+            if stopping or time.monotonic() - last >= context.checkpoint_seconds:
+                if trial.step:
+                    run.checkpoint(trial.step, lambda file: torch.save(trial.state_dict(), file))
+                last = time.monotonic()
+            if stopping:
+                run.interrupt("stopped on request")
+                return
+        if context.keep_weights:
+            run.save("final.pt", lambda file: torch.save(trial.model.state_dict(), file))
+        provenance = json.dumps(_provenance(_dataset(run.spec, context))).encode()
+        run.save("provenance.json", lambda file: file.write(provenance))
+        run.finish()
+
+
+def estimate(spec: RunSpec, context: Context) -> float:
+    """Seconds that a run takes on one core, from a few batches and a test."""
+    with one_thread():
+        trial = _make(spec, context)
+        trial.train_batch()
+        start = time.perf_counter()
+        for _ in range(CALIBRATION_BATCHES):
+            trial.train_batch()
+        batch = (time.perf_counter() - start) / CALIBRATION_BATCHES
+        start = time.perf_counter()
+        trial._test_row()
+        test = time.perf_counter() - start
+    return int(spec.params["epochs"]) * (batch * trial.batches + test)  # type: ignore[call-overload]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums come out in one order, so that a run gives the same numbers wherever it is carried out."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _make(spec: RunSpec, context: Context) -> Trial:
+    protocol = Protocol.from_dict(spec.protocol)
+    return Trial(_dataset(spec, context), spec.condition, spec.method, protocol, spec.seed, context.device)
+
+
+def _dataset(spec: RunSpec, context: Context) -> Dataset:
+    return _load(str(spec.params["dataset"]), context.data_dir)
+
+
+@lru_cache(maxsize=1)
+def _load(name: str, data_dir: Path | None) -> Dataset:
+    """Load a dataset once per process."""
+    return load(name, data_dir)
+
+
+def _provenance(dataset: Dataset) -> dict[str, Any]:
+    """What the numbers of a run rest on besides its spec."""
+    return {
+        "torch": torch.__version__,
+        "dataset": dataset.name,
+        "fingerprint": dataset.fingerprint,
+        "note": dataset.note,
+    }

@@ -1,0 +1,224 @@
+"""Protocols: every choice on which the numbers of the controlled study depend.
+
+The paper's text and its authors' released code differ in many details, and the published figures come from the
+code. Each detail is a field here; `Protocol.paper()` follows the text and `Protocol.released()` the code. Nothing
+else in the package asks which of the two is meant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from headway.errors import ProtocolError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """The choices of a controlled run. The defaults are those of the paper's text."""
+
+    # GMC and its variants
+    beta: float = 0.999
+    """Decay rate of both moments."""
+    floor: float = 1e-8
+    """The least value of the second moment."""
+    floor_unit: Literal["sample", "batch"] = "sample"
+    """Whose squared gradient the floor is compared with: a sample's own, or its share 1/B in the batch mean."""
+    bias_correction: bool = False
+    """Divide both moments by 1 - beta^t."""
+    dot_over: Literal["all", "tensor"] = "all"
+    """Dot Product: sum over all parameters before the absolute value, or over each tensor."""
+    dot_scale: float = 1.0
+    """Dot Product: factor on the score."""
+    cosine_over: Literal["all", "tensor"] = "all"
+    """Cosine: one angle over all parameters, or one for each tensor."""
+    cosine_against: Literal["m", "m/v"] = "m"
+    """Cosine: the direction to compare with."""
+    cosine_scale: float = 1.0
+    """Cosine: factor on the score."""
+
+    # Baselines
+    norm: Literal["l1", "l2-squared"] = "l1"
+    """NormAll and NormLast: which norm."""
+    norm_unit: Literal["sample", "batch"] = "sample"
+    """NormAll and NormLast: of a sample's own gradient, or of its share 1/B."""
+    norm_all_scale: float = 1.0
+    """NormAll: factor on the score."""
+    norm_last_part: Literal["layer", "bias"] = "layer"
+    """NormLast: the whole last layer, or its bias."""
+    norm_last_scale: float = 1.0
+    """NormLast: factor on the score."""
+    delta_window: int | None = 1000
+    """DeltaLoss: samples in the rolling window, or none to compare epochs."""
+    delta_absolute: bool = False
+    """DeltaLoss: take the change without its sign."""
+    delta_scale: float = 1.0
+    """DeltaLoss: factor on the score."""
+
+    # Actor
+    actor: Literal["network", "logits"] = "network"
+    """The policy: a network on random inputs, or one number per arm."""
+    actor_inputs: int | None = 4
+    """Random inputs of the network; none for as many as there are arms."""
+    actor_hidden: int = 256
+    """Width of its two hidden layers."""
+    actor_learning_rate: float = 1e-5
+    """Of its Adam."""
+    entropy_weight: float = 0.05
+    """Weight of the entropy in the policy loss."""
+
+    # Data
+    curriculum_arm: Literal["true-class", "scrambled-label"] = "true-class"
+    """Curriculum: an arm is a class of images, or a label that images were given."""
+    centre_pixels: bool = True
+    """Pixels from -1 to 1 instead of 0 to 1."""
+    test_draw: Literal["equal", "uniform"] = "equal"
+    """Test arms: the same number from each, or drawn at random."""
+    test_batches: int = 100
+    """Batches of the test at the end of each epoch."""
+    shared_stream: bool = False
+    """Training and test draw from the same shuffled stream, so that a sample waits its turn in both."""
+
+    # Training
+    hidden: int = 256
+    """Width of the two hidden layers of the dynamics model."""
+    learning_rate: float = 1e-3
+    """Of its Adam."""
+    batch_size: int = 256
+    """Samples per batch; an epoch has floor(N / batch_size) batches."""
+    epochs: int = 100
+    """Length of a run ..."""
+    epochs_curriculum_mnist: int = 400
+    """... and of one in the curriculum condition on MNIST."""
+
+    # Evaluation
+    epochs_used: int = 400
+    """Epochs of a curve that count."""
+    curve_block: int = 1
+    """Curves longer than 100 points are averaged in blocks of this many."""
+    stars: Literal["paper", "released"] = "paper"
+    """Marks of significance: ** p<0.001, * p<0.05; or *** p<0.001, ** p<0.01, * p<0.05."""
+
+    @classmethod
+    def paper(cls) -> Protocol:
+        """The choices of the paper's text."""
+        return cls()
+
+    @classmethod
+    def released(cls) -> Protocol:
+        """The choices of the authors' released code, which made the published figures."""
+        return cls(
+            floor_unit="batch",
+            bias_correction=True,
+            dot_over="tensor",
+            dot_scale=5.0,
+            cosine_over="tensor",
+            cosine_against="m/v",
+            cosine_scale=50.0,
+            norm="l2-squared",
+            norm_unit="batch",
+            norm_all_scale=1e4,
+            norm_last_part="bias",
+            norm_last_scale=1e5,
+            delta_window=None,
+            delta_absolute=True,
+            delta_scale=1e5,
+            actor_inputs=None,
+            curriculum_arm="scrambled-label",
+            test_draw="uniform",
+            shared_stream=True,
+            epochs_curriculum_mnist=500,
+            curve_block=5,
+            stars="released",
+        )
+
+    @classmethod
+    def demo(cls) -> Protocol:
+        """The released choices in small: for the 8x8 digits, a run takes seconds.
+
+        Smaller networks and batches, and an actor that learns a hundred times as fast. The floor is that of
+        the released code at its own batch size, 1e-8 * 256^2 in a sample's units.
+        """
+        return dataclasses.replace(
+            cls.released(),
+            beta=0.99,
+            floor=1e-8 * 256**2,
+            floor_unit="sample",
+            hidden=64,
+            actor_hidden=32,
+            actor_learning_rate=2e-3,
+            batch_size=64,
+            test_batches=10,
+            epochs=50,
+            norm_all_scale=1e4 * (64 / 256) ** 2,
+            norm_last_scale=1e5 * (64 / 256) ** 2,
+        )
+
+    @classmethod
+    def named(cls, name: str) -> Protocol:
+        """The preset of that name.
+
+        Raises:
+            ProtocolError: there is none; the message lists them.
+        """
+        presets = {"paper": cls.paper, "released": cls.released, "demo": cls.demo}
+        if name not in presets:
+            raise ProtocolError(f"expected a protocol out of {', '.join(presets)}, got {name!r}")
+        return presets[name]()
+
+    def override(self, values: Mapping[str, str]) -> Protocol:
+        """A copy with some fields read from text, as a command line has them.
+
+        Raises:
+            ProtocolError: no such field, or no such value.
+        """
+        kinds = get_type_hints(type(self))
+        for name in values:
+            if name not in kinds:
+                raise ProtocolError(f"expected a field of the protocol, got {name!r}; there are: {', '.join(kinds)}")
+        parsed = {name: _parse(name, text, kinds[name]) for name, text in values.items()}
+        return dataclasses.replace(self, **parsed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Protocol:
+        """A protocol from what `to_dict` gave.
+
+        Raises:
+            ProtocolError: fields are missing or unknown.
+        """
+        names = {field.name for field in dataclasses.fields(cls)}
+        if set(values) != names:
+            wrong = sorted(set(values) ^ names)
+            raise ProtocolError(f"expected the fields of this version's protocol, got a difference in {wrong}")
+        return cls(**values)
+
+    def epochs_for(self, dataset: str, condition: str) -> int:
+        """The length of a run."""
+        return self.epochs_curriculum_mnist if (dataset, condition) == ("mnist", "curriculum") else self.epochs
+
+
+def _parse(name: str, text: str, kind: Any) -> Any:
+    """Read one value of a field's type from text."""
+    if get_origin(kind) in (Union, types.UnionType):
+        if text.lower() == "none":
+            return None
+        kind = next(option for option in get_args(kind) if option is not type(None))
+    if get_origin(kind) is Literal:
+        if text not in get_args(kind):
+            raise ProtocolError(f"{name}: expected one of {', '.join(get_args(kind))}, got {text!r}")
+        return text
+    if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ProtocolError(f"{name}: expected true or false, got {text!r}")
+        return text.lower() == "true"
+    try:
+        return kind(text)
+    except ValueError:
+        raise ProtocolError(f"{name}: expected a value of type {kind.__name__}, got {text!r}") from None

@@ -1,0 +1,67 @@
+"""The signals of the study by name, with the choices of a protocol."""
+
+from __future__ import annotations
+
+from headway.errors import SignalError
+from headway.experiments.protocol import Protocol
+from headway.signals import (
+    GMC,
+    Cosine,
+    Curiosity,
+    DeltaLoss,
+    DotProduct,
+    NormAll,
+    NormLast,
+    Projection,
+    Signal,
+    Uniform,
+)
+
+SIX = ("uniform", "curiosity", "gmc", "norm_last", "norm_all", "delta_loss")
+"""The six signals that the study compares."""
+
+NAMES = (*SIX, "dot", "cosine", "projection")
+"""All signals that a controlled run can have; the last three are for the ablation."""
+
+
+def make_signal(name: str, protocol: Protocol, arms: int) -> Signal:
+    """The signal of that name.
+
+    Raises:
+        SignalError: there is none; the message lists them.
+    """
+    p = protocol
+    if name == "uniform":
+        return Uniform()
+    if name == "curiosity":
+        return Curiosity()
+    if name == "gmc":
+        return GMC(beta=p.beta, floor=p.floor, unit=p.floor_unit, bias_correction=p.bias_correction)
+    if name == "dot":
+        return DotProduct(
+            beta=p.beta,
+            floor=p.floor,
+            unit=p.floor_unit,
+            bias_correction=p.bias_correction,
+            over=p.dot_over,
+            scale=p.dot_scale,
+        )
+    if name == "cosine":
+        return Cosine(
+            beta=p.beta,
+            floor=p.floor,
+            unit=p.floor_unit,
+            bias_correction=p.bias_correction,
+            over=p.cosine_over,
+            against=p.cosine_against,
+            scale=p.cosine_scale,
+        )
+    if name == "projection":
+        return Projection(beta=p.beta, bias_correction=p.bias_correction)
+    if name == "norm_all":
+        return NormAll(norm=p.norm, unit=p.norm_unit, scale=p.norm_all_scale)
+    if name == "norm_last":
+        return NormLast(norm=p.norm, unit=p.norm_unit, part=p.norm_last_part, scale=p.norm_last_scale)
+    if name == "delta_loss":
+        return DeltaLoss(groups=arms, window=p.delta_window, absolute=p.delta_absolute, scale=p.delta_scale)
+    raise SignalError(f"expected a signal out of {', '.join(NAMES)}, got {name!r}")

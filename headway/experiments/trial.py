@@ -1,0 +1,165 @@
+"""One trial of the controlled study: dynamics model, signal and actor, epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headway.data import Dataset
+from headway.experiments.environment import Environment
+from headway.experiments.protocol import Protocol
+from headway.experiments.signals import make_signal
+from headway.meter import Meter
+from headway.selection import Actor, ActorConfig, perceptron
+from headway.signals import MomentSignal
+
+CLASSES = 10
+TEST_CHUNK = 2560
+
+
+class Trial:
+    """Everything that a controlled run consists of.
+
+    Args:
+        dataset: the images.
+        condition: "curriculum" or "noise".
+        signal: the name of the signal that rewards the actor.
+        protocol: the choices of the study.
+        seed: where all randomness starts.
+        device: where the networks live.
+    """
+
+    def __init__(
+        self, dataset: Dataset, condition: str, signal: str, protocol: Protocol, seed: int, device: str = "cpu"
+    ) -> None:
+        """Make the networks and the environment."""
+        self.protocol = protocol
+        self._device = device
+        self._generator = torch.Generator().manual_seed(seed)
+        self.environment = Environment(dataset, condition, protocol, self._generator, device=device)
+        arms = self.environment.arms
+        self.model = perceptron(
+            [self.environment.inputs, protocol.hidden, protocol.hidden, CLASSES], self._generator
+        ).to(device)
+        self._optimizer = torch.optim.Adam(self.model.parameters(), protocol.learning_rate, fused=device == "cpu")
+        self.actor = Actor(
+            ActorConfig(
+                arms,
+                protocol.actor,
+                protocol.actor_inputs,
+                (protocol.actor_hidden, protocol.actor_hidden),
+                protocol.actor_learning_rate,
+                entropy_weight=protocol.entropy_weight,
+            ),
+            self._generator,
+            device,
+        )
+        self._signal = make_signal(signal, protocol, arms)
+        self.meter = Meter(self.model, self._signal)
+        self.epoch = 0
+        self._seen: list[tuple[Tensor, Tensor, Tensor]] = []  # arms, losses and scores of this epoch's batches
+
+    @property
+    def batches(self) -> int:
+        """Batches of an epoch."""
+        return self.environment.samples // self.protocol.batch_size
+
+    @property
+    def step(self) -> int:
+        """Batches so far."""
+        return self.epoch * self.batches + len(self._seen)
+
+    def train_batch(self) -> None:
+        """Draw a batch, learn from it, score it, and let the actor learn from the scores."""
+        arms = self.actor.draw(self.protocol.batch_size)
+        pixels, labels = self.environment.draw(arms)
+        losses = F.cross_entropy(self.model(pixels), labels, reduction="none")
+        scores = self.meter.backward(losses, groups=arms)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self.actor.learn(scores)
+        self._seen.append((arms, losses.detach(), scores))
+
+    def run_epoch(self, should_stop: Callable[[], bool]) -> dict[str, Any] | None:
+        """Train to the end of the epoch, then test. Returns a row of metrics, or None if asked to stop before."""
+        while len(self._seen) < self.batches:
+            if should_stop():
+                return None
+            self.train_batch()
+        row = {"epoch": self.epoch + 1, **self._training_row(), **self._test_row()}
+        self.meter.end_epoch()
+        self.epoch += 1
+        self._seen.clear()
+        return row
+
+    def _training_row(self) -> dict[str, Any]:
+        """What the epoch's batches were, by arm."""
+        arms, losses, scores = (torch.cat(column) for column in zip(*self._seen, strict=True))
+        counts = torch.bincount(arms, minlength=self.environment.arms)
+        row: dict[str, Any] = {
+            "train_count": counts.tolist(),
+            "draw_share": (counts / counts.sum()).tolist(),
+            "train_loss": _mean_by_arm(losses, arms, counts),
+            "score_mean": _mean_by_arm(scores, arms, counts),
+            "policy_entropy": float(self.actor.entropy),
+        }
+        if isinstance(self._signal, MomentSignal):
+            floor = self._signal.floor_for(self.protocol.batch_size)
+            row["under_floor"] = float(self.meter.moments().share_under(floor))
+        return row
+
+    @torch.no_grad()
+    def _test_row(self) -> dict[str, Any]:
+        """The losses of a test over all arms."""
+        arms = self._test_arms()
+        pieces = []
+        for chunk in arms.split(TEST_CHUNK):
+            pixels, labels = self.environment.draw(chunk, test=True)
+            pieces.append(F.cross_entropy(self.model(pixels), labels, reduction="none"))
+        losses = torch.cat(pieces)
+        counts = torch.bincount(arms, minlength=self.environment.arms)
+        return {
+            "test_count": counts.tolist(),
+            "test_loss": _mean_by_arm(losses, arms.to(losses.device), counts),
+            "test_loss_mean": float(losses.double().mean()),
+        }
+
+    def _test_arms(self) -> Tensor:
+        number, arms = self.protocol.test_batches * self.protocol.batch_size, self.environment.arms
+        if self.protocol.test_draw == "uniform":
+            return torch.randint(arms, (number,), generator=self._generator)
+        return torch.arange(arms).repeat(number // arms)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the rest of the run depends on."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "meter": self.meter.state_dict(),
+            "actor": self.actor.state_dict(),
+            "environment": self.environment.state_dict(),
+            "generator": self._generator.get_state(),
+            "epoch": self.epoch,
+            "seen": [list(batch) for batch in self._seen],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.meter.load_state_dict(state["meter"])
+        self.actor.load_state_dict(state["actor"])
+        self.environment.load_state_dict(state["environment"])
+        self._generator.set_state(state["generator"])
+        self.epoch = state["epoch"]
+        self._seen = [(arms, losses, scores) for arms, losses, scores in state["seen"]]
+
+
+def _mean_by_arm(values: Tensor, arms: Tensor, counts: Tensor) -> list[float]:
+    """The mean of each arm's values; NaN for an arm without any."""
+    sums = torch.zeros(len(counts), dtype=torch.float64, device=values.device).index_add_(0, arms, values.double())
+    return (sums.cpu() / counts.cpu()).tolist()

@@ -1,0 +1,117 @@
+"""An actor that chooses among arms and learns from the scores that its choices bring.
+
+It has no state to look at, so its policy is a distribution over the arms, trained by policy gradient:
+
+    loss = -mean(log pi(a) * r) - entropy_weight * mean(H(pi))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.errors import SelectionError
+from headway.selection.networks import PlainLogits, perceptron
+
+
+@dataclass(frozen=True)
+class ActorConfig:
+    """How an actor is made and trained.
+
+    Attributes:
+        arms: the number of arms.
+        kind: "network" for a perceptron on random inputs, "logits" for one number per arm.
+        inputs: random numbers that the network sees, drawn anew for every sample; None for as many as arms.
+        hidden: widths of the hidden layers.
+        learning_rate: of Adam.
+        betas: of Adam.
+        entropy_weight: how strongly the policy is kept from collapsing.
+    """
+
+    arms: int
+    kind: str = "network"
+    inputs: int | None = None
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 1e-5
+    betas: tuple[float, float] = (0.99, 0.999)
+    entropy_weight: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if self.arms < 1:
+            raise SelectionError(f"expected at least one arm, got {self.arms}")
+        if self.kind not in ("network", "logits"):
+            raise SelectionError(f"expected an actor 'network' or 'logits', got {self.kind!r}")
+
+
+class Actor:
+    """Draws arms for a batch and is trained with the scores of that batch.
+
+    Args:
+        config: what it is.
+        generator: where its randomness comes from: initial weights, inputs and draws.
+        device: where it lives.
+    """
+
+    def __init__(self, config: ActorConfig, generator: torch.Generator, device: str = "cpu") -> None:
+        """Make the policy and its optimizer."""
+        self.config = config
+        self._generator = generator
+        self._inputs = config.inputs or config.arms
+        policy: nn.Module
+        if config.kind == "network":
+            policy = perceptron([self._inputs, *config.hidden, config.arms], generator)
+        else:
+            policy = PlainLogits(config.arms)
+        self.policy = policy.to(device)
+        self._device = device
+        self._optimizer = torch.optim.Adam(
+            self.policy.parameters(), config.learning_rate, config.betas, fused=device == "cpu"
+        )
+        self._drawn: tuple[Tensor, Tensor] | None = None
+        self.entropy = torch.zeros(())
+
+    def draw(self, samples: int) -> Tensor:
+        """Choose an arm for each of B samples: [B]. The choice is kept for `learn`."""
+        noise = torch.rand(samples, self._inputs, generator=self._generator)
+        log_policy = F.log_softmax(self.policy(noise.to(self._device)), dim=1)
+        # Inverse transform on the host's generator: the same draws on every device.
+        edges = log_policy.detach().exp().cumsum(1)
+        points = torch.rand(samples, 1, generator=self._generator).to(edges)
+        arms = torch.searchsorted(edges, points * edges[:, -1:], right=True).squeeze(1).clamp_(max=self.config.arms - 1)
+        self._drawn = (log_policy, arms)
+        return arms
+
+    def learn(self, scores: Tensor) -> None:
+        """Take one step with the scores [B] of the samples that were drawn last.
+
+        Raises:
+            SelectionError: nothing was drawn, or another number of samples.
+        """
+        if self._drawn is None:
+            raise SelectionError("expected scores for drawn arms, got scores before draw(); call draw() first")
+        log_policy, arms = self._drawn
+        if scores.shape != arms.shape:
+            raise SelectionError(f"expected scores of shape {list(arms.shape)}, got {list(scores.shape)}")
+        self._drawn = None
+        chosen = log_policy.gather(1, arms.unsqueeze(1)).squeeze(1)
+        entropy = -(log_policy.exp() * log_policy).sum(1).mean()
+        loss = -(chosen * scores.to(chosen)).mean() - self.config.entropy_weight * entropy
+        self._optimizer.zero_grad()
+        loss.backward()
+        self._optimizer.step()
+        self.entropy = entropy.detach()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The policy and its optimizer; the generator belongs to whoever passed it in."""
+        return {"policy": self.policy.state_dict(), "optimizer": self._optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+        self.policy.load_state_dict(state["policy"])
+        self._optimizer.load_state_dict(state["optimizer"])

@@ -1,0 +1,68 @@
+"""Drawing from arms without replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.errors import SelectionError
+
+
+class Pools:
+    """The samples of every arm, each arm shuffled, used up, and shuffled again.
+
+    Args:
+        members: for each arm the indices of its samples.
+        generator: where the shuffles come from.
+
+    Raises:
+        SelectionError: an arm has no samples.
+    """
+
+    def __init__(self, members: Sequence[Tensor], generator: torch.Generator) -> None:
+        """Shuffle every arm."""
+        empty = [arm for arm, own in enumerate(members) if len(own) == 0]
+        if empty:
+            raise SelectionError(f"expected samples in every arm, got none in {empty}")
+        self._generator = generator
+        self._order = [self._shuffled(own.to(torch.int32)) for own in members]
+        self._used = [0] * len(members)
+
+    def __len__(self) -> int:
+        """The number of arms."""
+        return len(self._order)
+
+    def draw(self, arms: Tensor) -> Tensor:
+        """Take the next sample of every named arm: arms [B] -> indices [B]. Loops over arms, not samples."""
+        counts = torch.bincount(arms, minlength=len(self)).tolist()
+        taken = torch.cat([self._take(arm, count) for arm, count in enumerate(counts) if count])
+        picks = torch.empty_like(taken)
+        picks[arms.argsort(stable=True)] = taken
+        return picks.long()
+
+    def _take(self, arm: int, count: int) -> Tensor:
+        pieces = []
+        while count:
+            order, used = self._order[arm], self._used[arm]
+            piece = order[used : used + count]
+            pieces.append(piece)
+            count -= len(piece)
+            self._used[arm] = used + len(piece)
+            if self._used[arm] == len(order):
+                self._order[arm], self._used[arm] = self._shuffled(order), 0
+        return torch.cat(pieces)
+
+    def _shuffled(self, members: Tensor) -> Tensor:
+        return members[torch.randperm(len(members), generator=self._generator)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The order of every arm, and how far it is used up."""
+        return {"order": [order.clone() for order in self._order], "used": list(self._used)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+        self._order = [order.clone() for order in state["order"]]
+        self._used = list(state["used"])
