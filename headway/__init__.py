@@ -1,21 +1,27 @@
 """headway measures learning progress: a score for every sample, from the backward pass that you do anyway."""
 
-from headway.errors import HeadwayError
-from headway.grads import Reduction, register_rule, unregister_rule
-from headway.meter import Meter
-from headway.moments import Decay, Moments
-from headway.signals import (
-    GMC,
-    Cosine,
-    Curiosity,
-    DeltaLoss,
-    DotProduct,
-    NormAll,
-    NormLast,
-    Projection,
-    Signal,
-    Uniform,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headway.errors import HeadwayError
+    from headway.grads import Reduction, register_rule, unregister_rule
+    from headway.meter import Meter
+    from headway.moments import Decay, Moments
+    from headway.signals import (
+        GMC,
+        Cosine,
+        Curiosity,
+        DeltaLoss,
+        DotProduct,
+        NormAll,
+        NormLast,
+        Projection,
+        Signal,
+        Uniform,
+    )
 
 __version__ = "0.1.0"
 
@@ -39,3 +45,27 @@ __all__ = [
     "register_rule",
     "unregister_rule",
 ]
+
+_HOMES = {
+    "HeadwayError": "headway.errors",
+    "Reduction": "headway.grads",
+    "register_rule": "headway.grads",
+    "unregister_rule": "headway.grads",
+    "Meter": "headway.meter",
+    "Decay": "headway.moments",
+    "Moments": "headway.moments",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for: `headway status` need not wait for torch."""
+    if name not in __all__:
+        raise AttributeError(f"module 'headway' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES.get(name, "headway.signals")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

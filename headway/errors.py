@@ -80,3 +80,19 @@ class NewerSchemaError(SpecError, StoreError):
 
 class ClaimLostError(StoreError):
     """Another process has taken this run over, so this one must stop writing to it."""
+
+
+class UsageError(HeadwayError):
+    """A command was given an option that makes no sense; the command line ends with exit code 2."""
+
+
+class ExperimentError(HeadwayError):
+    """There is no such experiment, or it did not keep its part of the agreement with the runner."""
+
+
+class LauncherError(HeadwayError):
+    """A campaign cannot go on: its processes do not start, or something is wrong that concerns every run."""
+
+
+class WorkerLostError(HeadwayError):
+    """The process that worked on a run is gone, and the run did not end."""

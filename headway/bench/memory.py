@@ -24,7 +24,8 @@ from headway.bench.cases import Case, Data
 from headway.bench.results import Memory
 from headway.bench.steps import Step, Variant, make_step
 
-_MARK = "headway.bench.step"
+MARK = "headway.bench.step"
+"""The name of the block whose allocations are listed apart."""
 
 
 def measure_memory(variant: Variant, case: Case, data: Data, warmup: int = 2) -> Memory:
@@ -41,7 +42,7 @@ def measure_memory(variant: Variant, case: Case, data: Data, warmup: int = 2) ->
         step = make_step(variant, case)
         for _ in range(warmup):
             step(data)
-        with record_function(_MARK):
+        with record_function(MARK):
             step(data)
         return step  # alive until the profile ends: the state must not be counted as freed
 
@@ -62,7 +63,7 @@ def traced(work: Callable[[], object]) -> tuple[list[int], list[int]]:
         kept = work()
     events = _events(profiler)
     del kept
-    mark = next(event for event in events if event.name() == _MARK)
+    mark = next(event for event in events if event.name() == MARK)
     start, stop = mark.start_ns(), mark.start_ns() + mark.duration_ns()
     sizes = sorted((e.start_ns(), i, e.nbytes()) for i, e in enumerate(events) if e.name() == "[memory]")
     before = [size for time, _, size in sizes if time < start]

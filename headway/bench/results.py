@@ -91,6 +91,7 @@ class CaseResult:
         timings: one for each variant that ran.
         memories: one for each variant and batch size.
         skipped: variants that did not run.
+        busy: cores that other processes kept busy meanwhile; None where the system does not tell.
     """
 
     key: str
@@ -101,6 +102,7 @@ class CaseResult:
     timings: tuple[Timing, ...] = ()
     memories: tuple[Memory, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    busy: float | None = None
 
     def timing(self, variant: str) -> Timing | None:
         """The times of a variant, if it was measured."""
@@ -173,14 +175,8 @@ def _case(raw: dict[str, Any]) -> CaseResult:
         for each in raw["timings"]
     )
     memories = tuple(Memory(**each) for each in raw["memories"])
-    return CaseResult(
-        **{
-            **raw,
-            "timings": timings,
-            "memories": memories,
-            "skipped": tuple(Skipped(**s) for s in raw["skipped"]),
-        }
-    )
+    skipped = tuple(Skipped(**each) for each in raw["skipped"])
+    return CaseResult(**{**raw, "timings": timings, "memories": memories, "skipped": skipped})
 
 
 def load(path: Path) -> Result:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 import torch
 
 from headway.bench.cases import CASES, Case, Data
-from headway.bench.machine import available_cores, describe
+from headway.bench.machine import Neighbours, available_cores, describe
 from headway.bench.measure import PLAIN, Budget, Round, measure_times, summarise
 from headway.bench.memory import measure_memory
 from headway.bench.peers import Unsupported
@@ -64,11 +64,12 @@ class _Found:
     rounds: list[Round] = field(default_factory=list)
     memories: list[Memory] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    busy: float | None = None
 
     def result(self) -> CaseResult:
         case = self.case
         size = sum(p.numel() * p.element_size() for p in case.build().parameters())
-        measured = summarise(self.rounds), tuple(self.memories), tuple(self.skipped)
+        measured = summarise(self.rounds), tuple(self.memories), tuple(self.skipped), self.busy
         return CaseResult(case.key, case.title, case.batch, size, case.goal, *measured)
 
 
@@ -86,7 +87,9 @@ def run(settings: Settings, progress: Progress) -> Result:
         try:
             for case in settings.cases:
                 found.append(_Found(case))
+                neighbours = Neighbours()
                 _times(found[-1], settings, progress)
+                found[-1].busy = neighbours.cores()
                 if settings.memory:
                     _memories(found[-1], settings, progress)
                 progress.case_done()
@@ -96,7 +99,8 @@ def run(settings: Settings, progress: Progress) -> Result:
         finally:
             progress.close()
     cases = tuple(each.result() for each in found if each.rounds or each.skipped)
-    options = {**asdict(replace(settings, cases=())), "cases": [case.key for case in settings.cases]}
+    keys = {"cases": [case.key for case in settings.cases], "variants": settings.ordered()}
+    options = {**asdict(replace(settings, cases=())), **keys, "threads": threads}
     return Result(describe(threads), options, cases, complete)
 
 

@@ -91,6 +91,11 @@ def notes(result: Result) -> Iterator[str]:
         for each in case.skipped:
             where = f"case {case.key}" + ("" if each.batch is None else f" at batch {each.batch}")
             yield f"{TITLES[each.variant]}, {where}: not measured; {each.reason}."
+        if case.busy is not None and case.busy + result.machine.threads > result.machine.cores + 0.1:
+            yield (
+                f"Case {case.key}: other processes kept {case.busy:.1f} of {result.machine.cores} cores busy, so that "
+                f"{result.machine.threads} threads did not have a core each; measure again on a quiet machine."
+            )
     if not result.complete:
         yield "The run was interrupted: cases may be missing, or rest on few rounds."
 

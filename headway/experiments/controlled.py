@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 
@@ -20,7 +20,7 @@ from headway.experiments.environment import CONDITIONS
 from headway.experiments.protocol import Protocol
 from headway.experiments.signals import NAMES
 from headway.experiments.trial import Trial
-from headway.runs import Run, RunSpec
+from headway.runs import Run, RunSpec, Write, Writer
 
 EXPERIMENT = "controlled"
 CALIBRATION_BATCHES = 40
@@ -80,7 +80,7 @@ def run(run: Run, context: Context) -> None:
         checkpoint = run.restore()
         if checkpoint is not None:
             trial.load_state_dict(torch.load(io.BytesIO(checkpoint.payload), weights_only=True))
-        epochs = int(run.spec.params["epochs"])  # type: ignore[call-overload]
+        epochs = _epochs(run.spec)
         last = time.monotonic()
         while trial.epoch < epochs:
             row = trial.run_epoch(context.should_stop)
@@ -93,15 +93,15 @@ def run(run: Run, context: Context) -> None:
             stopping = row is None
             if stopping or time.monotonic() - last >= context.checkpoint_seconds:
                 if trial.step:
-                    run.checkpoint(trial.step, lambda file: torch.save(trial.state_dict(), file))
+                    run.checkpoint(trial.step, _saves(trial.state_dict()))
                 last = time.monotonic()
             if stopping:
                 run.interrupt("stopped on request")
                 return
         if context.keep_weights:
-            run.save("final.pt", lambda file: torch.save(trial.model.state_dict(), file))
+            run.save("final.pt", _saves(trial.model.state_dict()))
         provenance = json.dumps(_provenance(_dataset(run.spec, context))).encode()
-        run.save("provenance.json", lambda file: file.write(provenance))
+        run.save("provenance.json", lambda file: _write(file, provenance))
         run.finish()
 
 
@@ -117,7 +117,7 @@ def estimate(spec: RunSpec, context: Context) -> float:
         start = time.perf_counter()
         trial._test_row()
         test = time.perf_counter() - start
-    return int(spec.params["epochs"]) * (batch * trial.batches + test)  # type: ignore[call-overload]
+    return _epochs(spec) * (batch * trial.batches + test)
 
 
 @contextmanager
@@ -129,6 +129,18 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _epochs(spec: RunSpec) -> int:
+    epochs = spec.params["epochs"]
+    if not isinstance(epochs, int):
+        raise SpecError(f"expected a whole number of epochs, got {epochs!r}")
+    return epochs
+
+
+def _saves(state: Any) -> Write:
+    """A function that writes a state to a file."""
+    return lambda file: torch.save(state, cast(IO[bytes], file))
 
 
 def _make(spec: RunSpec, context: Context) -> Trial:
@@ -144,6 +156,10 @@ def _dataset(spec: RunSpec, context: Context) -> Dataset:
 def _load(name: str, data_dir: Path | None) -> Dataset:
     """Load a dataset once per process."""
     return load(name, data_dir)
+
+
+def _write(file: Writer, content: bytes) -> None:
+    file.write(content)
 
 
 def _provenance(dataset: Dataset) -> dict[str, Any]:

@@ -137,19 +137,18 @@ class Protocol:
 
     @classmethod
     def demo(cls) -> Protocol:
-        """The released choices in small: for the 8x8 digits, a run takes seconds.
+        """The released choices in small: on the 8x8 digits, where a run takes seconds.
 
-        Smaller networks and batches, and an actor that learns a hundred times as fast. The floor is that of
-        the released code at its own batch size, 1e-8 * 256^2 in a sample's units.
+        Smaller networks and batches, and an actor that learns fifty times as fast. The floor is chosen so that
+        it does here what the released one does on MNIST: nearly all parameters lie under it.
         """
         return dataclasses.replace(
             cls.released(),
-            beta=0.99,
-            floor=1e-8 * 256**2,
+            floor=0.1,
             floor_unit="sample",
             hidden=64,
             actor_hidden=32,
-            actor_learning_rate=2e-3,
+            actor_learning_rate=5e-4,
             batch_size=64,
             test_batches=10,
             epochs=50,

@@ -22,7 +22,6 @@ from headway.grads.recurrent import RecurrentSite
 from headway.grads.registry import rule_for
 from headway.grads.sites import RuleSite, Site
 
-
 _PLAIN_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 """Containers whose own forward, if they have one, uses no parameter."""
 

@@ -1,0 +1,90 @@
+"""`Agenda`: which run comes next, which ones other processes hold, and which have lost their worker."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+
+from headway.runs import RunSpec
+
+ASK_AGAIN = 1.0
+"""Seconds after which a run that another process held is asked for again."""
+MOST_LOSSES = 1
+"""How many times a run that lost its worker is started again before it counts as failed."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run to attempt; `retry_failed` if it is to be run also when it has failed before."""
+
+    spec: RunSpec
+    retry_failed: bool = False
+
+
+class Agenda:
+    """The runs of a campaign that are not over and not under way.
+
+    A run that another process holds is asked for again from time to time: that process may die, and then the
+    run is taken over from its checkpoint. By then its failure counts, so it is not retried again.
+
+    Args:
+        specs: the runs, in the order in which they are to be started.
+        retry: the ids of failed runs that are to be run again.
+        clock: gives seconds.
+    """
+
+    def __init__(
+        self, specs: Iterable[RunSpec], retry: Collection[str] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Put all runs on the agenda."""
+        self._ready = deque(Task(spec, spec.run_id in retry) for spec in specs)
+        self._held: deque[tuple[float, Task]] = deque()
+        self._waiting_for: set[str] = set()
+        self._losses: dict[str, int] = {}
+        self._clock = clock
+
+    def __len__(self) -> int:
+        """The number of runs left."""
+        return len(self._ready) + len(self._held)
+
+    def take(self) -> Task | None:
+        """The next run to attempt; None when there is none, or none yet."""
+        if self._ready:
+            return self._ready.popleft()
+        if self._held and self._held[0][0] <= self._clock():
+            return self._held.popleft()[1]
+        return None
+
+    def delay(self) -> float | None:
+        """Seconds until `take` has a run; None when that is not a matter of time."""
+        if self._ready or not self._held:
+            return None
+        return max(0.0, self._held[0][0] - self._clock())
+
+    def postpone(self, task: Task) -> bool:
+        """Ask again later for a run that another process holds; True the first time."""
+        run_id = task.spec.run_id
+        is_news = run_id not in self._waiting_for
+        self._waiting_for.add(run_id)
+        self._held.append((self._clock() + ASK_AGAIN, replace(task, retry_failed=False)))
+        return is_news
+
+    def put_back(self, task: Task) -> bool:
+        """Start a run that lost its worker again, next; False when it has lost too many."""
+        run_id = task.spec.run_id
+        self._losses[run_id] = self._losses.get(run_id, 0) + 1
+        if self._losses[run_id] > MOST_LOSSES:
+            return False
+        self.push(task)
+        return True
+
+    def push(self, task: Task) -> None:
+        """Let a run be the next."""
+        self._ready.appendleft(task)
+
+    def clear(self) -> None:
+        """Drop everything: the campaign stops."""
+        self._ready.clear()
+        self._held.clear()

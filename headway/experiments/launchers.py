@@ -1,0 +1,85 @@
+"""Launchers: who carries out the runs of a campaign. In-process here, local processes in `processes`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from headway.experiments.agenda import Agenda, Task
+from headway.experiments.attempt import attempt, give_up
+from headway.experiments.base import Context
+from headway.experiments.events import Ended, Lost, Outcome, Tell
+from headway.experiments.stopping import StopRequest
+from headway.runs import RunSpec, RunStore
+
+UNASKED = "the run stopped although nobody asked it to"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a launcher is to carry out.
+
+    Attributes:
+        store: where the runs are kept; claims are made through it, so that any number of launchers share the work.
+        specs: the runs.
+        context: what they may use.
+        retry: the ids of failed runs that are to be run again.
+    """
+
+    store: RunStore
+    specs: tuple[RunSpec, ...]
+    context: Context
+    retry: frozenset[str] = frozenset()
+
+
+class Launcher(Protocol):
+    """Carries out the runs of a job, in whatever place."""
+
+    def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
+        """Attempt all runs; return when each is over, or when those under way have stopped on request.
+
+        A run that fails is told, and the others go on. KeyboardInterrupt ends everything at once.
+
+        Args:
+            job: the runs.
+            tell: told everything that happens, in the calling thread.
+            stop: asks to stop.
+
+        Raises:
+            HeadwayError: something is wrong that concerns every run. The runs under way have stopped and can
+                be resumed.
+        """
+        ...
+
+
+class InProcess:
+    """Carries out one run after another in this process."""
+
+    def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
+        """Attempt all runs; see `Launcher`."""
+        agenda = Agenda(job.specs, job.retry)
+        context = replace(job.context, should_stop=lambda: stop.asked)
+        while agenda and not stop.asked:
+            task = agenda.take()
+            if task is None:
+                stop.wait(agenda.delay() or 0.0)
+                continue
+            ended = attempt(job.store, task.spec, context, tell, task.retry_failed)
+            if ended.outcome is Outcome.INTERRUPTED and not stop.asked:
+                start_again(job.store, agenda, task, UNASKED, tell)
+            else:
+                conclude(agenda, task, ended, tell)
+
+
+def conclude(agenda: Agenda, task: Task, ended: Ended, tell: Tell) -> None:
+    """Tell how a run ended; one that another process holds goes back on the agenda, and is told once."""
+    if ended.outcome is not Outcome.HELD or agenda.postpone(task):
+        tell(ended)
+
+
+def start_again(store: RunStore, agenda: Agenda, task: Task, why: str, tell: Tell) -> None:
+    """Put a run that lost its worker back on the agenda; or, not for the first time, record it as failed."""
+    if agenda.put_back(task):
+        tell(Lost(task.spec.run_id, why))
+    else:
+        conclude(agenda, task, give_up(store, task.spec, f"{why}, for the second time"), tell)

@@ -1,0 +1,117 @@
+"""Carrying out a campaign: many runs on one store, with any launcher and any display."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from headway.errors import UsageError
+from headway.experiments.base import Context
+from headway.experiments.display import Display, make_display
+from headway.experiments.events import Ended, Outcome
+from headway.experiments.launchers import InProcess, Job, Launcher
+from headway.experiments.processes import LocalProcesses
+from headway.experiments.stopping import StopRequest, stop_on_signals
+from headway.experiments.tally import Tally
+from headway.experiments.wording import last_line
+from headway.runs import RunRecord, RunSpec, RunStore, State
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Runs that belong together.
+
+    Attributes:
+        specs: the runs, in the order in which they are started; equal ones count once.
+        store: where they are kept. Any number of campaigns, on any number of machines, may share it.
+        context: what the runs may use.
+        retry_failed: run again what has failed in the store; otherwise it counts as failed.
+    """
+
+    specs: Sequence[RunSpec]
+    store: RunStore
+    context: Context = field(default_factory=Context)
+    retry_failed: bool = False
+
+    def __post_init__(self) -> None:
+        """Drop repeated runs."""
+        object.__setattr__(self, "specs", tuple(dict.fromkeys(self.specs)))
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def default_workers(runs: int) -> int:
+    """One worker per core, but not more than there are runs."""
+    return max(1, min(cores(), runs))
+
+
+def make_launcher(workers: int) -> Launcher:
+    """The launcher for a number of local processes; 0 is this process itself.
+
+    Raises:
+        UsageError: the number is negative.
+    """
+    if workers < 0:
+        raise UsageError(f"expected 0 or more workers, got {workers}")
+    return LocalProcesses(workers) if workers else InProcess()
+
+
+def run_campaign(
+    campaign: Campaign,
+    launcher: Launcher | None = None,
+    display: type[Display] | None = None,
+    stop: StopRequest | None = None,
+) -> Tally:
+    """Carry out all runs of a campaign that are not done, and return where it then stands.
+
+    Ctrl-C, SIGTERM or `stop` ask the runs under way to stop after the current batch and to leave a checkpoint; a
+    second Ctrl-C ends everything at once. Either way, the same campaign resumes.
+
+    Args:
+        campaign: the runs.
+        launcher: who carries them out; local processes, one per core, by default.
+        display: makes a display out of a tally; by default what suits the standard output.
+        stop: asks to stop.
+
+    Raises:
+        StoreError: the store cannot be written to, or is of a newer version. No finished run is lost.
+        LauncherError: worker processes do not start.
+        KeyboardInterrupt: a second Ctrl-C.
+    """
+    stop = stop or StopRequest()
+    with stop_on_signals(stop):
+        campaign.store.add_all(campaign.specs)
+        records = {spec.run_id: campaign.store.record(spec.run_id) for spec in campaign.specs}
+        tally = Tally(campaign.specs)
+        for end in _over(records.values(), campaign.retry_failed):
+            tally.apply(end)
+        job = _job(campaign, records, tally)
+        if job.specs:
+            launcher = launcher or LocalProcesses(default_workers(len(job.specs)))
+            with (display or make_display)(tally) as shown:
+                launcher.launch(job, shown.show, stop)
+    return tally
+
+
+def _over(records: Iterable[RunRecord], retry_failed: bool) -> list[Ended]:
+    """The runs that need no attempt, as if they had just ended."""
+    ends = []
+    for record in records:
+        if record.state is State.DONE:
+            ends.append(Ended(record.run_id, Outcome.DONE, here=False))
+        elif record.state is State.FAILED and not retry_failed:
+            error = record.status.error if record.status else ""
+            ends.append(Ended(record.run_id, Outcome.FAILED, last_line(error), here=False))
+    return ends
+
+
+def _job(campaign: Campaign, records: dict[str, RunRecord], tally: Tally) -> Job:
+    failed = frozenset(run_id for run_id, record in records.items() if record.state is State.FAILED)
+    left = tuple(spec for spec in campaign.specs if spec.run_id not in tally.ends)
+    return Job(campaign.store, left, campaign.context, failed)

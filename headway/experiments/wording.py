@@ -1,0 +1,67 @@
+"""Runs, times and messages in words, the same in every display and listing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from headway.runs import RunSpec
+
+LONGEST_MESSAGE = 300
+
+
+def label(spec: RunSpec) -> str:
+    """Name a run in a few words, such as "mnist noise gmc seed 3"."""
+    parts = (dataset_of(spec), spec.condition, spec.method, f"seed {spec.seed}")
+    return " ".join(part for part in parts if part)
+
+
+def dataset_of(spec: RunSpec) -> str:
+    """The dataset of a run, or nothing."""
+    return str(spec.params.get("dataset", ""))
+
+
+def duration(seconds: float | None) -> str:
+    """A time span in two units at most, such as "3 min 20 s"; a question mark when unknown."""
+    if seconds is None or not math.isfinite(seconds):
+        return "?"
+    whole = math.ceil(max(0.0, seconds))
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
+
+
+def steps(step: int, total: int | None) -> str:
+    """How far a run is, such as "30/100"."""
+    return f"{step}/{total or '?'}"
+
+
+def losses_text(losses: Mapping[str, float]) -> str:
+    """Losses by name, such as "train 0.213, test 0.301"."""
+    return ", ".join(f"{name} {loss:.4g}" for name, loss in losses.items())
+
+
+def speed_text(speed: float | None) -> str:
+    """Steps per second, or seconds per step when slow."""
+    if not speed:
+        return ""
+    return f"{speed:.3g}/s" if speed >= 1 else f"{1 / speed:.3g} s each"
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun, such as "1 run" or "3 runs"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def shorten(text: str, length: int = LONGEST_MESSAGE) -> str:
+    """Cut a text that is longer than this."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def last_line(text: str) -> str:
+    """The last line of a traceback, which says what went wrong."""
+    lines = text.strip().splitlines() or [""]
+    return shorten(lines[-1].strip())

@@ -1,0 +1,118 @@
+"""The worker's side of `processes.LocalProcesses`: a process that carries out the runs that it is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import threading
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import TypeAlias
+
+import torch
+
+from headway.errors import HeadwayError
+from headway.experiments.agenda import Task
+from headway.experiments.attempt import attempt
+from headway.experiments.base import Context
+from headway.experiments.events import Ended, Event, Tell
+from headway.experiments.registry import register_experiments
+from headway.runs import RunStore
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker needs to know before its first run."""
+
+    store: RunStore
+    context: Context
+    experiments: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The first thing that a worker says."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something is wrong that concerns every run."""
+
+    message: str
+
+
+Message: TypeAlias = Ready | Trouble | Event
+
+
+class Inbox:
+    """Receives tasks in a thread, so that a request to stop, or the parent's death, is noticed during a run.
+
+    Args:
+        connection: to the parent; it sends `Task`, or None to ask to stop.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        """Start to receive."""
+        self.stopping = threading.Event()
+        self._connection = connection
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        threading.Thread(target=self._receive, name="headway-inbox", daemon=True).start()
+
+    def take(self) -> Task | None:
+        """Wait for the next task; None when there will be none."""
+        task = self._tasks.get()
+        return None if self.stopping.is_set() else task
+
+    def stop(self) -> None:
+        """Let the run under way stop, and take no further task."""
+        self.stopping.set()
+        self._tasks.put(None)
+
+    def _receive(self) -> None:
+        task: Task | None
+        while True:
+            try:
+                task = self._connection.recv()
+            except (EOFError, OSError):  # the parent is done, or dead
+                task = None
+            if task is None:
+                self.stop()
+                return
+            self._tasks.put(task)
+
+
+def main(connection: Connection, setup: Setup) -> None:
+    """Carry out runs until the parent says stop or is gone. Runs in a process of its own."""
+    torch.set_num_threads(1)
+    register_experiments(setup.experiments)
+    inbox = Inbox(connection)
+    _listen_to_signals(inbox)
+    context = replace(setup.context, should_stop=inbox.stopping.is_set)
+
+    def tell(message: Message) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the inbox notices that nobody listens
+            connection.send(message)
+
+    tell(Ready())
+    while task := inbox.take():
+        tell(_work(task, setup.store, context, tell))
+
+
+def _work(task: Task, store: RunStore, context: Context, tell: Tell) -> Ended | Trouble:
+    try:
+        return attempt(store, task.spec, context, tell, task.retry_failed)
+    except HeadwayError as error:
+        return Trouble(str(error))
+    except Exception as error:  # not from the run, which would have recorded it
+        return Trouble("".join(traceback.format_exception(error)).rstrip())
+
+
+def _listen_to_signals(inbox: Inbox) -> None:
+    """Ctrl-C is the parent's to handle; SIGTERM, which a whole group may get, stops in good order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: inbox.stop())
+    if hasattr(signal, "pthread_sigmask"):  # the parent had them wait until now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
