@@ -73,6 +73,27 @@ def _bench() -> CommandModule:
     return command
 
 
+@register("run", "carry out the runs of an experiment; the same command resumes")
+def _run() -> CommandModule:
+    from headway.experiments.commands import run
+
+    return run
+
+
+@register("status", "show where the runs of a store stand")
+def _status() -> CommandModule:
+    from headway.experiments.commands import status
+
+    return status
+
+
+@register("demo", "the study in small: two minutes on two cores, ending in a table")
+def _demo() -> CommandModule:
+    from headway.experiments.commands import demo
+
+    return demo
+
+
 def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser, with the options of those subcommands that are named in the arguments."""
     parser = argparse.ArgumentParser(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 import threading
@@ -12,7 +13,7 @@ from headway.experiments.tally import Active, Tally
 from headway.experiments.wording import count, duration, label, losses_text, speed_text, steps
 
 STOPPING = "stopping after the batches under way; Ctrl-C again stops at once"
-_SHARE_PER_LINE = 0.1
+_LINES = 10
 _SECONDS_PER_LINE = 30.0
 
 
@@ -56,7 +57,7 @@ class PlainDisplay:
         """Write nothing yet."""
         self._tally = tally
         self._stream = stream
-        self._next_share = _SHARE_PER_LINE
+        self._next_share = 1 / _LINES
         self._next_time = tally.now() + _SECONDS_PER_LINE
 
     def __enter__(self) -> PlainDisplay:
@@ -78,7 +79,7 @@ class PlainDisplay:
         share, now = self._tally.fraction(), self._tally.now()
         if share >= 1.0 or (share < self._next_share and now < self._next_time):
             return False
-        self._next_share = share - share % _SHARE_PER_LINE + _SHARE_PER_LINE
+        self._next_share = (int(share * _LINES + 1e-9) + 1) / _LINES
         self._next_time = now + _SECONDS_PER_LINE
         return True
 
@@ -87,8 +88,9 @@ class PlainDisplay:
         return " | ".join(filter(None, (summary_line(self._tally), active)))
 
     def _write(self, line: str) -> None:
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        with contextlib.suppress(OSError):  # nobody reads it any more, or the log's disk is full: the runs go on
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
 
 class LiveDisplay:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headway.errors import UsageError
@@ -16,6 +16,7 @@ from headway.experiments.stopping import StopRequest, stop_on_signals
 from headway.experiments.tally import Tally
 from headway.experiments.wording import last_line
 from headway.runs import RunRecord, RunSpec, RunStore, State
+from headway.runs.status import METRICS_FILE
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def make_launcher(workers: int) -> Launcher:
 def run_campaign(
     campaign: Campaign,
     launcher: Launcher | None = None,
-    display: type[Display] | None = None,
+    display: Callable[[Tally], Display] | None = None,
     stop: StopRequest | None = None,
 ) -> Tally:
     """Carry out all runs of a campaign that are not done, and return where it then stands.
@@ -89,8 +90,9 @@ def run_campaign(
         campaign.store.add_all(campaign.specs)
         records = {spec.run_id: campaign.store.record(spec.run_id) for spec in campaign.specs}
         tally = Tally(campaign.specs)
-        for end in _over(records.values(), campaign.retry_failed):
-            tally.apply(end)
+        for record in records.values():
+            if end := _end(campaign, record):
+                tally.apply(end)
         job = _job(campaign, records, tally)
         if job.specs:
             launcher = launcher or LocalProcesses(default_workers(len(job.specs)))
@@ -99,19 +101,21 @@ def run_campaign(
     return tally
 
 
-def _over(records: Iterable[RunRecord], retry_failed: bool) -> list[Ended]:
-    """The runs that need no attempt, as if they had just ended."""
-    ends = []
-    for record in records:
-        if record.state is State.DONE:
-            ends.append(Ended(record.run_id, Outcome.DONE, here=False))
-        elif record.state is State.FAILED and not retry_failed:
-            error = record.status.error if record.status else ""
-            ends.append(Ended(record.run_id, Outcome.FAILED, last_line(error), here=False))
-    return ends
+def _end(campaign: Campaign, record: RunRecord) -> Ended | None:
+    """How a run ended that needs no attempt; None for one that does."""
+    if record.state is State.DONE and _has_metrics(campaign.store, record):
+        return Ended(record.run_id, Outcome.DONE, here=False)
+    if record.state is State.FAILED and not campaign.retry_failed:
+        return Ended(record.run_id, Outcome.FAILED, last_line(record.status.error if record.status else ""), here=False)
+    return None
 
 
-def _job(campaign: Campaign, records: dict[str, RunRecord], tally: Tally) -> Job:
+def _has_metrics(store: RunStore, record: RunRecord) -> bool:
+    """Tell whether a done run's metrics are still there; if somebody has removed them, it is run again."""
+    return record.status is not None and (store.folder(record.run_id) / METRICS_FILE).is_file()
+
+
+def _job(campaign: Campaign, records: Mapping[str, RunRecord], tally: Tally) -> Job:
     failed = frozenset(run_id for run_id, record in records.items() if record.state is State.FAILED)
     left = tuple(spec for spec in campaign.specs if spec.run_id not in tally.ends)
     return Job(campaign.store, left, campaign.context, failed)

@@ -78,7 +78,7 @@ class Tally:
             case Started(run_id=run_id):
                 self._start(run_id)
             case Advanced(run_id=run_id):
-                self._advance(self.active[run_id], event)
+                self._advance(self.active.get(run_id), event)
             case Lost(run_id=run_id):
                 self.active.pop(run_id, None)
             case Ended():
@@ -121,7 +121,9 @@ class Tally:
         self._reopen(run_id)
         self.active[run_id] = Active(self.specs[run_id], now)
 
-    def _advance(self, run: Active, event: Advanced) -> None:
+    def _advance(self, run: Active | None, event: Advanced) -> None:
+        if run is None:
+            return
         if run.first is None and event.step > 1:  # it goes on from a checkpoint
             run.first, run.since = event.step, self._clock()
         run.first = run.first or 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from headway.runs import RunSpec
 
@@ -65,3 +65,9 @@ def last_line(text: str) -> str:
     """The last line of a traceback, which says what went wrong."""
     lines = text.strip().splitlines() or [""]
     return shorten(lines[-1].strip())
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as text with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -1,0 +1,135 @@
+"""What all `headway run` commands share: their options, the dry run, the campaign and its last words."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from headway.errors import UsageError
+from headway.experiments.base import Context
+from headway.experiments.campaign import Estimator, Plan, look_up, make_plan
+from headway.experiments.events import Outcome
+from headway.experiments.runner import Campaign, default_workers, make_launcher, run_campaign
+from headway.experiments.tally import Tally
+from headway.experiments.wording import aligned, count, dataset_of, duration, label
+from headway.runs import RunSpec, RunStore, State
+
+FAILED, INTERRUPTED = 1, 130
+_SHOWN_FAILURES = 10
+
+
+def add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where and how runs are carried out."""
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("runs"), metavar="DIR", help="the run store")
+    add("--workers", type=whole(0), metavar="N", help="processes; 0 runs in this one (default: one per core)")
+    add("--data-dir", type=Path, metavar="DIR", help="where datasets are looked for first")
+    add("--device", default="cpu", metavar="NAME", help="where tensors live, such as cpu or cuda:0")
+    add("--keep-weights", action="store_true", help="keep the final weights with each run")
+    add("--retry-failed", action="store_true", help="run again what has failed before")
+    add("--dry-run", action="store_true", help="only list the runs, and guess how long they take")
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A reader of whole numbers for argparse."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
+        return number
+
+    return read
+
+
+def conduct(specs: Sequence[RunSpec], options: argparse.Namespace, why_no_estimate: str = "") -> int:
+    """Carry out runs as the options of `add_campaign_arguments` say, or only list them; return the exit code.
+
+    Args:
+        specs: the runs.
+        options: the parsed options.
+        why_no_estimate: why a dry run cannot guess how long the runs take; empty if it can.
+
+    Raises:
+        UsageError: there is no such device.
+        HeadwayError: something is wrong that concerns every run.
+    """
+    context = Context(options.data_dir, _device(options.device), options.keep_weights)
+    campaign = Campaign(specs, RunStore(options.out), context, options.retry_failed)
+    if options.dry_run:
+        return _rehearse(campaign, options.workers, why_no_estimate)
+    launcher = None if options.workers is None else make_launcher(options.workers)
+    try:
+        tally = run_campaign(campaign, launcher)
+    except KeyboardInterrupt:
+        print("headway: stopped at once; the same command resumes from the last checkpoints", file=sys.stderr)
+        return INTERRUPTED
+    return _last_words(tally, options.out)
+
+
+def _device(name: str) -> str:
+    """Check that there is such a device, before any run fails for want of it."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device
+        raise UsageError(f"expected a device of this machine, got {name!r} ({str(error).splitlines()[0]})") from error
+    return name
+
+
+def _rehearse(campaign: Campaign, workers: int | None, why_no_estimate: str) -> int:
+    records = look_up(campaign.store, campaign.specs)
+    left = sum(record.state is not State.DONE for record in records)
+    workers = default_workers(left) if workers is None else workers
+    estimate = None if why_no_estimate else Estimator(campaign.context)
+    plan = make_plan(records, campaign.specs, workers, campaign.retry_failed, estimate)
+    _print_plan(plan, campaign.specs, why_no_estimate)
+    return 0
+
+
+def _print_plan(plan: Plan, specs: Sequence[RunSpec], why_no_estimate: str) -> None:
+    rows = [("run", "dataset", "condition", "method", "seed", "state")]
+    for spec, record in zip(specs, plan.records, strict=True):
+        rows.append((spec.run_id, dataset_of(spec), spec.condition, spec.method, str(spec.seed), record.state.value))
+    emit(aligned(rows))
+    states = Counter(record.state.value for record in plan.records)
+    counts = ", ".join(f"{number} {state}" for state, number in states.items())
+    time = why_no_estimate and f"no estimate of the time: {why_no_estimate}"
+    guess = f"about {duration(plan.total_seconds())} with {count(max(1, plan.workers), 'worker')}"
+    emit(f"{count(len(specs), 'run')}: {counts}; {time or guess}")
+
+
+def _last_words(tally: Tally, out: Path) -> int:
+    """Say how a campaign ended and what to do next; return the exit code."""
+    done, before = tally.count(Outcome.DONE), tally.count(Outcome.DONE, here=False)
+    failures = tally.failures()
+    parts = [f"{done} done" + (f" ({before} before)" if before else ""), f"{len(failures)} failed" if failures else ""]
+    emit(f"{count(len(tally.specs), 'run')} in {out}: {', '.join(filter(None, parts))}")
+    if failures:
+        _complain(tally, out)
+    if not tally.is_complete():
+        left = len(tally.specs) - done - len(failures)
+        print(f"headway: interrupted, {count(left, 'run')} left; the same command resumes", file=sys.stderr)
+        return INTERRUPTED
+    return FAILED if failures else 0
+
+
+def _complain(tally: Tally, out: Path) -> None:
+    failures = tally.failures()
+    lines = [f"headway: {len(failures)} of {count(len(tally.specs), 'run')} failed:"]
+    for end in failures[:_SHOWN_FAILURES]:
+        when = "" if end.here else " (before)"
+        lines.append(f"  {end.run_id} {label(tally.specs[end.run_id])}{when}: {end.message}")
+    if len(failures) > _SHOWN_FAILURES:
+        lines.append(f"  and {len(failures) - _SHOWN_FAILURES} more")
+    lines.append(f"see why: headway status {shlex.quote(str(out))} --failed")
+    lines.append("run them again: the same command with --retry-failed")
+    print("\n".join(lines), file=sys.stderr)

@@ -1,0 +1,62 @@
+"""The command `headway run controlled`."""
+
+from __future__ import annotations
+
+import argparse
+
+from headway.data import DATASETS, load
+from headway.errors import DataError, ProtocolError, SpecError, UsageError
+from headway.experiments.campaign import parse_seeds, parse_settings
+from headway.experiments.commands.common import add_campaign_arguments, conduct, whole
+from headway.experiments.controlled import specs
+from headway.experiments.environment import CONDITIONS
+from headway.experiments.protocol import Protocol
+from headway.experiments.signals import NAMES, SIX
+from headway.runs import RunSpec
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = "Compares signals that choose what a classifier learns from next."
+    add = parser.add_argument
+    add("--dataset", nargs="+", default=["digits"], metavar="NAME", help=f"out of {', '.join(DATASETS)}")
+    add("--condition", nargs="+", default=list(CONDITIONS), metavar="NAME", help=f"out of {', '.join(CONDITIONS)}")
+    add("--signal", nargs="+", default=list(SIX), metavar="NAME", help=f"out of {', '.join(NAMES)}")
+    add("--seeds", default="0:3", metavar="SEEDS", help="5, or 0,3,7, or 0:20 for 0 to 19")
+    add("--protocol", default="released", metavar="NAME", help="paper, released or demo")
+    add("--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of the protocol; repeatable")
+    add("--epochs", type=whole(1), metavar="N", help="length of each run, instead of the protocol's")
+    add_campaign_arguments(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    runs = expand(options)
+    missing = _find_data(options)
+    return conduct(runs, options, why_no_estimate=missing)
+
+
+def expand(options: argparse.Namespace) -> list[RunSpec]:
+    """The runs that the options ask for.
+
+    Raises:
+        UsageError: an option names what does not exist.
+    """
+    try:
+        protocol = Protocol.named(options.protocol).override(parse_settings(options.set))
+        seeds = parse_seeds(options.seeds)
+        return specs(options.dataset, options.condition, options.signal, seeds, protocol, options.epochs)
+    except (ProtocolError, SpecError) as error:
+        raise UsageError(str(error)) from error
+
+
+def _find_data(options: argparse.Namespace) -> str:
+    """Have all datasets on this machine before the first run needs one; a dry run only looks, and says what is not."""
+    for name in dict.fromkeys(options.dataset):
+        try:
+            load(name, options.data_dir, download=not options.dry_run)
+        except DataError:
+            if not options.dry_run:
+                raise
+            return f"{name} is not on this machine yet"
+    return ""

@@ -1,0 +1,53 @@
+"""`headway demo`: the study in small."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from headway.experiments.demo import GROUP_NAMES, Line, conclusion, demo_specs, summarise
+from headway.experiments.events import Outcome
+from headway.experiments.runner import Campaign, make_launcher, run_campaign
+from headway.runs import RunStore
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the demo."""
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where the runs are kept (%(default)s)")
+    parser.add_argument("--workers", type=int, help="processes; 0 runs in this one (default: one per core)")
+    parser.add_argument("--seeds", type=int, default=3, choices=range(2, 21), metavar="N", help="2 to 20 (%(default)s)")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run what is not done, and print the table."""
+    runs = demo_specs(options.seeds)
+    print(f"Digits, two conditions, six signals, {options.seeds} seeds: {len(runs)} runs in {options.out}", flush=True)
+    store = RunStore(options.out)
+    launcher = None if options.workers is None else make_launcher(options.workers)
+    tally = run_campaign(Campaign(runs, store), launcher)
+    if tally.failures():
+        print(f"{len(tally.failures())} runs failed; see: headway status {options.out} --failed")
+        return 1
+    done = tally.count(Outcome.DONE)
+    if done < len(runs):
+        print(f"{done} of {len(runs)} runs are done; the same command goes on with the rest")
+        return 130
+    lines = summarise(store, runs)
+    print(table(lines))
+    print()
+    print(conclusion(lines))
+    return 0
+
+
+def table(lines: Sequence[Line]) -> str:
+    """The lines as text."""
+    text = [f"{'':12}{'':12}{'AUC / Uniform, 95% CI':26}share of the last draws"]
+    text.append(f"{'condition':12}{'signal':12}{'':26}" + "".join(f"{name:>6}" for name in GROUP_NAMES))
+    before = ""
+    for line in lines:
+        interval = f"{line.ratio:.3f}  [{line.low:.3f}, {line.high:.3f}]" if line.signal != "uniform" else "1"
+        shares = "".join(f"{share:6.0%}" for share in line.shares)
+        text.append(f"{line.condition if line.condition != before else '':12}{line.signal:12}{interval:26}{shares}")
+        before = line.condition
+    return "\n".join(text)

@@ -1,0 +1,99 @@
+"""The command `headway status`: where the runs of a store stand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headway.experiments.wording import aligned, count, dataset_of, duration, last_line, losses_text, steps
+from headway.runs import RunRecord, RunStore, State
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = "Shows where the runs of a store stand."
+    parser.add_argument("store", type=Path, nargs="?", default=Path("runs"), metavar="DIR", help="the run store")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--failed", action="store_true", help="only failed and corrupt runs, with their tracebacks")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    records = RunStore(options.store).status()
+    shown = [record for record in records if _is_bad(record)] if options.failed else records
+    if options.json:
+        emit(json.dumps({"counts": counts(records), "runs": [as_dict(record) for record in shown]}, indent=1))
+        return 0
+    if options.failed:
+        for record in shown:
+            emit(_in_full(record))
+    elif shown:
+        emit(_table(shown))
+    emit(_summary(options.store, records))
+    return 0
+
+
+def counts(records: Sequence[RunRecord]) -> dict[str, int]:
+    """How many runs are in each state; states without any are left out."""
+    found = Counter(record.state for record in records)
+    return {state.value: found[state] for state in State if found[state]}
+
+
+def as_dict(record: RunRecord) -> dict[str, Any]:
+    """A run as plain JSON values."""
+    spec, status = record.spec, record.status
+    shown: dict[str, Any] = {"run_id": record.run_id, "state": record.state.value}
+    if spec:
+        shown |= {"experiment": spec.experiment, "dataset": dataset_of(spec), "condition": spec.condition}
+        shown |= {"method": spec.method, "seed": spec.seed}
+    if status:
+        shown |= {"step": status.step, "total": status.total, "seconds": status.seconds, "attempt": status.attempt}
+        shown |= {"speed": status.speed, "losses": {name: _finite(loss) for name, loss in status.losses.items()}}
+        shown |= {"host": status.host, "pid": status.pid, "error": status.error, "note": status.note}
+    return shown | ({"reason": record.reason} if record.reason else {})
+
+
+def _finite(loss: float) -> float | None:
+    """A number that JSON has; NaN and infinities become null."""
+    return loss if abs(loss) < float("inf") else None
+
+
+def _is_bad(record: RunRecord) -> bool:
+    return record.state in (State.FAILED, State.CORRUPT)
+
+
+def _table(records: Sequence[RunRecord]) -> str:
+    header = ("run", "state", "experiment", "dataset", "condition", "method", "seed", "done", "time", "")
+    return aligned([header, *map(_row, records)])
+
+
+def _row(record: RunRecord) -> tuple[str, ...]:
+    spec, status = record.spec, record.status
+    names = (spec.experiment, dataset_of(spec), spec.condition, spec.method, str(spec.seed)) if spec else ("",) * 5
+    progress = (steps(status.step, status.total), duration(status.seconds)) if status else ("", "")
+    return (record.run_id, record.state.value, *names, *progress, _remark(record))
+
+
+def _remark(record: RunRecord) -> str:
+    status = record.status
+    if record.reason or status is None:
+        return record.reason
+    if record.state is State.FAILED:
+        return last_line(status.error)
+    return losses_text(status.losses) if record.state in (State.RUNNING, State.DONE) else status.note
+
+
+def _in_full(record: RunRecord) -> str:
+    name = str(record.spec) if record.spec else "unreadable"
+    text = record.reason or (record.status.error if record.status else "")
+    return f"{record.run_id} {name}: {record.state.value}\n{textwrap.indent(text.rstrip(), '    ')}\n"
+
+
+def _summary(store: Path, records: Sequence[RunRecord]) -> str:
+    numbers = ", ".join(f"{number} {state}" for state, number in counts(records).items())
+    return f"{count(len(records), 'run')} in {store}" + (f": {numbers}" if numbers else "")
