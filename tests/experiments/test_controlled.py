@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from headway.experiments.protocol import Protocol
 from headway.experiments.signals import NAMES
 from headway.runs import RunSpec, RunStore, State
 
+ROOT = Path(__file__).parent.parent.parent
 TINY = dataclasses.replace(Protocol.demo(), hidden=8, actor_hidden=8, batch_size=256, test_batches=1)
 
 
@@ -76,6 +79,19 @@ def test_stopped_in_mid_epoch_and_resumed_equals_uninterrupted(tmp_path: Path, s
     assert repr(dict(store.metrics(spec.run_id))) == repr(whole)
     for name, tensor in weights(tmp_path / "whole", spec).items():
         assert torch.equal(weights(tmp_path / "parts", spec)[name], tensor)
+
+
+def test_killed_at_random_instants_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
+    """SIGKILL, many times; metrics and final weights come out bit for bit."""
+    command = [sys.executable, "-m", "tests.experiments.kills", str(tmp_path), "20", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert int(done.stdout) >= 3, "expected the run to be killed a few times"
+    spec = one("gmc", epochs=12)
+    whole, killed = RunStore(tmp_path / "whole"), RunStore(tmp_path / "killed")
+    assert killed.record(spec.run_id).state is State.DONE
+    assert repr(dict(killed.metrics(spec.run_id))) == repr(dict(whole.metrics(spec.run_id)))
+    for name, tensor in weights(tmp_path / "whole", spec).items():
+        assert torch.equal(weights(tmp_path / "killed", spec)[name], tensor)
 
 
 def test_provenance_stands_beside_the_run(tmp_path: Path) -> None:
