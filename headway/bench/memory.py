@@ -14,7 +14,7 @@ Work space that a library behind torch (oneDNN, MKL) allocates by itself is not 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Any
 
@@ -61,17 +61,27 @@ def traced(work: Callable[[], object]) -> tuple[list[int], list[int]]:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else the profiler announces itself on stderr
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
         kept = work()
-    events = _events(profiler)
     del kept
-    mark = next(event for event in events if event.name() == MARK)
-    start, stop = mark.start_ns(), mark.start_ns() + mark.duration_ns()
-    sizes = sorted((e.start_ns(), i, e.nbytes()) for i, e in enumerate(events) if e.name() == "[memory]")
-    before = [size for time, _, size in sizes if time < start]
-    during = [size for time, _, size in sizes if start <= time <= stop]
+    nodes = sorted(_nodes(profiler), key=lambda node: node.start_time_ns)
+    mark = next(node for node in nodes if node.name == MARK)
+    before: list[int] = []
+    during: list[int] = []
+    known: set[int] = set()  # an address may have had another use before the work
+    for node in nodes:
+        if node.name != "[memory]" or node.start_time_ns > mark.end_time_ns:
+            continue
+        size, address = node.extra_fields.alloc_size, node.extra_fields.ptr
+        if size < 0 and address not in known:
+            continue
+        (known.add if size > 0 else known.discard)(address)
+        (before if node.start_time_ns < mark.start_time_ns else during).append(size)
     return before, during
 
 
-def _events(profiler: Any) -> Sequence[Any]:
+def _nodes(profiler: Any) -> Iterator[Any]:
     """The raw events; the public list merges allocations into the operators that made them."""
-    events: Sequence[Any] = profiler.profiler.kineto_results.events()
-    return events
+    waiting = list(profiler.profiler.kineto_results.experimental_event_tree())
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(node.children)

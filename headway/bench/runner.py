@@ -137,7 +137,7 @@ def _memories(found: _Found, settings: Settings, progress: Progress) -> None:
             variant = get_variant(key)
             if variant.peer and 4 * batch * numbers > LIMIT:
                 gib = 4 * batch * numbers / 2**30
-                reason = f"its per-sample gradients would take {gib:.1f} GiB"
+                reason = f"the per-sample gradients would take {gib:.1f} GiB"
                 found.skipped.append(Skipped(key, reason, batch))
                 continue
             progress.say(f"case {case.key}: memory of {key} at batch {batch}")

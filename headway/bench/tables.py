@@ -38,7 +38,7 @@ def times(result: Result) -> Table:
             continue
         cells = (_ratio(case, key) for key in others)
         step = f"{1000 * plain.seconds.median:.3g} ms"
-        rows.append((_name(case), str(case.batch), step, *cells, _verdict(case)))
+        rows.append((f"{case.key}: {case.title}", str(case.batch), step, *cells, _verdict(case)))
     columns = ("case", "batch", TITLES["plain"], *(TITLES[key] for key in others), "goal for headway")
     return Table("Time of a training step, as a multiple of the plain step (quartiles)", columns, tuple(rows))
 
@@ -52,7 +52,7 @@ def faster(result: Result) -> Table:
         found = [case.timing(key) for key in peers]
         if own is not None and any(found):
             cells = (NONE if t is None else f"{t.ratio.median / own.ratio.median:.3g}" for t in found)
-            rows.append((_name(case), *cells))
+            rows.append((case.key, *cells))
     columns = ("case", *(TITLES[key] for key in peers))
     return Table("Time of the peers' step, as a multiple of headway's", columns, tuple(rows))
 
@@ -67,7 +67,7 @@ def memory(result: Result) -> Table:
             own = found.get("headway")
             rows.append(
                 (
-                    _name(case),
+                    case.key,
                     str(batch),
                     mib(case.parameters),
                     mib(found["plain"].state + found["plain"].peak),
@@ -86,16 +86,22 @@ def memory(result: Result) -> Table:
 
 
 def notes(result: Result) -> Iterator[str]:
-    """What was left out and why, and whether the run was cut short."""
+    """What was left out and why, whether the machine was busy, and whether the run was cut short."""
+    left_out: dict[tuple[str, str], list[str]] = {}
     for case in result.cases:
         for each in case.skipped:
             where = f"case {case.key}" + ("" if each.batch is None else f" at batch {each.batch}")
-            yield f"{TITLES[each.variant]}, {where}: not measured; {each.reason}."
-        if case.busy is not None and case.busy + result.machine.threads > result.machine.cores + 0.1:
-            yield (
-                f"Case {case.key}: other processes kept {case.busy:.1f} of {result.machine.cores} cores busy, so that "
-                f"{result.machine.threads} threads did not have a core each; measure again on a quiet machine."
-            )
+            left_out.setdefault((where, each.reason), []).append(TITLES[each.variant])
+    for (where, reason), variants in left_out.items():
+        yield f"Not measured, {where}: {', '.join(variants)}; {reason}."
+    machine = result.machine
+    busy = [case for case in result.cases if (case.busy or 0) + machine.threads > machine.cores + 0.1]
+    if busy:
+        cores = ", ".join(f"{case.busy or 0:.1f} (case {case.key})" for case in busy)
+        yield (
+            f"Other processes kept so many of {machine.cores} cores busy: {cores}. The {machine.threads} threads of "
+            f"the benchmark did not have a core each; measure again on a quiet machine."
+        )
     if not result.complete:
         yield "The run was interrupted: cases may be missing, or rest on few rounds."
 
@@ -118,16 +124,12 @@ def _tried(result: Result, key: str) -> bool:
     return any(case.timing(key) or case.why_skipped(key) for case in result.cases)
 
 
-def _name(case: CaseResult) -> str:
-    return f"{case.key}: {case.title}"
-
-
 def _ratio(case: CaseResult, key: str) -> str:
     timing = case.timing(key)
     if timing is None:
         return NONE
     low, median, high = (_digits(v) for v in (timing.ratio.low, timing.ratio.median, timing.ratio.high))
-    return f"{median} ({low} to {high})"
+    return f"{median} ({low}-{high})"
 
 
 def _digits(ratio: float) -> str:
@@ -139,7 +141,7 @@ def _verdict(case: CaseResult) -> str:
     if timing is None:
         return NONE
     met = timing.ratio.median <= case.goal
-    return f"at most {case.goal:.2f}: {'met' if met else 'missed'}"
+    return f"{case.goal:.2f}: {'met' if met else 'missed'}"
 
 
 def _extra(case: CaseResult, found: Memory) -> str:
@@ -148,4 +150,4 @@ def _extra(case: CaseResult, found: Memory) -> str:
 
 def _memory_verdict(case: CaseResult, own: Memory) -> str:
     met = own.extra <= case.memory_goal
-    return f"at most {mib(case.memory_goal)}: {'met' if met else 'missed'}"
+    return f"{mib(case.memory_goal)}: {'met' if met else 'missed'}"

@@ -73,15 +73,25 @@ class Trial:
         """Batches so far."""
         return self.epoch * self.batches + len(self._seen)
 
-    def train_batch(self) -> None:
-        """Draw a batch, learn from it, score it, and let the actor learn from the scores."""
+    def train_batch(self, mark: Callable[[str], None] = lambda phase: None) -> None:
+        """Draw a batch, learn from it, score it, and let the actor learn from the scores.
+
+        Args:
+            mark: told the name of each phase when it ends, for whoever measures the time.
+        """
         arms = self.actor.draw(self.protocol.batch_size)
+        mark("choose arms")
         pixels, labels = self.environment.draw(arms)
+        mark("draw samples")
         losses = F.cross_entropy(self.model(pixels), labels, reduction="none")
+        mark("forward")
         scores = self.meter.backward(losses, groups=arms)
+        mark("backward and scores")
         self._optimizer.step()
         self._optimizer.zero_grad()
+        mark("optimizer")
         self.actor.learn(scores)
+        mark("actor")
         self._seen.append((arms, losses.detach(), scores))
 
     def run_epoch(self, should_stop: Callable[[], bool]) -> dict[str, Any] | None:

@@ -18,7 +18,10 @@ def test_the_figure_has_a_bar_for_each_peer_and_says_what_is_missing(tmp_path: P
     widths = [bar.get_x() + bar.get_width() for bars in axes.containers for bar in bars]
     assert widths == pytest.approx([1.5, 60, 1.6])
     words = [text.get_text() for text in axes.texts]
-    assert words == ["1.50", "60", "1.60", "BackPACK: not supported"]
+    assert words == [
+        *("1.50", "Opacus: not measured", "60"),
+        *("1.60", "Opacus: not supported", "BackPACK: not supported"),
+    ]
     assert axes.get_xscale() == "log"
 
 

@@ -14,6 +14,7 @@ import torch
 from headway.errors import UsageError
 from headway.experiments.base import Context
 from headway.experiments.campaign import Estimator, Plan, look_up, make_plan
+from headway.experiments.commands.output import emit
 from headway.experiments.events import Outcome
 from headway.experiments.runner import Campaign, default_workers, make_launcher, run_campaign
 from headway.experiments.tally import Tally

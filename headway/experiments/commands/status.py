@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headway.experiments.commands.output import emit
 from headway.experiments.wording import aligned, count, dataset_of, duration, last_line, losses_text, steps
 from headway.runs import RunRecord, RunStore, State
 
