@@ -15,7 +15,7 @@ from headway.grads import Engine, Layout, Reduction
 from headway.grads.accounting import check_complete
 from headway.grads.passes import Pass
 from headway.grads.verification import Verification, compare, one_at_a_time
-from headway.grads.wrappers import unwrap
+from headway.grads.wrappers import Structure, unwrap
 from headway.moments import Decay, Moments
 from headway.signals import Batch, Scope, Signal
 from headway.signals.base import select
@@ -88,6 +88,7 @@ class Meter:
         lazy = [name for name, p in self._trainable.items() if isinstance(p, UninitializedParameter)]
         if lazy:
             raise ModelError(f"{lazy[0]}: expected an initialised parameter, got a lazy one; run the model once first")
+        self._structure = Structure(self.model)
         self._single = isinstance(signals, Signal)
         self._signals = _by_name([signals] if isinstance(signals, Signal) else signals)
         self._moments = self._make_moments()
@@ -278,7 +279,7 @@ class Meter:
                 f"expected one loss per sample, shape [B], got shape {list(losses.shape)}; "
                 f"compute the losses with reduction='none' and average over everything but the samples"
             )
-        if len(losses) == 0:
+        if losses.shape[0] == 0:
             raise LossError("expected at least one sample, got a batch of none; skip it")
         if not losses.requires_grad:
             raise LossError(
@@ -291,9 +292,11 @@ class Meter:
         return Batch(losses.detach(), groups)
 
     def _check_unchanged(self) -> None:
+        if self._structure.is_unchanged():
+            return
         now = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        if len(now) != len(self._trainable) or any(now.get(n) is not p for n, p in self._trainable.items()):
-            changed = [n for n in {**now, **self._trainable} if now.get(n) is not self._trainable.get(n)]
+        changed = [n for n in {**now, **self._trainable} if now.get(n) is not self._trainable.get(n)]
+        if changed:
             raise ModelError(
                 f"expected the model that the meter was attached to, got one whose trainable parameters differ: "
                 f"{', '.join(changed[:5])}; call detach() and make a new meter (load_state_dict keeps what fits)"
@@ -304,7 +307,7 @@ class Meter:
 
     def _weights(self, losses: Tensor, scale: Tensor | None) -> Tensor:
         """The gradient at each loss: 1 / B or 1, divided by the micro-batches, times the loss scale."""
-        share = 1.0 if self._reduction == "sum" else 1.0 / len(losses)
+        share = 1.0 if self._reduction == "sum" else 1.0 / losses.shape[0]
         weights = torch.full_like(losses.detach(), share / self._accumulate)
         return weights if scale is None else weights * scale.to(weights)
 
@@ -325,7 +328,7 @@ class Meter:
         if self._verify and plan:
             oracle = one_at_a_time(self._engine, losses, {n: self._trainable[n] for n in plan}, plan)
         arrived: dict[str, Tensor] = {}
-        with self._engine.run(len(losses), plan, totals=checking) as current:
+        with self._engine.run(losses.shape[0], plan, totals=checking) as current:
             handles = [self._trainable[n].register_hook(_catch(arrived, n)) for n in plan] if checking else []
             try:
                 if backward:

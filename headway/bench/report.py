@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from headway.bench.results import Result
-from headway.bench.tables import Table, notes, provenance, tables
+from headway.bench.tables import Table, legend, notes, provenance, tables
 from headway.errors import HeadwayError
 
 BEGIN = "<!-- numbers: written by `headway bench --docs`, do not edit -->"
@@ -18,13 +18,14 @@ END = "<!-- end of numbers -->"
 def show(result: Result, stream: TextIO | None = None) -> None:
     """Print the tables, with rich where it is installed."""
     stream = stream or sys.stdout
-    print(provenance(result.machine), file=stream)
+    for line in (provenance(result.machine), *legend(result)):
+        print(line, file=stream)
     for table in tables(result):
         print(file=stream)
         if not _rich(table, stream):
             print(text(table), file=stream)
-    for note in notes(result):
-        print(note, file=stream)
+    if found := list(notes(result)):
+        print("", *found, sep="\n", file=stream)
 
 
 def text(table: Table) -> str:
@@ -46,7 +47,8 @@ def _rich(table: Table, stream: TextIO) -> bool:
         from rich.table import Table as RichTable
     except ImportError:
         return False
-    drawn = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
+    print(table.title, file=stream)
+    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for number, column in enumerate(table.columns):
         drawn.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
     for row in table.rows:
@@ -65,7 +67,8 @@ def markdown(result: Result) -> str:
 
 
 def _markdown(result: Result) -> Iterator[str]:
-    yield f"Measured on {provenance(result.machine)}"
+    yield f"Measured on {provenance(result.machine)}\n"
+    yield from (f"- {line}" for line in legend(result))
     for table in tables(result):
         yield f"\n{table.title}:\n"
         yield _row(table.columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headway.bench.results import CaseResult, Machine, Memory, Result
+from headway.bench.results import CaseResult, Machine, Memory, Result, Timing
 from headway.bench.steps import VARIANTS
 
 TITLES = {key: variant.title for key, variant in VARIANTS.items()}
@@ -23,24 +23,24 @@ class Table:
 
 
 def tables(result: Result) -> list[Table]:
-    """Times, how many times faster than the peers, and memory; without those that would be empty."""
-    made = (times(result), faster(result), memory(result))
+    """Times and memory, of headway and of the peers; without those that would be empty."""
+    made = (times(result), faster(result), memory(result), peer_memory(result))
     return [table for table in made if table.rows]
 
 
 def times(result: Result) -> Table:
-    """The plain step in milliseconds, and every other step as a multiple of it with its quartiles."""
+    """The plain step in milliseconds, and every other step as a multiple of it."""
     others = [key for key in TITLES if key != "plain" and _tried(result, key)]
     rows = []
     for case in result.cases:
-        plain = case.timing("plain")
-        if plain is None:
-            continue
-        cells = (_ratio(case, key) for key in others)
-        step = f"{1000 * plain.seconds.median:.3g} ms"
-        rows.append((f"{case.key}: {case.title}", str(case.batch), step, *cells, _verdict(case)))
-    columns = ("case", "batch", TITLES["plain"], *(TITLES[key] for key in others), "goal for headway")
-    return Table("Time of a training step, as a multiple of the plain step (quartiles)", columns, tuple(rows))
+        plain, own = case.timing("plain"), case.timing("headway")
+        if plain is not None:
+            goal = NONE if own is None else _verdict(f"{case.goal:.2f}", own.ratio.median <= case.goal)
+            step = f"{1000 * plain.seconds.median:.3g} ms"
+            rows.append((case.key, step, *(_ratio(case.timing(key)) for key in others), goal))
+    columns = ("case", TITLES["plain"], *(TITLES[key] for key in others), "goal")
+    title = "Time of a step, as a multiple of the plain step (± half the interquartile range)"
+    return Table(title, columns, tuple(rows))
 
 
 def faster(result: Result) -> Table:
@@ -54,35 +54,41 @@ def faster(result: Result) -> Table:
             cells = (NONE if t is None else f"{t.ratio.median / own.ratio.median:.3g}" for t in found)
             rows.append((case.key, *cells))
     columns = ("case", *(TITLES[key] for key in peers))
-    return Table("Time of the peers' step, as a multiple of headway's", columns, tuple(rows))
+    return Table("Time of the peers' step, as a multiple of headway's step", columns, tuple(rows))
 
 
 def memory(result: Result) -> Table:
-    """What scores need beyond the plain step, in MiB and as a multiple of the parameters."""
-    peers = [key for key in PEERS if _tried(result, key)]
+    """What headway needs beyond the plain step, in MiB and as a multiple of the parameters."""
     rows = []
-    for case in result.cases:
-        for batch in dict.fromkeys(each.batch for each in case.memories):
-            found = {each.variant: each for each in case.memories if each.batch == batch}
-            own = found.get("headway")
-            rows.append(
-                (
-                    case.key,
-                    str(batch),
-                    mib(case.parameters),
-                    mib(found["plain"].state + found["plain"].peak),
-                    *((NONE,) * 3 if own is None else (mib(own.extra_state), mib(own.extra_peak), _extra(case, own))),
-                    NONE if own is None else _memory_verdict(case, own),
-                    *(_extra(case, found[key]) if key in found else NONE for key in peers),
-                )
-            )
-    columns = (
-        *("case", "batch", "parameters", "plain step"),
-        *("headway: state", "peak", "sum", "goal for the sum"),
-        *(TITLES[key] for key in peers),
-    )
-    title = "Memory beyond the plain step, in MiB (and as a multiple of the parameters)"
+    for case, found in _by_batch(result):
+        if "headway" in found:
+            plain, own = found["plain"], found["headway"]
+            sizes = (plain.state + plain.peak, own.extra_state, own.extra_peak, own.extra)
+            multiple = f"{own.extra / case.parameters:.1f}"
+            goal = _verdict(mib(case.memory_goal), own.extra <= case.memory_goal)
+            rows.append((case.key, str(own.batch), *map(mib, sizes), multiple, goal))
+    columns = ("case", "batch", TITLES["plain"], "state", "peak", "sum", "/ parameters", "goal")
+    return Table("Memory of headway beyond the plain step, in MiB", columns, tuple(rows))
+
+
+def peer_memory(result: Result) -> Table:
+    """What each variant needs beyond the plain step, state and peak together."""
+    shown = [key for key in TITLES if key != "plain" and _tried(result, key)]
+    rows = []
+    for case, found in _by_batch(result):
+        if any(key in found for key in PEERS):
+            extras = (found[key].extra if key in found else None for key in shown)
+            cells = (NONE if e is None else f"{mib(e)} ({e / case.parameters:.1f})" for e in extras)
+            rows.append((case.key, str(found["plain"].batch), *cells))
+    columns = ("case", "batch", *(TITLES[key] for key in shown))
+    title = "State and peak beyond the plain step, in MiB (and as a multiple of the parameters)"
     return Table(title, columns, tuple(rows))
+
+
+def legend(result: Result) -> Iterator[str]:
+    """What the letters of the cases mean."""
+    for case in result.cases:
+        yield f"{case.key}: {case.title}; batch {case.batch}, {mib(case.parameters)} MiB of parameters"
 
 
 def notes(result: Result) -> Iterator[str]:
@@ -124,30 +130,20 @@ def _tried(result: Result, key: str) -> bool:
     return any(case.timing(key) or case.why_skipped(key) for case in result.cases)
 
 
-def _ratio(case: CaseResult, key: str) -> str:
-    timing = case.timing(key)
+def _by_batch(result: Result) -> Iterator[tuple[CaseResult, dict[str, Memory]]]:
+    """Each case with the memory of its variants, once for every batch size."""
+    for case in result.cases:
+        for batch in dict.fromkeys(each.batch for each in case.memories):
+            yield case, {each.variant: each for each in case.memories if each.batch == batch}
+
+
+def _ratio(timing: Timing | None) -> str:
     if timing is None:
         return NONE
-    low, median, high = (_digits(v) for v in (timing.ratio.low, timing.ratio.median, timing.ratio.high))
-    return f"{median} ({low}-{high})"
+    median, half = timing.ratio.median, (timing.ratio.high - timing.ratio.low) / 2
+    digits = 2 if median < 10 else 1 if median < 100 else 0
+    return f"{median:.{digits}f} ±{half:.{digits}f}"
 
 
-def _digits(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
-
-
-def _verdict(case: CaseResult) -> str:
-    timing = case.timing("headway")
-    if timing is None:
-        return NONE
-    met = timing.ratio.median <= case.goal
-    return f"{case.goal:.2f}: {'met' if met else 'missed'}"
-
-
-def _extra(case: CaseResult, found: Memory) -> str:
-    return f"{mib(found.extra)} ({found.extra / case.parameters:.1f})"
-
-
-def _memory_verdict(case: CaseResult, own: Memory) -> str:
-    met = own.extra <= case.memory_goal
-    return f"{mib(case.memory_goal)}: {'met' if met else 'missed'}"
+def _verdict(goal: str, met: bool) -> str:
+    return f"{goal}: {'met' if met else 'missed'}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from headway.errors import MissingExtraError
 from headway.experiments.controlled import specs
@@ -51,8 +52,9 @@ def summarise(store: RunStore, runs: Sequence[RunSpec]) -> list[Line]:
     for spec in runs:
         columns = store.metrics(spec.run_id)
         key = (spec.condition, spec.method)
-        areas.setdefault(key, {})[spec.seed] = math.fsum(columns["test_loss_mean"])
-        shares.setdefault(key, []).append(_group_shares(columns["draw_share"], spec.condition))
+        areas.setdefault(key, {})[spec.seed] = math.fsum(cast(list[float], columns["test_loss_mean"]))
+        draws = cast(list[list[float]], columns["draw_share"])
+        shares.setdefault(key, []).append(_group_shares(draws, spec.condition))
     lines = []
     for (condition, signal), by_seed in areas.items():
         ratios = [area / areas[condition, "uniform"][seed] for seed, area in by_seed.items()]

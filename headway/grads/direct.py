@@ -273,8 +273,15 @@ class DirectLinear:
         return dict(zip(self.params, forms, strict=False))
 
 
+def is_tracked_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call has a tracked argument. Asked for every call of every module, so the common case is quick."""
+    if not kwargs and all(type(arg) is Tensor for arg in args):
+        return False
+    return is_tracked((args, kwargs))
+
+
 def is_tracked(tree: Any) -> bool:
-    """Whether any tensor in nested arguments is tracked. Asked for every call of every module: kept quick."""
+    """Whether any tensor in nested arguments is tracked."""
     if isinstance(tree, Tensor):
         return isinstance(tree, Tracked)
     if isinstance(tree, dict):

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from headway.errors import LayoutError
 from headway.grads import compiled
-from headway.grads.direct import Origin, Tracked, anchor, is_tracked, track
+from headway.grads.direct import Origin, Tracked, anchor, is_tracked, is_tracked_call, track
 from headway.grads.fallback import Leaves
 from headway.grads.layout import samples_first
 from headway.grads.observe import observe, observe_and_train
@@ -93,7 +93,7 @@ class OwnerSite:
                 slots[local] = parameter
         if not self.engine.listening():
             return None
-        if is_tracked((args, kwargs)):
+        if is_tracked_call(args, kwargs):
             args, kwargs = anchor((args, kwargs))
         self.prepare(args, kwargs, replaced)
         return args, kwargs
@@ -106,7 +106,7 @@ class OwnerSite:
             return self.listen_compiled(args, kwargs, output) if self.engine.listening() else None
         for slots, local, tensor in reversed(self._put_back.pop() if self._put_back else []):
             slots[local] = tensor
-        if output is None or not self.engine.listening() or is_tracked((args, kwargs)):
+        if output is None or not self.engine.listening() or is_tracked_call(args, kwargs):
             return None  # operations on tracked tensors have been followed one by one
         return self.listen(args, kwargs, output)
 

@@ -1,6 +1,8 @@
-"""Wrappers that a model may come in."""
+"""Wrappers that a model may come in, and whether it is still the same model."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from torch import nn
 
@@ -23,3 +25,26 @@ def unwrap(model: nn.Module) -> nn.Module:
             model = inner
         else:
             return model
+
+
+class Structure:
+    """The modules and parameters of a model, to notice quickly when they change."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Note what there is."""
+        self._modules = [
+            (module._modules, list(module._modules.values()), module._parameters, list(module._parameters.values()))
+            for module in model.modules()
+        ]
+        self._trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+
+    def is_unchanged(self) -> bool:
+        """Whether no module or parameter was added, removed, replaced, frozen or unfrozen."""
+        return all(
+            _same(modules, own_modules) and _same(parameters, own_parameters)
+            for modules, own_modules, parameters, own_parameters in self._modules
+        ) and all(parameter.requires_grad is trained for parameter, trained in self._trained)
+
+
+def _same(now: dict[str, Any], before: list[Any]) -> bool:
+    return len(now) == len(before) and all(x is y for x, y in zip(now.values(), before, strict=True))

@@ -71,7 +71,7 @@ class Batch:
     @property
     def samples(self) -> int:
         """B."""
-        return len(self.losses)
+        return self.losses.shape[0]
 
 
 @runtime_checkable

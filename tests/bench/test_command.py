@@ -49,7 +49,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
 
 def test_results_are_shown(measured: list[Settings], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--quick"]) == 0
-    assert "1.50 (1.35-1.65)" in capsys.readouterr().out
+    assert "1.50 ±0.15" in capsys.readouterr().out
     assert len(measured) == 1
 
 
@@ -69,7 +69,7 @@ def test_an_interrupted_run_exits_with_130_and_replaces_nothing(
     assert load(tmp_path / "bench.json") == result()
     assert load(tmp_path / "bench-partial.json") == interrupted()
     out, err = capsys.readouterr()
-    assert "1.50 (1.35-1.65)" in out
+    assert "1.50 ±0.15" in out
     assert "interrupted" in err
 
 
@@ -90,7 +90,7 @@ def test_an_earlier_run_is_shown_and_put_into_the_docs(tmp_path: Path, capsys: p
     assert main(["bench", "--load", str(tmp_path / "bench.json"), "--docs", str(page)]) == 0
     assert numbers_of(page.read_text("utf-8")) == markdown(result())
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["benchmarks.png", "benchmarks.svg"]
-    assert "1.50 (1.35-1.65)" in capsys.readouterr().out
+    assert "1.50 ±0.15" in capsys.readouterr().out
 
 
 def test_docs_without_matplotlib_fail_before_anything_is_measured(

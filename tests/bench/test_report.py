@@ -10,7 +10,7 @@ import pytest
 
 from headway.bench.report import BEGIN, END, insert, markdown, numbers_of, show, text, write_docs
 from headway.bench.results import load
-from headway.bench.tables import Table, faster, memory, mib, notes, provenance, tables, times
+from headway.bench.tables import Table, faster, legend, memory, mib, notes, peer_memory, provenance, tables, times
 from headway.errors import HeadwayError
 from tests.bench.tiny import MACHINE, interrupted, result
 
@@ -26,13 +26,10 @@ class Screen(io.StringIO):
 
 def test_times_are_multiples_of_the_plain_step() -> None:
     table = times(result())
-    assert table.columns == ("case", "batch", "plain step", "headway", "Opacus", "BackPACK", "goal for headway")
+    assert table.columns == ("case", "plain step", "headway", "Opacus", "BackPACK", "goal")
     assert table.rows == (
-        ("a: MLP 6-8-4", "256", "10 ms", "1.50 (1.35-1.65)", "-", "60.0 (54.0-66.0)", "1.70: met"),
-        (
-            *("d: transformer, 2 layers, 6 positions", "32", "10 ms"),
-            *("1.60 (1.44-1.76)", "-", "-", "1.40: missed"),
-        ),
+        ("a", "10 ms", "1.50 ±0.15", "-", "60.0 ±6.0", "1.70: met"),
+        ("d", "10 ms", "1.60 ±0.16", "-", "-", "1.40: missed"),
     )
 
 
@@ -43,13 +40,17 @@ def test_peers_are_multiples_of_headway() -> None:
 
 
 def test_memory_is_what_comes_on_top_of_the_plain_step() -> None:
-    table = memory(result())
-    assert table.columns[4:] == ("headway: state", "peak", "sum", "goal for the sum", "Opacus", "BackPACK")
-    assert table.rows[0][1:] == (
-        *("256", "1.0", "5.0"),
-        *("3.0", "0.5", "3.5 (3.5)", "12.0: met", "-", "201 (201.0)"),
+    assert memory(result()).rows == (
+        ("a", "256", "5.0", "3.0", "0.5", "3.5", "3.5", "12.0: met"),
+        ("d", "32", "16.0", "28.0", "0.0", "28.0", "7.0", "24.0: missed"),
     )
-    assert table.rows[1][4:] == ("28.0", "0.0", "28.0 (7.0)", "24.0: missed", "-", "-")
+    table = peer_memory(result())
+    assert table.columns == ("case", "batch", "headway", "Opacus", "BackPACK")
+    assert table.rows == (("a", "256", "3.5 (3.5)", "-", "201 (201.0)"),)
+
+
+def test_the_legend_explains_the_letters() -> None:
+    assert next(legend(result())) == "a: MLP 6-8-4; batch 256, 1.0 MiB of parameters"
 
 
 def test_notes_say_what_is_missing_and_why() -> None:
@@ -87,11 +88,11 @@ def test_a_file_gets_plain_text() -> None:
 
 def test_a_terminal_gets_a_drawn_table(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rich")
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")
     stream = Screen()
     show(result(), stream)
     assert text(times(result())) not in stream.getvalue()
-    assert "1.50 (1.35" in stream.getvalue()
+    assert "1.50 ±0.15" in stream.getvalue()
 
 
 def test_a_terminal_without_rich_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +106,7 @@ def test_a_terminal_without_rich_gets_plain_text(monkeypatch: pytest.MonkeyPatch
 
 def test_markdown_has_every_table_and_note() -> None:
     lines = markdown(result()).splitlines()
-    assert "| case | batch | plain step | headway | Opacus | BackPACK | goal for headway |" in lines
+    assert "| case | plain step | headway | Opacus | BackPACK | goal |" in lines
     assert "| a | - | 40 |" in lines
     assert "- Not measured, case d: Opacus, BackPACK; no rule for LayerNorm." in lines
 
