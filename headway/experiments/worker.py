@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TypeAlias
-
-import torch
 
 from headway.errors import HeadwayError
 from headway.experiments.agenda import Task
@@ -86,7 +86,7 @@ class Inbox:
 
 def main(connection: Connection, setup: Setup) -> None:
     """Carry out runs until the parent says stop or is gone. Runs in a process of its own."""
-    torch.set_num_threads(1)
+    _use_one_thread()
     register_experiments(setup.experiments)
     inbox = Inbox(connection)
     _listen_to_signals(inbox)
@@ -108,6 +108,13 @@ def _work(task: Task, store: RunStore, context: Context, tell: Tell) -> Ended | 
         return Trouble(str(error))
     except Exception as error:  # not from the run, which would have recorded it
         return Trouble("".join(traceback.format_exception(error)).rstrip())
+
+
+def _use_one_thread() -> None:
+    """Leave the other cores to other workers: by the variables that torch reads, or, if it has, by asking it."""
+    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 def _listen_to_signals(inbox: Inbox) -> None:

@@ -14,6 +14,8 @@ from headway.runs import Run, RunSpec
 from headway.runs.files import store_error
 
 NAME, MODULE = "dummy", "tests.experiments.dummy"
+WAITS = True
+"""Whether the methods "wait" and "stubborn" wait, in this process."""
 
 
 def spec_of(method: str = "good", seed: int = 0, steps: int = 3, folder: Path | None = None) -> RunSpec:
@@ -66,7 +68,7 @@ def suffer(run: Run, context: Context) -> None:
         case "full":
             error = OSError(errno.ENOSPC, "No space left on device")
             raise store_error("write", run.folder, error) from error
-        case "wait" | "stubborn" if run.attempt == 1:
+        case "wait" | "stubborn" if WAITS:
             while run.spec.method == "stubborn" or not context.should_stop():
                 time.sleep(0.005)
         case "meet":

@@ -71,7 +71,7 @@ def test_workers_that_do_not_start_are_an_error(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "main", int)  # int(connection, setup) ends the process with an exception
-    with pytest.raises(LauncherError, match="expected worker processes to start, got none: .* exit code 1"):
+    with pytest.raises(LauncherError, match=r"expected worker processes to start, got none: .* exit code 1"):
         run_campaign(Campaign([spec_of()], store), LocalProcesses(1), recorder)
     assert store.record(spec_of().run_id).state is State.PENDING
 

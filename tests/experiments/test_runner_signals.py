@@ -13,6 +13,7 @@ import pytest
 from headway.experiments.launchers import InProcess
 from headway.experiments.runner import Campaign, run_campaign
 from headway.runs import RunSpec, RunStore, State
+from tests.experiments import dummy
 from tests.experiments.conftest import Recorder
 from tests.experiments.dummy import spec_of
 
@@ -48,7 +49,9 @@ def read_until(process: subprocess.Popen[str], text: str, times: int = 1) -> Non
 
 
 def check_that_it_resumes(store: RunStore, specs: list[RunSpec], recorder: Recorder) -> None:
-    assert run_campaign(Campaign(specs, store), InProcess(), recorder).is_complete()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dummy, "WAITS", False)
+        assert run_campaign(Campaign(specs, store), InProcess(), recorder).is_complete()
     for spec in specs:
         assert store.record(spec.run_id).state is State.DONE
         assert store.metrics(spec.run_id)["step"] == [1, 2, 3]

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
 from headway.errors import UsageError
 from headway.experiments.base import Context
 from headway.experiments.campaign import Estimator, Plan, look_up, make_plan
@@ -79,6 +77,10 @@ def conduct(specs: Sequence[RunSpec], options: argparse.Namespace, why_no_estima
 
 def _device(name: str) -> str:
     """Check that there is such a device, before any run fails for want of it."""
+    if name == "cpu":
+        return name
+    import torch
+
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device
