@@ -20,8 +20,8 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, test and bench."
 
-run: $(VENV)/.stamp-dev  ## a short benchmark: a plain training step against one with scores
-	$(BIN)/headway bench --quick $(ARGS)
+run: $(VENV)/.stamp-dev  ## the demo: six signals choose what a small model learns from; about two minutes
+	$(BIN)/headway demo $(ARGS)
 
 test: $(VENV)/.stamp-dev  ## the whole test suite
 	$(BIN)/python -m pytest -q $(ARGS)

@@ -14,13 +14,14 @@ from headway.errors import LossError, ModelError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
 from headway.grads.accounting import check_complete
 from headway.grads.passes import Pass
-from headway.grads.verification import Verification, compare, one_at_a_time
+from headway.grads.verification import Verification, compare, one_at_a_time, spot_check
 from headway.grads.wrappers import Structure, unwrap
 from headway.moments import Decay, Moments
 from headway.signals import Batch, Scope, Signal
 from headway.signals.base import select
 
 Scores = Tensor | dict[str, Tensor]
+_PRECISE = (torch.float32, torch.float64)
 
 
 class LossScaler(Protocol):
@@ -101,6 +102,7 @@ class Meter:
         self._micro = 0
         self._samples = 0
         self._before: dict[str, Tensor | None] = {}
+        self._checked: set[tuple[object, ...]] = set()
         self.verification: Verification | None = None
         names = {name for plan in self._plans(_probe(self._trainable)).values() for name in _names(plan)}
         self._engine = Engine(self.model, names, layout, simultaneous and not verify)
@@ -139,8 +141,7 @@ class Meter:
         weights = self._weights(losses, scale)
         if self._micro == 0:
             self._before, self._samples = {}, 0
-        guard = self._micro == 0 or self._engine.checking
-        before = {n: None if p.grad is None else p.grad.clone() if guard else p.grad for n, p in self._scored()}
+        before = {n: None if p.grad is None else p.grad.clone() for n, p in self._trainable.items()}
         if self._micro == 0:
             self._before = before
         try:
@@ -212,11 +213,19 @@ class Meter:
         return self._scopes[name].require_moments()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that later scores depend on: moments, the signals' memory and counters."""
+        """Everything that later scores depend on: moments, the signals' memory and counters.
+
+        Raises:
+            StateError: micro-batches are being accumulated; save after the last of them.
+        """
+        if self._micro:
+            raise StateError(
+                f"expected a meter between optimizer steps, got one after {self._micro} of {self._accumulate} "
+                f"micro-batches; save it after the last"
+            )
         return {
             "schema": 1,
             "batches": self._batches,
-            "micro": self._micro,
             "moments": [moments.state_dict() for moments in self._moments.values()],
             "memory": {
                 name: {key: value.clone() for key, value in scope.memory.items()}
@@ -238,16 +247,21 @@ class Meter:
             for key, value in scope.memory.items():
                 if key not in state["memory"][name] or state["memory"][name][key].shape != value.shape:
                     raise StateError(f"{name}: expected memory {key!r} of shape {list(value.shape)}")
-        pairs = list(zip(self._moments.values(), state["moments"], strict=True))
-        for moments, saved in pairs:
-            moments.check_state(saved)
+        saved_by_decay = {tuple(saved["decay"]): saved for saved in state["moments"]}
+        pairs = []
+        for decay, moments in self._moments.items():
+            rates = (decay.m, decay.v, decay.bias_correction)
+            if rates not in saved_by_decay:
+                raise StateError(f"expected moments with decay {rates}, got {sorted(saved_by_decay)}")
+            moments.check_state(saved_by_decay[rates])
+            pairs.append((moments, saved_by_decay[rates]))
         for moments, saved in pairs:
             moments.load_state_dict(saved)
         for name, scope in self._scopes.items():
             for key, value in scope.memory.items():
                 value.copy_(state["memory"][name][key])
             scope.version = ()
-        self._batches, self._micro = state["batches"], state["micro"]
+        self._batches, self._micro = state["batches"], 0
         self._engine.armed = self._batches % self._every == 0
 
     def __repr__(self) -> str:
@@ -288,8 +302,18 @@ class Meter:
             )
         if groups is not None and groups.shape != losses.shape:
             raise LossError(f"expected one group per sample, shape {list(losses.shape)}, got {list(groups.shape)}")
+        if not self._engine.attached:
+            raise ModelError(
+                "expected an attached meter, got one that was detached, or replaced by another meter on the same "
+                "model; make a new one and load_state_dict() what this one gives"
+            )
+        if self._engine.depth:  # a forward was interrupted and has left aliases behind
+            self._engine.restore()
         self._check_unchanged()
-        return Batch(losses.detach(), groups)
+        batch = Batch(losses.detach(), groups)
+        for signal in self._signals.values():
+            signal.validate(batch)
+        return batch
 
     def _check_unchanged(self) -> None:
         if self._structure.is_unchanged():
@@ -301,9 +325,6 @@ class Meter:
                 f"expected the model that the meter was attached to, got one whose trainable parameters differ: "
                 f"{', '.join(changed[:5])}; call detach() and make a new meter (load_state_dict keeps what fits)"
             )
-
-    def _scored(self) -> Iterable[tuple[str, nn.Parameter]]:
-        return ((name, p) for name, p in self._trainable.items())
 
     def _weights(self, losses: Tensor, scale: Tensor | None) -> Tensor:
         """The gradient at each loss: 1 / B or 1, divided by the micro-batches, times the loss scale."""
@@ -324,9 +345,12 @@ class Meter:
             for by_parameter in wanted.values():
                 for name, reduction in by_parameter.items():
                     plan.setdefault(name, []).append(reduction)
-        checking = self._engine.checking and bool(plan)
+        circumstances = self._engine.circumstances(losses.shape[0])
+        checking = bool(plan) and circumstances not in self._checked
+        own_parameters = {name: self._trainable[name] for name in plan}
         if self._verify and plan:
-            oracle = one_at_a_time(self._engine, losses, {n: self._trainable[n] for n in plan}, plan)
+            oracle = one_at_a_time(self._engine, losses, own_parameters, plan)
+        spot = spot_check(self._engine, losses, own_parameters, plan) if checking else None
         arrived: dict[str, Tensor] = {}
         with self._engine.run(losses.shape[0], plan, totals=checking) as current:
             handles = [self._trainable[n].register_hook(_catch(arrived, n)) for n in plan] if checking else []
@@ -342,10 +366,15 @@ class Meter:
             finally:
                 for handle in handles:
                     handle.remove()
-        trained = {name for name in plan if self._was_trained(name, arrived, backward)}
-        if check_complete(current, plan, trained, arrived):
-            self._engine.checking = False
+        missing = [name for name in plan if name not in current.results]
+        trained = {name for name in missing if self._was_trained(name, arrived, backward)}
+        compared = check_complete(current, plan, trained, arrived)
         values = self._values(current, plan, weights) if plan else {}
+        if compared:
+            if spot is not None:
+                spot.compare(values, plan, self._engine.low_precision or losses.dtype not in _PRECISE)
+            self._engine.checking = False
+            self._checked.add(circumstances)
         if self._verify and plan:
             self.verification = compare(values, oracle)
         scores = {}
@@ -382,8 +411,10 @@ class Meter:
     def _was_trained(self, name: str, arrived: Mapping[str, Tensor], backward: bool) -> bool:
         if name in arrived:
             return True
-        grad = self._trainable[name].grad
-        return backward and grad is not None and name in self._before and self._before[name] is None
+        grad, before = self._trainable[name].grad, self._before.get(name)
+        if not backward or grad is None or self._micro:
+            return False
+        return before is None or not torch.equal(grad.to_dense(), before.to_dense())
 
     def _put_back(self, before: Mapping[str, Tensor | None]) -> None:
         """Undo what a failed backward pass did to the gradients."""
@@ -414,7 +445,9 @@ class Meter:
         return grad if before is None or grad is None else grad - before
 
     def _deliver(self, scores: dict[str, Tensor]) -> Scores:
-        detached = {name: value.detach() for name, value in scores.items()}
+        detached = {
+            name: value.detach().to(torch.promote_types(value.dtype, torch.float32)) for name, value in scores.items()
+        }
         return next(iter(detached.values())) if self._single else detached
 
 

@@ -94,6 +94,7 @@ class Moments:
             gradients: by parameter name; None stands for zero (a parameter that took no part).
             scale: a loss scale to divide the gradients by.
         """
+        self._follow(gradients)
         values = {
             name: torch.zeros_like(m) if gradients.get(name) is None else _prepared(gradients[name], m, scale)
             for name, m in self.m.items()
@@ -113,6 +114,22 @@ class Moments:
             torch._foreach_addcmul_(v, g, g, 1 - self.decay.v)
         else:
             self._update_without_branch(values, squares)
+
+    def _follow(self, gradients: Mapping[str, Tensor | None]) -> None:
+        """Move to where the gradients are, if the model was moved."""
+        for name, gradient in gradients.items():
+            m = self.m.get(name)
+            if gradient is None or m is None:
+                continue
+            wide = torch.promote_types(gradient.dtype, torch.float32)
+            if gradient.device != m.device or wide != m.dtype:
+                self.m[name] = m.to(gradient.device, wide)
+                self.v[name] = self.v[name].to(gradient.device, wide)
+                self._on_host = all(tensor.device.type == "cpu" for tensor in self.m.values())
+                place = gradient.device
+                self._updates, self._skipped, self._bad = (
+                    tensor.to(place) for tensor in (self._updates, self._skipped, self._bad)
+                )
 
     def _update_without_branch(self, values: Mapping[str, Tensor], squares: Sequence[Tensor]) -> None:
         """The same on an accelerator, where a branch would make the host wait for the device."""
@@ -163,7 +180,9 @@ class Moments:
         limit, factor = floor * of_v, of_v / of_m
         for name in names:
             m, v = self.m[name], self.v[name]
-            result = out.setdefault(name, torch.empty_like(v))
+            result = out.get(name)
+            if result is None or result.dtype != v.dtype or result.device != v.device:
+                result = out[name] = torch.empty_like(v)
             torch.clamp(v, min=limit if isinstance(limit, float) else limit.to(v), out=result)
             torch.div(m, result, out=result)
             if self.decay.m != self.decay.v:
@@ -184,6 +203,7 @@ class Moments:
     def state_dict(self) -> dict[str, Any]:
         """Everything that the averages consist of."""
         return {
+            "decay": [self.decay.m, self.decay.v, self.decay.bias_correction],
             "m": {name: tensor.clone() for name, tensor in self.m.items()},
             "v": {name: tensor.clone() for name, tensor in self.v.items()},
             "updates": self._updates.clone(),
@@ -197,6 +217,9 @@ class Moments:
         Raises:
             StateError: names or shapes differ.
         """
+        decay = [self.decay.m, self.decay.v, self.decay.bias_correction]
+        if list(state.get("decay", decay)) != decay:
+            raise StateError(f"expected moments with decay {decay}, got {list(state['decay'])}")
         for key, own in (("m", self.m), ("v", self.v)):
             if key not in state or set(state[key]) != set(own):
                 wrong = sorted(set(state.get(key, {})) ^ set(own))[:3]

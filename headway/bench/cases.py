@@ -37,6 +37,7 @@ class Case:
         data: draws B samples.
         goal: the step with scores shall take at most this many times the plain step.
         memory_batches: the batch sizes at which memory is measured.
+        peer_goal: each peer's step shall take at least this many times the step with scores.
     """
 
     key: str
@@ -46,6 +47,7 @@ class Case:
     data: Callable[[int, Generator], Data]
     goal: float
     memory_batches: tuple[int, ...]
+    peer_goal: float = 1.0
 
     def build(self, seed: int = 0) -> nn.Module:
         """The model with the weights of a seed; the global generator is left as it was."""
@@ -97,7 +99,7 @@ def _transformer(key: str, title: str, layers: int, positions: int) -> Case:
 
 def _vectors(key: str, inputs: int) -> Case:
     model, data = lambda: mlp(inputs, 256, 256, 10), images(inputs, classes=10)
-    return Case(key, f"MLP {inputs}-256-256-10", 256, model, data, goal=1.7, memory_batches=(256, 4096))
+    return Case(key, f"MLP {inputs}-256-256-10", 256, model, data, 1.7, (256, 4096), peer_goal=25)
 
 
 CASES: Mapping[str, Case] = {

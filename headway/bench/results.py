@@ -91,6 +91,7 @@ class CaseResult:
         timings: one for each variant that ran.
         memories: one for each variant and batch size.
         skipped: variants that did not run.
+        peer_goal: the multiple of the step with scores that each peer's step shall reach.
         busy: cores that other processes kept busy meanwhile; None where the system does not tell.
     """
 
@@ -102,6 +103,7 @@ class CaseResult:
     timings: tuple[Timing, ...] = ()
     memories: tuple[Memory, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    peer_goal: float = 1.0
     busy: float | None = None
 
     def timing(self, variant: str) -> Timing | None:

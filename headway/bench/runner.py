@@ -69,8 +69,8 @@ class _Found:
     def result(self) -> CaseResult:
         case = self.case
         size = sum(p.numel() * p.element_size() for p in case.build().parameters())
-        measured = summarise(self.rounds), tuple(self.memories), tuple(self.skipped), self.busy
-        return CaseResult(case.key, case.title, case.batch, size, case.goal, *measured)
+        measured = summarise(self.rounds), tuple(self.memories), tuple(self.skipped)
+        return CaseResult(case.key, case.title, case.batch, size, case.goal, *measured, case.peer_goal, self.busy)
 
 
 def run(settings: Settings, progress: Progress) -> Result:

@@ -51,9 +51,11 @@ def faster(result: Result) -> Table:
         own = case.timing("headway")
         found = [case.timing(key) for key in peers]
         if own is not None and any(found):
-            cells = (NONE if t is None else f"{t.ratio.median / own.ratio.median:.3g}" for t in found)
-            rows.append((case.key, *cells))
-    columns = ("case", *(TITLES[key] for key in peers))
+            multiples = [None if t is None else t.ratio.median / own.ratio.median for t in found]
+            cells = (NONE if multiple is None else f"{multiple:.3g}" for multiple in multiples)
+            met = all(multiple >= case.peer_goal for multiple in multiples if multiple is not None)
+            rows.append((case.key, *cells, _verdict(f"{case.peer_goal:g}", met)))
+    columns = ("case", *(TITLES[key] for key in peers), "goal")
     return Table("Time of the peers' step, as a multiple of headway's step", columns, tuple(rows))
 
 

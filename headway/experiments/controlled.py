@@ -55,6 +55,7 @@ def specs(
         for name in names:
             if name not in known:
                 raise SpecError(f"expected a {what} out of {', '.join(known)}, got {name!r}")
+    seeds = list(seeds)
     if epochs is not None and epochs < 1:
         raise SpecError(f"expected at least one epoch, got {epochs}")
     return [
@@ -68,7 +69,7 @@ def specs(
         )
         for dataset in datasets
         for condition in conditions
-        for seed in list(seeds)
+        for seed in seeds
         for signal in signals
     ]
 

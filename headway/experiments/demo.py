@@ -80,8 +80,8 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     except ImportError as error:
         raise MissingExtraError("scipy", "experiments") from error
     mean = math.fsum(values) / len(values)
-    if all(value == values[0] for value in values):
-        return mean, 0.0
+    if len(values) == 1:
+        return mean, math.inf
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
     return mean, float(t.ppf((1 + confidence) / 2, len(values) - 1)) * deviation / math.sqrt(len(values))
 

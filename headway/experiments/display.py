@@ -57,7 +57,7 @@ class PlainDisplay:
         """Write nothing yet."""
         self._tally = tally
         self._stream = stream
-        self._next_share = 1 / _LINES
+        self._tenths = 0
         self._next_time = tally.now() + _SECONDS_PER_LINE
 
     def __enter__(self) -> PlainDisplay:
@@ -76,10 +76,10 @@ class PlainDisplay:
             self._write(self._progress_line())
 
     def _is_due(self) -> bool:
-        share, now = self._tally.fraction(), self._tally.now()
-        if share >= 1.0 or (share < self._next_share and now < self._next_time):
+        tenths, now = int(self._tally.fraction() * _LINES + 1e-9), self._tally.now()
+        if tenths >= _LINES or (tenths <= self._tenths and now < self._next_time):
             return False
-        self._next_share = (int(share * _LINES + 1e-9) + 1) / _LINES
+        self._tenths = tenths
         self._next_time = now + _SECONDS_PER_LINE
         return True
 

@@ -102,6 +102,29 @@ class Protocol:
     stars: Literal["paper", "released"] = "paper"
     """Marks of significance: ** p<0.001, * p<0.05; or *** p<0.001, ** p<0.01, * p<0.05."""
 
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ProtocolError: a value has no meaning.
+        """
+        sizes = ("actor_hidden", "hidden", "batch_size", "test_batches")
+        lengths = ("epochs", "epochs_curriculum_mnist", "epochs_used", "curve_block")
+        for name in sizes + lengths:
+            if getattr(self, name) < 1:
+                raise ProtocolError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        for name in ("actor_inputs", "delta_window"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ProtocolError(f"{name}: expected at least 1 or none, got {value}")
+        for name in ("floor", "learning_rate", "actor_learning_rate"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ProtocolError(f"{name}: expected a number above 0, got {getattr(self, name)}")
+        if not 0 <= self.beta < 1:
+            raise ProtocolError(f"beta: expected a decay rate in [0, 1), got {self.beta}")
+        if not 0 <= self.entropy_weight < float("inf"):
+            raise ProtocolError(f"entropy_weight: expected a number of at least 0, got {self.entropy_weight}")
+
     @classmethod
     def paper(cls) -> Protocol:
         """The choices of the paper's text."""

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headway.data import Dataset
+from headway.errors import ProtocolError
 from headway.experiments.environment import Environment
 from headway.experiments.protocol import Protocol
 from headway.experiments.signals import make_signal
@@ -41,6 +42,11 @@ class Trial:
         self._device = device
         self._generator = torch.Generator().manual_seed(seed)
         self.environment = Environment(dataset, condition, protocol, self._generator, device=device)
+        if self.batches < 1:
+            raise ProtocolError(
+                f"batch_size: expected at most the {self.environment.samples} images of {dataset.name}, "
+                f"got {protocol.batch_size}"
+            )
         arms = self.environment.arms
         self.model = perceptron(
             [self.environment.inputs, protocol.hidden, protocol.hidden, CLASSES], self._generator

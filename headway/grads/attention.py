@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.errors import LayoutError
+from headway.errors import LayoutError, RuleError
 from headway.grads.linear import linear, outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.observe import observe
 from headway.grads.persample import Dense, PerSample, Stacked, promote
@@ -68,7 +68,14 @@ class AttentionSite(OwnerSite):
 
     def release(self) -> None:
         """Give the module its own forward back."""
-        del self.module.forward
+        super().release()
+        vars(self.module).pop("forward", None)
+
+    def release_places(self) -> None:
+        """See `Site.release_places`."""
+        super().release_places()
+        for part in self._parts:
+            part.release_places()
 
     def listen(self, args: Any, kwargs: Any, output: Any) -> Any:
         """The parts have listened already."""
@@ -104,6 +111,8 @@ class AttentionSite(OwnerSite):
                 f"{self.path}: expected a query of 3 dimensions with a batch, got shape {list(query.shape)}; "
                 f"add a dimension for the samples"
             )
+        if is_causal and attn_mask is None:
+            raise RuleError(f"{self.path}: expected an attn_mask with is_causal=True, got none; torch wants both")
         same = query is key and key is value
         if not module.batch_first:
             query = query.transpose(0, 1)
@@ -116,7 +125,8 @@ class AttentionSite(OwnerSite):
             mixed, weights = _attend_with_weights(q, k, v, mask, dropout, module)
             weights = weights.mean(1) if average_attn_weights else weights
         else:
-            causal = is_causal and key_padding_mask is None and k.shape[1] == q.shape[1]
+            extended = module.bias_k is not None or module.add_zero_attn
+            causal = is_causal and key_padding_mask is None and not extended
             q, k, v = (_split_heads(x, module.num_heads) for x in (q, k, v))
             mixed = F.scaled_dot_product_attention(q, k, v, None if causal else mask, dropout, causal)
             weights = None

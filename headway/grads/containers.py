@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from headway.grads.direct import parameter_origin, track
+from headway.grads.direct import Tracked, parameter_origin, track
 from headway.grads.sites import parameter_slots
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Container:
 
     def release(self) -> None:
         """See `Site.release`."""
+        self.release_places()
 
     def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling():
@@ -55,11 +56,21 @@ class Container:
         if engine.current is None:
             engine.set_batch_hint((args, kwargs))
         for slots, local, parameter, origin in self._places:
-            slots[local] = track(parameter, origin)
+            if slots[local] is parameter:  # somebody may run the module on other tensors (functional_call)
+                slots[local] = track(parameter, origin)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling() or not (self._entered and self._entered.pop()):
             return
         self.engine.depth -= 1
+        self._restore()
+
+    def release_places(self) -> None:
+        """See `Site.release_places`."""
+        self._entered.clear()
+        self._restore()
+
+    def _restore(self) -> None:
         for slots, local, parameter, _ in self._places:
-            slots[local] = parameter
+            if isinstance(slots[local], Tracked):
+                slots[local] = parameter

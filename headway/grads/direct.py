@@ -125,9 +125,13 @@ def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any
     saved = [plain[i].clone() if _in_place(func) and i == 0 else plain[i] for i in others]
     result = _run(func, spec, plain)
     flat, out_spec = tree_flatten(result)
-    wanted = [i for i, leaf in enumerate(flat) if isinstance(leaf, Tensor) and leaf.grad_fn is not None]
+    same = {id(plain[i]): origin for i, origin in origins.items()}
+    for i, leaf in enumerate(flat):
+        if id(leaf) in same:  # .to() and .contiguous() may return the parameter itself
+            flat[i] = track(leaf, same[id(leaf)])
+    wanted = [i for i, leaf in enumerate(flat) if type(leaf) is Tensor and leaf.grad_fn is not None]
     if not wanted:
-        return result
+        return tree_unflatten(flat, out_spec)
     names = tuple(dict.fromkeys(name for origin in origins.values() for name in origin.names))
     call = Operation(engine, func, spec, plain, origins, others, names, wanted)
     if any(engine.carries_samples(tensor) for tensor in saved):
@@ -157,6 +161,7 @@ class Operation:
         self.engine = engine
         self.func = func
         self.name = f"{', '.join(names)} in {getattr(func, '__name__', func)}"
+        self._key = f"{self.name}/{len(others)}"
         self._spec = spec
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._shapes = {i: leaves[i].shape for i in origins}
@@ -223,7 +228,7 @@ class Operation:
             self._kept = None
         parameters = self.engine.parameters
         self._function = Function(self.name, self._replay, {name: parameters[name] for name in self._names})
-        self._function.mapped = self.engine.remembered(self.name)
+        self._function.mapped = self.engine.remembered(self._key)
         return observe(self, outputs, saved)
 
     def _replay(self, leaves: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
@@ -242,7 +247,7 @@ class Operation:
                 current.add(DirectLinear(self._names, saved[0], grads[0]))
                 return
             replay = Replay(self._function, list(saved), list(grads), current.samples, self.engine.layouts, kept)
-            self.engine.remember(self.name, self._function.mapped)
+            self.engine.remember(self._key, self._function.mapped)
             current.add(replay)
 
     def _is_plain_linear(self, saved: Sequence[Tensor], samples: int) -> bool:

@@ -46,7 +46,8 @@ def layer_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[s
 def rms_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """y = w * x / rms(x) over the trailing dimensions."""
     norm = cast(nn.RMSNorm, module)
-    eps = norm.eps if norm.eps is not None else torch.finfo(inputs[0].dtype).eps
+    wide = torch.promote_types(inputs[0].dtype, torch.float32)
+    eps = norm.eps if norm.eps is not None else torch.finfo(wide).eps
     x, b = promote(inputs[0], grad_output)
     shape = tuple(norm.normalized_shape)
     return _over_features(F.rms_norm(x, list(shape), eps=eps), b, shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +23,9 @@ from headway.grads.persample import Reduction, Scratch
 from headway.grads.recurrent import RecurrentSite
 from headway.grads.registry import rule_for
 from headway.grads.sites import RuleSite, Site
+
+_ATTACHED: weakref.WeakKeyDictionary[nn.Module, Engine] = weakref.WeakKeyDictionary()
+"""The engine that is attached to a module: there can be only one, since it trains what it scores."""
 
 _PLAIN_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 """Containers whose own forward, if they have one, uses no parameter."""
@@ -54,11 +59,15 @@ class Engine:
         self.parameters: dict[str, nn.Parameter] = {
             name: parameter for name, parameter in model.named_parameters() if name in names
         }
+        self.attached = False
         self.armed = True
         self.checking = True
         self.current: Pass | None = None
         self.batch_hint: int | None = None
         self.depth = 0
+        self.low_precision = False
+        self._input_shape: tuple[int, ...] = ()
+        self._device_type = next((p.device.type for p in self.parameters.values()), "cpu")
         self._paused = False
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._uses: dict[str, int] = {}
@@ -69,13 +78,35 @@ class Engine:
         self._handles: list[Any] = []
 
     def attach(self) -> None:
-        """Register the hooks."""
+        """Register the hooks; an engine that is attached to any of the same modules has to give way."""
+        for module in self.model.modules():
+            other = _ATTACHED.get(module)
+            if other is not None:
+                warnings.warn(
+                    f"another meter is attached to {type(module).__name__}; it is detached now (one meter can have "
+                    f"several signals)",
+                    stacklevel=3,
+                )
+                other.detach()
+        for module in self.model.modules():
+            _ATTACHED[module] = self
+        self.attached = True
         for site in self._make_sites():
             self._sites.append(site)
             self._handles += site.attach()
 
+    def restore(self) -> None:
+        """Put every parameter back, after a forward that was interrupted."""
+        for site in self._sites:
+            site.release_places()
+        self.depth = 0
+
     def detach(self) -> None:
         """Remove every trace from the model."""
+        self.attached = False
+        for module in self.model.modules():
+            if _ATTACHED.get(module) is self:
+                del _ATTACHED[module]
         for handle in self._handles:
             handle.remove()
         for site in self._sites:
@@ -90,7 +121,7 @@ class Engine:
         for path, module in self.model.named_modules():
             if any(path.startswith(unit) for unit in units):
                 continue
-            if isinstance(module, _BatchNorm):
+            if isinstance(module, _BatchNorm) and self.parameters:
                 self._handles.append(module.register_forward_pre_hook(self._guard(path or "model")))
             own = {
                 local: self._names[id(parameter)]
@@ -113,13 +144,13 @@ class Engine:
                     units.add(f"{path}." if path else "")
                 if not module.batch_first:
                     self.layouts.positions_first_seen = path
-            elif (rule := rule_for(module)) is not None:
+            elif (rule := rule_for(module)) is not None and _has_usual_names(module, own):
                 if own:
                     yield RuleSite(self, path, module, own, rule)
             elif next(module.children(), None) is None:
                 if own:
                     yield ModuleSite(self, path, module, own)
-            elif type(module) not in _PLAIN_CONTAINERS:
+            elif type(module) not in _PLAIN_CONTAINERS and self.parameters:
                 yield Container(self, path, module)
 
     def _guard(self, path: str) -> Any:
@@ -146,6 +177,7 @@ class Engine:
 
     def count_use(self, names: Sequence[str]) -> None:
         """Note that parameters take part in a forward; a recomputation during the backward is not a new use."""
+        self.low_precision = self.low_precision or torch.is_autocast_enabled(self._device_type)
         if self.current is None:
             for name in names:
                 self._uses[name] = self._uses.get(name, 0) + 1
@@ -176,7 +208,7 @@ class Engine:
             return False
         if tensor.requires_grad or self.batch_hint is None:
             return True
-        if self.batch_hint not in tensor.shape[:2] or tensor.shape[0] == 1:
+        if self.batch_hint not in tensor.shape[:2] or (tensor.shape[0] == 1 and self.batch_hint > 1):
             return False
         return tensor.untyped_storage().data_ptr() not in self._buffers()
 
@@ -191,9 +223,15 @@ class Engine:
         if first is None:
             self.batch_hint = None
         else:
+            self._input_shape = tuple(first.shape)
             self.batch_hint = first.shape[1 if declared == "positions-first" and first.dim() > 1 else 0]
 
     # What the meter asks
+
+    def circumstances(self, samples: int) -> tuple[object, ...]:
+        """What a batch has to have in common with an earlier one for the earlier checks to hold for it too."""
+        modes = tuple(module.training for module in self.model.modules())
+        return samples, samples in self._input_shape[1:], modes, tuple(self._uses.items())
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -216,6 +254,11 @@ class Engine:
         finally:
             self.current = None
             self._uses.clear()
+
+
+def _has_usual_names(module: nn.Module, own: Mapping[str, str]) -> bool:
+    """Whether a layer of torch has the parameters that its rule knows; pruning and old weight_norm rename them."""
+    return not type(module).__module__.startswith("torch.nn") or set(own) <= {"weight", "bias"}
 
 
 def _shared_names(model: nn.Module, names: Mapping[int, str]) -> set[str]:

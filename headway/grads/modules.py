@@ -47,7 +47,8 @@ class ModuleCall:
         self._leaves, self._spec, self._places, self._wanted = leaves, spec, places, wanted
         engine = site.engine
         self.function = Function(site.path, self._replay, {name: engine.parameters[name] for name in site.own.values()})
-        self.function.mapped = engine.remembered(site.path)
+        self._key = f"{site.path}/{len(places)}"
+        self.function.mapped = engine.remembered(self._key)
 
     def _replay(self, parameters: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
         leaves = list(self._leaves)
@@ -68,5 +69,5 @@ class ModuleCall:
         kept, self.kept = self.kept, None
         with engine.paused():
             replay = Replay(self.function, list(saved), list(grads), current.samples, engine.layouts, kept)
-            engine.remember(self.site.path, self.function.mapped)
+            engine.remember(self._key, self.function.mapped)
             current.add(replay)

@@ -408,6 +408,10 @@ def join(parts: Sequence[PerSample]) -> PerSample:
         inputs = torch.cat([part.inputs() for part in outers if isinstance(part, Outer)], dim=1)
         outputs = torch.cat([part.b for part in outers if isinstance(part, Outer)], dim=1)
         return Outer(inputs, outputs)
+    if all(isinstance(part, Rows) for part in parts):
+        tables = [part for part in parts if isinstance(part, Rows)]
+        ids, values = (torch.cat(column, dim=1) for column in zip(*((t.ids, t.values) for t in tables), strict=True))
+        return Rows(ids, values, tables[0].num_rows)
     summed = parts[0].dense()
     for part in parts[1:]:
         summed = summed + part.dense()

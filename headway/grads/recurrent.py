@@ -7,6 +7,7 @@ Linear over time steps.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,14 +48,13 @@ class RecurrentSite(OwnerSite):
 
     def listen(self, args: Any, kwargs: Any, output: Any) -> Any:
         """See `OwnerSite.listen`."""
-        arguments = [*args, *kwargs.values()]
-        sequence = arguments[0]
+        bound = inspect.signature(self.module.forward).bind(*args, **kwargs).arguments
+        sequence, state = bound["input"], bound.get("hx")
         if sequence.dim() != 3:
             raise RuleError(
                 f"{self.path}: expected a batch of sequences (3 dimensions), got shape {list(sequence.shape)}; "
                 f"add a dimension for the samples"
             )
-        state = arguments[1] if len(arguments) > 1 else None
         states = () if state is None else state if isinstance(state, tuple) else (state,)
         outputs, last = output
         lasts = last if isinstance(last, tuple) else (last,)

@@ -52,6 +52,10 @@ class Site(Protocol):
         """Undo whatever removing the handles does not undo."""
         ...
 
+    def release_places(self) -> None:
+        """Put the parameters back in their places, after a forward that was interrupted."""
+        ...
+
 
 class OwnerSite:
     """A module whose own parameters are scored as one unit: what its kinds have in common."""
@@ -80,6 +84,14 @@ class OwnerSite:
 
     def release(self) -> None:
         """See `Site.release`."""
+        self.release_places()
+
+    def release_places(self) -> None:
+        """See `Site.release_places`."""
+        for replaced in self._put_back:
+            for slots, local, tensor in reversed(replaced):
+                slots[local] = tensor
+        self._put_back.clear()
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         if torch.compiler.is_compiling():
@@ -185,10 +197,12 @@ class RuleSite(OwnerSite):
 
     def prepare(self, args: Any, kwargs: Any, replaced: list[Replaced]) -> None:
         """Hide the parameters from autograd if their gradients will come from the per-sample gradients."""
-        self._trains = self._may_train and self._wants_to_train(self.inputs(args, kwargs))
+        slots = own_slots(self.module)
+        at_home = all(slots[local] is self._trained[name] for local, name in self.own.items())
+        self._trains = self._may_train and at_home and self._wants_to_train(self.inputs(args, kwargs))
         if self._trains:
+            slots = own_slots(self.module)
             for local, name in self.own.items():
-                slots = own_slots(self.module)
                 replaced.append((slots, local, self._trained[name]))
                 slots[local] = self._trained[name].detach()
 
@@ -203,6 +217,10 @@ class RuleSite(OwnerSite):
 
     def listen(self, args: Any, kwargs: Any, output: Tensor) -> Tensor:
         """See `OwnerSite.listen`."""
+        slots = own_slots(self.module)
+        at_home = (slots[k] is self._trained[name] or isinstance(slots[k], Tracked) for k, name in self.own.items())
+        if not all(at_home):
+            return output  # somebody runs the module on other tensors (functional_call)
         inputs = self.inputs(args, kwargs)
         if not self._trains and not self.rule.samples_first and self.sees_no_samples(inputs):
             shared: Tensor = self.share(args, kwargs, output)

@@ -57,6 +57,69 @@ def one_at_a_time(
     return {name: [torch.cat(column) for column in zip(*found, strict=True)] for name, found in rows.items()}
 
 
+def spot_check(
+    engine: Engine,
+    losses: Tensor,
+    parameters: Mapping[str, Tensor],
+    plan: Mapping[str, Sequence[Reduction]],
+) -> SpotCheck | None:
+    """Reduce the gradients of the first and the last sample with ordinary autograd.
+
+    Returns:
+        What to compare the engine's numbers with, or None where the graph allows only one backward pass
+        (reentrant checkpoints, compiled graphs).
+    """
+    picks = sorted({0, losses.shape[0] - 1})
+    with_norms = {name: [*reductions, Reduction("sq")] for name, reductions in plan.items()}
+    try:
+        return SpotCheck(picks, one_at_a_time(engine, losses[picks], parameters, with_norms))
+    except RuntimeError:
+        return None
+
+
+@dataclass(frozen=True)
+class SpotCheck:
+    """Reductions of a few samples, the squared norm last.
+
+    Attributes:
+        picks: which samples.
+        expected: for each parameter one tensor [picks] per reduction.
+    """
+
+    picks: Sequence[int]
+    expected: Mapping[str, Sequence[Tensor]]
+
+    def compare(self, values: Values, plan: Mapping[str, Sequence[Reduction]], low_precision: bool) -> None:
+        """Compare what the engine found for the same samples.
+
+        Raises:
+            VerificationError: it differs by more than rounding.
+        """
+        for name, reductions in plan.items():
+            *expected, square = self.expected[name]
+            for got, want, reduction in zip(values[name], expected, reductions, strict=True):
+                scale = float(want.abs().max())
+                if reduction.kind == "dot":  # a signed sum may cancel: its terms set the scale
+                    weight = reduction.weight
+                    length = float(torch.linalg.vector_norm(weight)) if weight is not None else 1.0
+                    scale = max(scale, float(square.max()) ** 0.5 * length)
+                gap = float((got[self.picks] - want).abs().max())
+                if gap > _spot_tolerance(want.dtype, low_precision) * scale:
+                    raise VerificationError(
+                        f"{name}: expected the gradients of samples {list(self.picks)} as autograd gives them one by "
+                        f"one, got a relative difference of {gap / scale:.3g}; do the losses of different samples "
+                        f"depend on each other (batch statistics, contrastive losses), or can a shape be read in two "
+                        f"ways (as many positions as samples)? Say where the samples are with layout=, or leave the "
+                        f"parameter out with where="
+                    )
+
+
+def _spot_tolerance(dtype: torch.dtype, low_precision: bool) -> float:
+    if low_precision:
+        return 0.3
+    return 1e-6 if dtype == torch.float64 else 1e-2
+
+
 def compare(values: Values, oracle: Values) -> Verification:
     """Find the largest difference.
 

@@ -113,6 +113,10 @@ class Signal(Protocol):
         """Make one score per sample [B] of it."""
         ...
 
+    def validate(self, batch: Batch) -> None:
+        """Refuse a batch that the signal cannot take, before anything is touched."""
+        ...
+
     def observe(self, scope: Scope, batch: Batch) -> None:
         """Take the batch into the signal's memory, after it was scored."""
         ...
@@ -141,6 +145,9 @@ class BaseSignal:
     def reductions(self, scope: Scope, batch: Batch) -> Plan:
         """Nothing to compute."""
         return {}
+
+    def validate(self, batch: Batch) -> None:
+        """Any batch will do."""
 
     def observe(self, scope: Scope, batch: Batch) -> None:
         """Nothing to remember."""

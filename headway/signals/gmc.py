@@ -11,7 +11,7 @@ moment v suggests; they differ in where the absolute value stands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -44,19 +44,20 @@ class MomentSignal(BaseSignal):
     bias_correction: bool = True
     floor: float = 1e-8
     unit: Unit = "sample"
+    _decay: Decay = field(init=False, repr=False, compare=False, default=Decay())
 
     def __post_init__(self) -> None:
         """Check the arguments."""
         check_unit(self.unit)
         if not self.floor > 0:
             raise SignalError(f"expected a floor above 0, got {self.floor}")
-        _ = self.decay
+        m, v = self.beta if isinstance(self.beta, tuple) else (self.beta, self.beta)
+        object.__setattr__(self, "_decay", Decay(m, v, self.bias_correction))
 
     @property
     def decay(self) -> Decay:
         """The moments that the signal compares with."""
-        m, v = self.beta if isinstance(self.beta, tuple) else (self.beta, self.beta)
-        return Decay(m, v, self.bias_correction)
+        return self._decay
 
     def floor_for(self, samples: int) -> float:
         """The floor in the unit of a sample's own gradient, for a batch of B samples."""

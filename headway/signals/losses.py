@@ -123,3 +123,14 @@ class DeltaLoss(BaseSignal):
                 )
             return torch.zeros(batch.samples, dtype=torch.int64, device=batch.losses.device)
         return batch.groups
+
+    def validate(self, batch: Batch) -> None:
+        """Check that every sample has a group of its own.
+
+        Raises:
+            SignalError: groups are missing or out of range.
+        """
+        groups = self._groups_of(batch)
+        if bool((groups < 0).any()) or bool((groups >= self.groups).any()):
+            low, high = int(groups.min()), int(groups.max())
+            raise SignalError(f"expected groups from 0 to {self.groups - 1}, got numbers from {low} to {high}")

@@ -35,8 +35,8 @@ def test_times_are_multiples_of_the_plain_step() -> None:
 
 def test_peers_are_multiples_of_headway() -> None:
     table = faster(result())
-    assert table.columns == ("case", "Opacus", "BackPACK")
-    assert table.rows == (("a", "-", "40"),)
+    assert table.columns == ("case", "Opacus", "BackPACK", "goal")
+    assert table.rows == (("a", "-", "40", "25: met"),)
 
 
 def test_memory_is_what_comes_on_top_of_the_plain_step() -> None:
@@ -107,7 +107,7 @@ def test_a_terminal_without_rich_gets_plain_text(monkeypatch: pytest.MonkeyPatch
 def test_markdown_has_every_table_and_note() -> None:
     lines = markdown(result()).splitlines()
     assert "| case | plain step | headway | Opacus | BackPACK | goal |" in lines
-    assert "| a | - | 40 |" in lines
+    assert "| a | - | 40 | 25: met |" in lines
     assert "- Not measured, case d: Opacus, BackPACK; no rule for LayerNorm." in lines
 
 

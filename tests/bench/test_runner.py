@@ -14,9 +14,7 @@ from headway.bench.results import from_json, to_json
 from headway.bench.runner import Settings, quick, run
 from tests.bench.tiny import CNN, MLP
 
-SETTINGS = Settings(
-    cases=(MLP, CNN), variants=("headway", "torch.func"), rounds=2, seconds=0.01, threads=torch.get_num_threads()
-)
+SETTINGS = Settings(cases=(MLP, CNN), variants=("headway", "torch.func"), rounds=2, seconds=0.01, threads=1)
 
 
 def silent() -> Progress:

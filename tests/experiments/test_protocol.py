@@ -45,6 +45,11 @@ def test_fields_are_read_from_text() -> None:
         ("batch_size", "2.5", "type int, got '2.5'"),
         ("bias_correction", "yes", "true or false, got 'yes'"),
         ("dot_over", "some", "one of all, tensor, got 'some'"),
+        ("batch_size", "0", "at least 1, got 0"),
+        ("delta_window", "0", "at least 1 or none"),
+        ("beta", "2", r"in \[0, 1\), got 2"),
+        ("learning_rate", "nan", "above 0, got nan"),
+        ("entropy_weight", "-1", "at least 0"),
     ],
 )
 def test_bad_overrides_are_refused(field: str, text: str, message: str) -> None:

@@ -148,6 +148,21 @@ def test_a_second_batch_of_another_size_is_right_too(case: Case) -> None:
             assert_close(scope.memory[f"l1/{name}"], want, f"l1 of {name}")
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_batch_of_one_sample_is_right_too(case: Case) -> None:
+    from dataclasses import replace
+
+    single = replace(case, samples=1)
+    expected, _ = oracle(single)
+    model, inputs, kwargs = build(single)
+    with Meter(model, Everything(), layout=case.layout) as meter:
+        meter.backward(losses_of(single, model, inputs, kwargs))
+        scope = meter._scopes["everything"]
+        for name, grads in expected.items():
+            want = expected_reduction("l1", grads, scope.cache[name])
+            assert_close(scope.memory[f"l1/{name}"], want, f"l1 of {name}")
+
+
 def test_the_zoo_is_large() -> None:
     assert len(CASES) >= 60
     assert len({case.name for case in CASES}) == len(CASES)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
 
@@ -25,8 +26,6 @@ class Case:
     kwargs: Callable[[int], dict[str, Any]] = field(default=lambda n: {})
     train: bool = True
     """Training mode; eval mode otherwise."""
-    random: bool = False
-    """The forward draws random numbers."""
 
 
 def weighted_loss(output: Any, samples: int) -> Tensor:
@@ -227,8 +226,8 @@ simple(
         "key_padding_mask": torch.arange(5).expand(n, 5) > 3,
     },
 )
-simple("attention, dropout", lambda: SelfAttention(dropout=0.4), x(5, 8), random=True)
-simple("attention, dropout, weights", lambda: SelfAttention(weights=True, dropout=0.4), x(5, 8), random=True)
+simple("attention, dropout", lambda: SelfAttention(dropout=0.4), x(5, 8))
+simple("attention, dropout, weights", lambda: SelfAttention(weights=True, dropout=0.4), x(5, 8))
 
 
 @case("attention across", lambda n: (torch.randn(n, 4, 8), torch.randn(n, 6, 8)))
@@ -257,7 +256,6 @@ simple(
     "encoder layer, dropout",
     lambda: nn.TransformerEncoderLayer(8, 2, 12, 0.3, batch_first=True),
     x(5, 8),
-    random=True,
 )
 simple(
     "encoder layer, norm first, gelu",
@@ -300,7 +298,6 @@ simple(
     "mlp, dropout",
     lambda: nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5), nn.Linear(5, 3)),
     x(6),
-    random=True,
 )
 simple(
     "frozen first layer",
@@ -511,9 +508,6 @@ class DirectMatrix(nn.Module):
         return self.drop(torch.tanh(x @ self.weight)) @ self.weight.T
 
 
-CASES[-1] = Case("direct matrix product", DirectMatrix, x(4, 6), random=True)
-
-
 @case("learned queries", x(4, 8))
 class Queries(nn.Module):
     def __init__(self) -> None:
@@ -554,6 +548,36 @@ class Einsum(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(torch.einsum("btd,tde->be", x, self.core))
+
+
+@case("parameter through .to and .contiguous", x(4, 6))
+class Converted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.positions = nn.Parameter(torch.randn(4, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + self.positions.to(x.dtype).contiguous()
+
+
+@case("embedding called twice", ids(4))
+class TwiceEmbedding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 3)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.table(ids) * self.table(ids.flip(1)).cos()
+
+
+def _pruned() -> nn.Module:
+    layer = nn.Linear(6, 4)
+    prune.random_unstructured(layer, "weight", 0.3)
+    return nn.Sequential(layer, nn.Tanh(), nn.Linear(4, 2))
+
+
+simple("pruned layer", _pruned, x(6))
 
 
 # Modules without a rule

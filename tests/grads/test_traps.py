@@ -1,0 +1,213 @@
+"""Ways to be silently wrong, each of which must be right or an error."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway import GMC, Curiosity, DeltaLoss, Meter, NormAll
+from headway.errors import LayoutError, ModelError, SignalError, StateError, UnscoredGradientError, VerificationError
+
+from ..models import batch, losses, mlp
+
+AMBIGUOUS = (VerificationError, LayoutError)
+
+
+class Positions(nn.Module):
+    """Adds a table of positions, looked up in a way that the subclass chooses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(12, 6), nn.Linear(6, 4)
+        self.register_buffer("tokens", torch.randn(5, 6))
+        self.encoder = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(x + self.look(x))).flatten(1)
+
+
+class Shifted(Positions):
+    def look(self, x: Tensor) -> Tensor:
+        return self.table(torch.arange(x.shape[1]) + 2)
+
+
+class ClassIds(Positions):
+    def look(self, x: Tensor) -> Tensor:
+        return self.table(torch.tensor([3, 1, 4, 8, 5])[: x.shape[1]])
+
+
+class BufferTokens(Positions):
+    def look(self, x: Tensor) -> Tensor:
+        return self.encoder(self.tokens)[: x.shape[1]]
+
+
+class SequenceFirst(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.transpose(0, 1)).tanh().transpose(0, 1).flatten(1)
+
+
+@pytest.mark.parametrize("kind", [Shifted, ClassIds, BufferTokens, SequenceFirst])
+def test_as_many_positions_as_samples_is_never_silently_wrong(kind: type[nn.Module]) -> None:
+    model = kind()
+    meter = Meter(model, NormAll())
+    with pytest.raises(AMBIGUOUS, match="layout="):
+        meter.backward(model(torch.randn(5, 5, 6)).square().sum(1))
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_it_is_noticed_in_a_later_batch_too() -> None:
+    model = SequenceFirst()
+    meter = Meter(model, NormAll())
+    meter.backward(model(torch.randn(4, 5, 6)).square().sum(1))
+    with pytest.raises(AMBIGUOUS, match="layout="):
+        meter.backward(model(torch.randn(5, 5, 6)).square().sum(1))
+
+
+def test_losses_that_couple_samples_are_an_error() -> None:
+    model = mlp()
+    meter = Meter(model, NormAll())
+    z = F.normalize(model(batch()[0]), dim=1)
+    with pytest.raises(VerificationError, match="depend on each other"):
+        meter.backward(F.cross_entropy(z @ z.T, torch.arange(10), reduction="none"))
+
+
+def test_what_appears_later_is_checked_too() -> None:
+    model = mlp()
+    meter = Meter(model, NormAll())
+    meter.backward(losses(model, *batch()))
+    model.train(False)
+    penalty = model[0].weight.square().sum()
+    with pytest.raises(UnscoredGradientError, match="add up"):
+        meter.backward(losses(model, *batch()) + penalty)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.tanh(self.a(x)))
+
+
+def test_a_replaced_parameter_stays_replaced_and_is_reported() -> None:
+    model = Net()
+    meter = Meter(model, GMC())
+    meter.backward(losses(model, *batch()))
+    new = model.b.weight = nn.Parameter(torch.zeros(4, 6))
+    out = losses(model, *batch())
+    assert model.b.weight is new
+    with pytest.raises(ModelError, match=r"b\.weight"):
+        meter.backward(out)
+
+
+@pytest.mark.parametrize("make", [Net, lambda: nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 4))])
+@pytest.mark.parametrize("shape", [(5, 6), (5, 3, 6)])
+def test_functional_call_uses_the_tensors_that_it_is_given(make, shape) -> None:
+    model = make()
+    other = {name: torch.randn_like(p) for name, p in model.named_parameters()}
+    x = torch.randn(shape)
+    want = torch.func.functional_call(model, other, x)
+    with Meter(model, GMC()):
+        torch.testing.assert_close(torch.func.functional_call(model, other, x), want)
+
+
+def test_a_second_meter_takes_over() -> None:
+    model = nn.Sequential(nn.Conv1d(2, 3, 2), nn.Flatten(), nn.Linear(12, 4))
+    x, y = torch.randn(5, 2, 5), torch.randint(0, 4, (5,))
+    first = Meter(model, GMC())
+    with pytest.warns(UserWarning, match="another meter is attached"):
+        second = Meter(model, GMC())
+    loss = losses(model, x, y)
+    with pytest.raises(ModelError, match="replaced by another meter"):
+        first.backward(loss)
+    second.backward(loss)
+    got = model[0].weight.grad.clone()
+    second.detach()
+    model.zero_grad()
+    losses(model, x, y).mean().backward()
+    torch.testing.assert_close(got, model[0].weight.grad)
+
+
+def test_an_interrupted_forward_leaves_the_model_whole() -> None:
+    class Interrupted(Net):
+        stop = False
+
+        def forward(self, x: Tensor) -> Tensor:
+            out = super().forward(x)
+            if self.stop:
+                raise KeyboardInterrupt
+            return out
+
+    model = Interrupted()
+    parameters = dict(model.named_parameters())
+    meter = Meter(model, GMC())
+    meter.backward(losses(model, *batch()))
+    model.stop = True
+    with pytest.raises(KeyboardInterrupt):
+        model(batch()[0])
+    model.stop = False
+    meter.backward(losses(model, *batch()))
+    meter.detach()
+    assert all(p is parameters[name] for name, p in model.named_parameters())
+
+
+def test_a_signal_without_gradients_takes_any_model() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+    loss = losses(model, *batch())
+    with Meter(model, Curiosity()) as meter:
+        loss = losses(model, *batch())
+        torch.testing.assert_close(meter.backward(loss), loss.detach())
+
+
+def test_groups_out_of_range_are_refused_before_anything_happens() -> None:
+    model = mlp()
+    meter = Meter(model, DeltaLoss(groups=3), every=2)
+    for groups in ([-1] * 10, [3] * 10):
+        with pytest.raises(SignalError, match="from 0 to 2, got"):
+            meter.backward(losses(model, *batch()), groups=torch.tensor(groups))
+        assert model[0].weight.grad is None
+
+
+def test_states_of_other_decays_are_not_mixed_up() -> None:
+    signals = [GMC(beta=0.5, name="a"), GMC(beta=0.9, name="b")]
+    model = mlp()
+    meter = Meter(model, signals)
+    meter.backward(losses(model, *batch()))
+    other = mlp()
+    swapped = Meter(other, signals[::-1])
+    swapped.load_state_dict(meter.state_dict())
+    for name in ("a", "b"):
+        assert torch.equal(swapped.moments(name).m["0.weight"], meter.moments(name).m["0.weight"])
+    with pytest.raises(StateError, match="decay"):
+        Meter(mlp(), [GMC(beta=0.5, name="a"), GMC(beta=0.8, name="b")]).load_state_dict(meter.state_dict())
+
+
+def test_no_state_in_the_middle_of_an_accumulation() -> None:
+    model = mlp()
+    meter = Meter(model, GMC(), accumulate=2)
+    meter.backward(losses(model, *batch()))
+    with pytest.raises(StateError, match="1 of 2"):
+        meter.state_dict()
+
+
+def test_moments_follow_a_model_that_is_moved() -> None:
+    model = mlp()
+    meter = Meter(model, GMC())
+    meter.backward(losses(model, *batch()))
+    model.zero_grad()
+    model.double()
+    scores = meter.backward(losses(model, *batch(dtype=torch.float64)))
+    assert scores.dtype == torch.float64
+    assert meter.moments().m["0.weight"].dtype == torch.float64
+
+
+def test_bfloat16_losses_give_float32_scores() -> None:
+    model = mlp(torch.bfloat16)
+    assert Meter(model, Curiosity()).backward(losses(model, *batch(dtype=torch.bfloat16))).dtype == torch.float32
