@@ -95,6 +95,10 @@ def oracle(case: Case) -> tuple[dict[str, Tensor], Tensor]:
     return {name: torch.stack(column) for name, column in rows.items()}, losses.detach()
 
 
+def hooks(model: nn.Module) -> int:
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
 def assert_close(got: Tensor, want: Tensor, what: str, terms: Tensor | None = None) -> None:
     """Equal to 1e-9 of the largest value; of the summed terms, where a signed sum may cancel."""
     scale = (want if terms is None else terms).abs().max().clamp(min=1e-12)
@@ -122,7 +126,7 @@ def test_reductions_equal_those_of_single_samples(case: Case, reduction: str, si
             parameter = dict(model.named_parameters())[name]
             got = torch.zeros_like(total) if parameter.grad is None else parameter.grad.to_dense()
             assert_close(got, total, f"gradient of {name}", grads)
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    assert hooks(model) == hooks(build(case)[0])
     assert all(
         isinstance(p, nn.Parameter) for module in model.modules() for p in module._parameters.values() if p is not None
     )
