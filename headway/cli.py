@@ -117,8 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the name of the program; None for those of the process.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    options = make_parser(arguments).parse_args(arguments)
     try:
+        options = make_parser(arguments).parse_args(arguments)
         code: int = options.execute(options)
     except HeadwayError as error:
         print(f"headway: {error}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -34,3 +35,21 @@ def test_the_first_example_is_short() -> None:
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8")):
         assert target.startswith("http") or (README.parent / target).exists(), target
+
+
+def test_the_benchmark_table_is_that_of_the_measured_results() -> None:
+    text = README.read_text(encoding="utf-8")
+    section = re.search(r"<!-- benchmarks -->(.*?)<!-- /benchmarks -->", text, re.DOTALL)
+    assert section, "the README has no benchmark section"
+    results = json.loads((README.parent / "benchmarks" / "results" / "bench.json").read_text(encoding="utf-8"))
+    for case in results["cases"]:
+        ratios = {timing["variant"]: timing["ratio"]["median"] for timing in case["timings"]}
+        cells = [_cell(ratios.get(name)) for name in ("headway", "torch.func", "opacus", "backpack")]
+        row = f"| {case['title']}, batch {case['batch']} | **{cells[0]}** | {' | '.join(cells[1:])} |"
+        assert row in section.group(1), row
+
+
+def _cell(ratio: float | None) -> str:
+    if ratio is None:
+        return "-"
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"

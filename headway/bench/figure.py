@@ -85,7 +85,8 @@ def _group(axes: Any, place: int, case: CaseResult, keys: Sequence[str]) -> None
         y = place + (number - (len(keys) - 1) / 2) * height
         timing = case.timing(key)
         if timing is None:
-            missing = "not supported" if case.why_skipped(key) else "not measured"
+            reason = case.why_skipped(key)
+            missing = "not measured" if reason is None or "not installed" in reason else "not supported"
             axes.text(1.04, y, f"{TITLES[key]}: {missing}", va="center", fontsize=7.5, style="italic", color=PALE)
             continue
         colour, hatch, lines = LOOKS[key]

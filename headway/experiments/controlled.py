@@ -15,7 +15,7 @@ import torch
 
 from headway.data import DATASETS, Dataset, load
 from headway.errors import SpecError
-from headway.experiments.base import Context
+from headway.experiments.base import Context, Stopped
 from headway.experiments.environment import CONDITIONS
 from headway.experiments.protocol import Protocol
 from headway.experiments.signals import NAMES
@@ -75,30 +75,34 @@ def specs(
 
 
 def run(run: Run, context: Context) -> None:
-    """Carry out a claimed run, from its last checkpoint if it has one."""
+    """Carry out a claimed run, from its last checkpoint if it has one.
+
+    Raises:
+        Stopped: the context asked for it; the run has left a checkpoint.
+    """
     with one_thread():
         trial = _make(run.spec, context)
         checkpoint = run.restore()
         if checkpoint is not None:
             trial.load_state_dict(torch.load(io.BytesIO(checkpoint.payload), weights_only=True))
         epochs = _epochs(run.spec)
-        last = time.monotonic()
+        if context.report is not None and trial.epoch:
+            context.report(trial.epoch, epochs, {})
+        saved, last = trial.step, time.monotonic()
         while trial.epoch < epochs:
             row = trial.run_epoch(context.should_stop)
             if row is not None:
                 run.log(row)
                 losses = {"test": row["test_loss_mean"]}
-                run.progress(trial.epoch, epochs, losses)
+                run.progress(trial.step, epochs * trial.batches, losses)
                 if context.report is not None:
                     context.report(trial.epoch, epochs, losses)
-            stopping = row is None
-            if stopping or time.monotonic() - last >= context.checkpoint_seconds:
-                if trial.step:
-                    run.checkpoint(trial.step, _saves(trial.state_dict()))
-                last = time.monotonic()
-            if stopping:
-                run.interrupt("stopped on request")
-                return
+            due = row is None or time.monotonic() - last >= context.checkpoint_seconds
+            if due and trial.step > saved:
+                run.checkpoint(trial.step, _saves(trial.state_dict()))
+                saved, last = trial.step, time.monotonic()
+            if row is None:
+                raise Stopped("stopped on request")
         if context.keep_weights:
             run.save("final.pt", _saves(trial.model.state_dict()))
         provenance = json.dumps(_provenance(_dataset(run.spec, context))).encode()
@@ -116,7 +120,7 @@ def estimate(spec: RunSpec, context: Context) -> float:
             trial.train_batch()
         batch = (time.perf_counter() - start) / CALIBRATION_BATCHES
         start = time.perf_counter()
-        trial._test_row()
+        trial.test()
         test = time.perf_counter() - start
     return _epochs(spec) * (batch * trial.batches + test)
 

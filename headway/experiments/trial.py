@@ -106,7 +106,7 @@ class Trial:
             if should_stop():
                 return None
             self.train_batch()
-        row = {"epoch": self.epoch + 1, **self._training_row(), **self._test_row()}
+        row = {"epoch": self.epoch + 1, **self._training_row(), **self.test()}
         self.meter.end_epoch()
         self.epoch += 1
         self._seen.clear()
@@ -129,8 +129,8 @@ class Trial:
         return row
 
     @torch.no_grad()
-    def _test_row(self) -> dict[str, Any]:
-        """The losses of a test over all arms."""
+    def test(self) -> dict[str, Any]:
+        """The losses of a test over all arms, as part of a row of metrics."""
         arms = self._test_arms()
         pieces = []
         for chunk in arms.split(TEST_CHUNK):

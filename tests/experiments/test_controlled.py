@@ -14,7 +14,7 @@ import torch
 
 from headway.errors import SpecError
 from headway.experiments import controlled
-from headway.experiments.base import Context
+from headway.experiments.base import Context, Stopped
 from headway.experiments.protocol import Protocol
 from headway.experiments.signals import NAMES
 from headway.runs import RunSpec, RunStore, State
@@ -70,7 +70,10 @@ def test_stopped_in_mid_epoch_and_resumed_equals_uninterrupted(tmp_path: Path, s
     for _ in range(50):
         asked = iter(range(100))
         with store.claim(spec) as run:
-            controlled.run(run, Context(keep_weights=True, should_stop=lambda asked=asked: next(asked) >= 7))
+            try:
+                controlled.run(run, Context(keep_weights=True, should_stop=lambda asked=asked: next(asked) >= 7))
+            except Stopped as stopped:
+                run.interrupt(str(stopped))
         attempts += 1
         if store.record(spec.run_id).state is State.DONE:
             break
@@ -79,6 +82,15 @@ def test_stopped_in_mid_epoch_and_resumed_equals_uninterrupted(tmp_path: Path, s
     assert repr(dict(store.metrics(spec.run_id))) == repr(whole)
     for name, tensor in weights(tmp_path / "whole", spec).items():
         assert torch.equal(weights(tmp_path / "parts", spec)[name], tensor)
+
+
+def test_stopped_before_its_first_batch_it_starts_again(tmp_path: Path) -> None:
+    spec = one(epochs=1)
+    store = RunStore(tmp_path)
+    for _ in range(2):
+        with store.claim(spec) as run, pytest.raises(Stopped):
+            controlled.run(run, Context(should_stop=lambda: True))
+    assert carry_out(tmp_path, spec)["epoch"] == [1]
 
 
 def test_killed_at_random_instants_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
