@@ -29,6 +29,8 @@ class Protocol:
     """Whose squared gradient the floor is compared with: a sample's own, or its share 1/B in the batch mean."""
     bias_correction: bool = False
     """Divide both moments by 1 - beta^t."""
+    scored: Literal["before-update"] = "before-update"
+    """A batch is scored with the moments of the batches before it."""
     dot_over: Literal["all", "tensor"] = "all"
     """Dot Product: sum over all parameters before the absolute value, or over each tensor."""
     dot_scale: float = 1.0
@@ -67,6 +69,10 @@ class Protocol:
     """Width of its two hidden layers."""
     actor_learning_rate: float = 1e-5
     """Of its Adam."""
+    actor_beta1: float = 0.99
+    """Of its Adam."""
+    actor_beta2: float = 0.999
+    """Of its Adam."""
     entropy_weight: float = 0.05
     """Weight of the entropy in the policy loss."""
 
@@ -75,6 +81,10 @@ class Protocol:
     """Curriculum: an arm is a class of images, or a label that images were given."""
     centre_pixels: bool = True
     """Pixels from -1 to 1 instead of 0 to 1."""
+    replacement: bool = False
+    """Draw an arm's images at random each time, instead of using them up before they repeat."""
+    test_images: Literal["train", "test"] = "train"
+    """The split that test images come from; scrambled labels can be learned only from the training split."""
     test_draw: Literal["equal", "uniform"] = "equal"
     """Test arms: the same number from each, or drawn at random."""
     test_batches: int = 100
@@ -99,6 +109,8 @@ class Protocol:
     """Epochs of a curve that count."""
     curve_block: int = 1
     """Curves longer than 100 points are averaged in blocks of this many."""
+    auc_weights: Literal["test-count", "equal"] = "test-count"
+    """Weights of the arms in the area under the test-loss curve."""
     stars: Literal["paper", "released"] = "paper"
     """Marks of significance: ** p<0.001, * p<0.05; or *** p<0.001, ** p<0.01, * p<0.05."""
 
@@ -120,8 +132,11 @@ class Protocol:
         for name in ("floor", "learning_rate", "actor_learning_rate"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ProtocolError(f"{name}: expected a number above 0, got {getattr(self, name)}")
-        if not 0 <= self.beta < 1:
-            raise ProtocolError(f"beta: expected a decay rate in [0, 1), got {self.beta}")
+        for name in ("beta", "actor_beta1", "actor_beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ProtocolError(f"{name}: expected a decay rate in [0, 1), got {getattr(self, name)}")
+        if self.shared_stream and self.test_images == "test":
+            raise ProtocolError("shared_stream: expected false with test_images=test, got true; set it to false")
         if not 0 <= self.entropy_weight < float("inf"):
             raise ProtocolError(f"entropy_weight: expected a number of at least 0, got {self.entropy_weight}")
 

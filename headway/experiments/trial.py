@@ -59,6 +59,7 @@ class Trial:
                 protocol.actor_inputs,
                 (protocol.actor_hidden, protocol.actor_hidden),
                 protocol.actor_learning_rate,
+                (protocol.actor_beta1, protocol.actor_beta2),
                 entropy_weight=protocol.entropy_weight,
             ),
             self._generator,

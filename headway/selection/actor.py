@@ -73,18 +73,19 @@ class Actor:
         self._optimizer = torch.optim.Adam(
             self.policy.parameters(), config.learning_rate, config.betas, fused=device == "cpu"
         )
-        self._drawn: tuple[Tensor, Tensor] | None = None
+        self._drawn: tuple[Tensor, Tensor, Tensor] | None = None
         self.entropy = torch.zeros(())
 
     def draw(self, samples: int) -> Tensor:
         """Choose an arm for each of B samples: [B]. The choice is kept for `learn`."""
         noise = torch.rand(samples, self._inputs, generator=self._generator)
-        log_policy = F.log_softmax(self.policy(noise.to(self._device)), dim=1)
+        logits = self.policy(noise.to(self._device))
+        log_policy = F.log_softmax(logits.detach(), dim=1)
         # Inverse transform on the host's generator: the same draws on every device.
-        edges = log_policy.detach().exp().cumsum(1)
+        edges = log_policy.exp().cumsum(1)
         points = torch.rand(samples, 1, generator=self._generator).to(edges)
         arms = torch.searchsorted(edges, points * edges[:, -1:], right=True).squeeze(1).clamp_(max=self.config.arms - 1)
-        self._drawn = (log_policy, arms)
+        self._drawn = (logits, log_policy, arms)
         return arms
 
     def learn(self, scores: Tensor) -> None:
@@ -95,17 +96,26 @@ class Actor:
         """
         if self._drawn is None:
             raise SelectionError("expected scores for drawn arms, got scores before draw(); call draw() first")
-        log_policy, arms = self._drawn
+        logits, log_policy, arms = self._drawn
         if scores.shape != arms.shape:
             raise SelectionError(f"expected scores of shape {list(arms.shape)}, got {list(scores.shape)}")
         self._drawn = None
-        chosen = log_policy.gather(1, arms.unsqueeze(1)).squeeze(1)
-        entropy = -(log_policy.exp() * log_policy).sum(1).mean()
-        loss = -(chosen * scores.to(chosen)).mean() - self.config.entropy_weight * entropy
+        policy = log_policy.exp()
+        entropy = -(policy * log_policy).sum(1, keepdim=True)
         self._optimizer.zero_grad()
-        loss.backward()
+        logits.backward(self._gradient(policy, log_policy, entropy, arms, scores.to(policy)))
         self._optimizer.step()
-        self.entropy = entropy.detach()
+        self.entropy = entropy.mean()
+
+    def _gradient(self, policy: Tensor, log_policy: Tensor, entropy: Tensor, arms: Tensor, scores: Tensor) -> Tensor:
+        """The gradient of the loss at the logits [B, arms], in closed form.
+
+        Of -log pi(a) r: r (pi - e_a), with e_a the unit vector of the chosen arm. Of -w H: w pi (log pi + H).
+        """
+        gradient = policy * scores.unsqueeze(1)
+        gradient.scatter_add_(1, arms.unsqueeze(1), -scores.unsqueeze(1))
+        gradient.add_(policy * (log_policy + entropy), alpha=self.config.entropy_weight)
+        return gradient.div_(len(scores))
 
     def state_dict(self) -> dict[str, Any]:
         """The policy and its optimizer; the generator belongs to whoever passed it in."""

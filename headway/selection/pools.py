@@ -17,23 +17,29 @@ class Pools:
     Args:
         members: for each arm the indices of its samples.
         generator: where the shuffles come from.
+        replacement: draw at random each time instead.
 
     Raises:
         SelectionError: an arm has no samples.
     """
 
-    def __init__(self, members: Sequence[Tensor], generator: torch.Generator) -> None:
+    def __init__(self, members: Sequence[Tensor], generator: torch.Generator, replacement: bool = False) -> None:
         """Shuffle every arm."""
         empty = [arm for arm, own in enumerate(members) if len(own) == 0]
         if empty:
             raise SelectionError(f"expected samples in every arm, got none in {empty}")
         self._generator = generator
+        self._replacement = replacement
         self._order = [self._shuffled(own.to(torch.int32)) for own in members]
         self._used = [0] * len(members)
 
     def __len__(self) -> int:
         """The number of arms."""
         return len(self._order)
+
+    def reshuffled(self) -> Pools:
+        """The same arms in an order of their own."""
+        return Pools(self._order, self._generator, self._replacement)
 
     def draw(self, arms: Tensor) -> Tensor:
         """Take the next sample of every named arm: arms [B] -> indices [B]. Loops over arms, not samples."""
@@ -44,6 +50,9 @@ class Pools:
         return picks.long()
 
     def _take(self, arm: int, count: int) -> Tensor:
+        if self._replacement:
+            own = self._order[arm]
+            return own[torch.randint(len(own), (count,), generator=self._generator)]
         pieces = []
         while count:
             order, used = self._order[arm], self._used[arm]

@@ -70,6 +70,19 @@ def test_a_shared_stream_shows_a_sample_once_to_both() -> None:
     assert len(torch.cat(rows).unique(dim=0)) == 120
 
 
+def test_test_images_can_come_from_the_test_split() -> None:
+    environment = make("noise", shared_stream=False, test_images="test")
+    held_out = {image.tobytes() for image in load("digits").test.images}
+    pixels, _ = environment.draw(torch.arange(4).repeat(10), test=True)
+    assert all(row.add(1).mul(8).round().to(torch.uint8).numpy().tobytes() in held_out for row in pixels)
+
+
+def test_with_replacement_an_image_may_come_again_at_once() -> None:
+    environment = make("noise", replacement=True)
+    pixels, _ = environment.draw(torch.zeros(140, dtype=torch.int64))
+    assert len(pixels.unique(dim=0)) < 120  # about 146 images, 140 draws
+
+
 def test_other_groups_and_bad_ones() -> None:
     protocol, generator = Protocol.released(), torch.Generator().manual_seed(0)
     two = Environment(load("digits"), "noise", protocol, generator, groups=[[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]])
