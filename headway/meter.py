@@ -347,6 +347,8 @@ class Meter:
                     plan.setdefault(name, []).append(reduction)
         circumstances = self._engine.circumstances(losses.shape[0])
         checking = bool(plan) and circumstances not in self._checked
+        if checking or self._verify:  # plain norms say something even while the moments are still zero
+            plan = {name: [*reductions, Reduction("l1")] for name, reductions in plan.items()}
         own_parameters = {name: self._trainable[name] for name in plan}
         if self._verify and plan:
             oracle = one_at_a_time(self._engine, losses, own_parameters, plan)

@@ -90,9 +90,13 @@ def conclusion(lines: Sequence[Line]) -> str:
     """What the noise condition shows, in a sentence with its numbers."""
     by_signal: Mapping[str, Line] = {line.signal: line for line in lines if line.condition == "noise"}
     curiosity, gmc = by_signal["curiosity"], by_signal["gmc"]
+    if gmc.low <= 1 <= gmc.high:
+        against_uniform = "not to be told apart from uniform here"
+    else:
+        against_uniform = "better than uniform" if gmc.ratio < 1 else "worse than uniform"
     return (
         f"Group D has the noisiest labels. Curiosity, the reward for surprise, spends {curiosity.shares[3]:.0%} of its "
-        f"last draws there and ends with {curiosity.ratio:.2f} times the loss area of uniform sampling; GMC spends "
-        f"{gmc.shares[3]:.0%} there, {gmc.shares[0]:.0%} on the clean group A that it has long learned, and ends with "
-        f"{gmc.ratio:.2f} times."
+        f"last draws there, and pays with {curiosity.ratio:.2f} times the loss area of uniform sampling (lower is "
+        f"better). GMC spends {gmc.shares[3]:.0%} there and {gmc.shares[0]:.0%} on the clean group A that it has long "
+        f"learned, at {gmc.ratio:.2f} times: not drawn to noise, and {against_uniform}."
     )

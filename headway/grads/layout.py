@@ -73,6 +73,11 @@ class Layouts:
         if second and declared is None:
             self.positions_first_seen = self.positions_first_seen or module
             return "positions-first"
+        if len(shape) > 2 and samples == shape[0] * shape[1]:
+            raise LayoutError(
+                f"{module}: expected one loss per sample, got {samples} losses for an output of shape {list(shape)}; "
+                f"if there is one loss per position, average them: losses.view({shape[0]}, {shape[1]}).mean(1)"
+            )
         raise LayoutError(
             f"{module}: expected {samples} samples (one per loss) in dimension 0 or 1 of its output, got shape "
             f"{list(shape)}; pass layout={{{module!r}: 'flat'}} if each sample's rows stand together in "

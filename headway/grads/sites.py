@@ -249,21 +249,23 @@ class RuleSite(OwnerSite):
                     f"got shape {list(grad.shape)}"
                 )
             return RuleContribution(self, saved, grad)
-        layout = self.engine.layouts.find(self.path, grad, samples)
         if self._are_positions(saved[0]):  # only a compiled graph gets here: eager calls were tracked instead
             raise LayoutError(
                 f"{self.path}: expected inputs that belong to samples, got the same positions for all of them "
                 f"inside torch.compile, where headway cannot follow them; leave its parameters out with where=, "
                 f"or pass layout={{{self.path!r}: 'samples-first'}} if they are not positions"
             )
+        layout = self.engine.layouts.find(self.path, grad, samples)
         if layout == "samples-first":
             return RuleContribution(self, saved, grad)
         inputs = tuple(samples_first(tensor, layout, samples) for tensor in saved)
         return RuleContribution(self, inputs, samples_first(grad, layout, samples))
 
     def _are_positions(self, first: Tensor) -> bool:
-        undeclared = self.engine.layouts.declared(self.path) is None
-        return undeclared and first.dim() == 1 and len(first) > 1 and not first.is_floating_point() and _is_range(first)
+        declared = self.engine.layouts.declared(self.path)
+        if declared is not None:
+            return declared == "shared"
+        return first.dim() == 1 and len(first) > 1 and not first.is_floating_point() and _is_range(first)
 
     def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""

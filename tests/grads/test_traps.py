@@ -211,3 +211,29 @@ def test_moments_follow_a_model_that_is_moved() -> None:
 def test_bfloat16_losses_give_float32_scores() -> None:
     model = mlp(torch.bfloat16)
     assert Meter(model, Curiosity()).backward(losses(model, *batch(dtype=torch.bfloat16))).dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", [Shifted, SequenceFirst])
+def test_the_check_does_not_need_moments(kind: type[nn.Module]) -> None:
+    """On the first batch GMC's own weights are zero; the check must see a difference all the same."""
+    model = kind()
+    meter = Meter(model, GMC())
+    with pytest.raises(AMBIGUOUS, match="layout="):
+        meter.backward(model(torch.randn(5, 5, 6)).square().sum(1))
+
+
+def test_one_loss_per_position_is_explained() -> None:
+    model = nn.Sequential(nn.Embedding(11, 6), nn.Linear(6, 11))
+    meter = Meter(model, GMC())
+    ids = torch.randint(0, 11, (4, 7))
+    loss = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten(), reduction="none")
+    with pytest.raises(LayoutError, match=r"losses\.view\(4, 7\)\.mean\(1\)"):
+        meter.backward(loss)
+
+
+def test_verification_says_something_on_the_first_batch() -> None:
+    model = mlp()
+    meter = Meter(model, GMC(), verify=True)
+    meter.backward(losses(model, *batch()))
+    assert meter.verification is not None
+    assert meter.verification.parameter

@@ -37,13 +37,14 @@ def execute(options: argparse.Namespace) -> int:
     print(table(lines))
     print()
     print(conclusion(lines))
+    print(f"\nThe runs: headway status {options.out}")
     return 0
 
 
 def table(lines: Sequence[Line]) -> str:
     """The lines as text."""
-    text = [f"{'':12}{'':12}{'AUC / Uniform, 95% CI':26}share of the last draws"]
-    text.append(f"{'condition':12}{'signal':12}{'':26}" + "".join(f"{name:>6}" for name in GROUP_NAMES))
+    text = [f"{'':12}{'':12}{'loss area / Uniform':26}share of the last draws"]
+    text.append(f"{'condition':12}{'signal':12}{'(95% interval)':26}" + "".join(f"{name:>6}" for name in GROUP_NAMES))
     before = ""
     for line in lines:
         interval = f"{line.ratio:.3f}  [{line.low:.3f}, {line.high:.3f}]" if line.signal != "uniform" else "1"
