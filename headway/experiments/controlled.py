@@ -86,15 +86,18 @@ def run(run: Run, context: Context) -> None:
         if checkpoint is not None:
             trial.load_state_dict(torch.load(io.BytesIO(checkpoint.payload), weights_only=True))
         epochs = _epochs(run.spec)
-        if context.report is not None and trial.epoch:
-            context.report(trial.epoch, epochs, {})
-        saved, last = trial.step, time.monotonic()
+        first, start = trial.epoch, time.monotonic()
+        run.progress(first, epochs)  # progress counts epochs; a checkpoint counts batches
+        if context.report is not None and first:
+            context.report(first, epochs, {})
+        saved, last = trial.step, start
         while trial.epoch < epochs:
             row = trial.run_epoch(context.should_stop)
             if row is not None:
                 run.log(row)
                 losses = {"test": row["test_loss_mean"]}
-                run.progress(trial.step, epochs * trial.batches, losses)
+                speed = (trial.epoch - first) / max(time.monotonic() - start, 1e-9)
+                run.progress(trial.epoch, epochs, losses, speed)
                 if context.report is not None:
                     context.report(trial.epoch, epochs, losses)
             due = row is None or time.monotonic() - last >= context.checkpoint_seconds
