@@ -19,9 +19,10 @@ from headway.grads.elementwise import refuse_batch_statistics
 from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
 from headway.grads.passes import Pass
-from headway.grads.persample import Reduction, Scratch
+from headway.grads.persample import Reduction
 from headway.grads.recurrent import RecurrentSite
 from headway.grads.registry import rule_for
+from headway.grads.scratch import Scratch
 from headway.grads.sites import RuleSite, Site
 
 _ATTACHED: weakref.WeakKeyDictionary[nn.Module, Engine] = weakref.WeakKeyDictionary()

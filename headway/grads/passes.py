@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from headway.errors import RuleError
-from headway.grads.persample import PerSample, Reduction, Scratch, join
+from headway.grads.persample import PerSample, Reduction, join
+from headway.grads.scratch import Scratch
 
 BLOCK = 2**21
 """Numbers that a block of samples may occupy while it is reduced: 8 MiB of float32, to stay in the last-level cache."""
