@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from headway.errors import SignalError
 from headway.experiments.protocol import Protocol
 from headway.signals import (
@@ -31,33 +33,24 @@ def make_signal(name: str, protocol: Protocol, arms: int) -> Signal:
         SignalError: there is none; the message lists them.
     """
     p = protocol
+    moments: dict[str, Any] = {
+        "beta": p.beta,
+        "floor": p.floor,
+        "unit": p.floor_unit,
+        "bias_correction": p.bias_correction,
+    }
     if name == "uniform":
         return Uniform()
     if name == "curiosity":
         return Curiosity()
     if name == "gmc":
-        return GMC(beta=p.beta, floor=p.floor, unit=p.floor_unit, bias_correction=p.bias_correction)
+        return GMC(**moments)
     if name == "dot":
-        return DotProduct(
-            beta=p.beta,
-            floor=p.floor,
-            unit=p.floor_unit,
-            bias_correction=p.bias_correction,
-            over=p.dot_over,
-            scale=p.dot_scale,
-        )
+        return DotProduct(**moments, over=p.dot_over, scale=p.dot_scale)
     if name == "cosine":
-        return Cosine(
-            beta=p.beta,
-            floor=p.floor,
-            unit=p.floor_unit,
-            bias_correction=p.bias_correction,
-            over=p.cosine_over,
-            against=p.cosine_against,
-            scale=p.cosine_scale,
-        )
+        return Cosine(**moments, over=p.cosine_over, against=p.cosine_against, scale=p.cosine_scale)
     if name == "projection":
-        return Projection(beta=p.beta, bias_correction=p.bias_correction)
+        return Projection(**moments)
     if name == "norm_all":
         return NormAll(norm=p.norm, unit=p.norm_unit, scale=p.norm_all_scale)
     if name == "norm_last":

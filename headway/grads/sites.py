@@ -201,7 +201,6 @@ class RuleSite(OwnerSite):
         at_home = all(slots[local] is self._trained[name] for local, name in self.own.items())
         self._trains = self._may_train and at_home and self._wants_to_train(self.inputs(args, kwargs))
         if self._trains:
-            slots = own_slots(self.module)
             for local, name in self.own.items():
                 replaced.append((slots, local, self._trained[name]))
                 slots[local] = self._trained[name].detach()
