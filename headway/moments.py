@@ -200,6 +200,20 @@ class Moments:
         below = torch.stack([(v < floor * of_v).sum().to(self._updates.device) for v in self.v.values()]).sum()
         return below / sum(v.numel() for v in self.v.values())
 
+    def share_within_bound(self) -> Tensor:
+        """The share of parameters with m^2 <= v after bias correction, but for rounding.
+
+        With equal decay rates it is 1: both are averages with the same weights, and the square of an average is
+        at most the average of the squares.
+        """
+        of_m, of_v = self.corrections()
+        slack = 64 * torch.finfo(torch.float32).eps
+        within = [
+            ((m / of_m).square() <= (v / of_v) * (1 + slack)).sum().to(self._updates.device)
+            for m, v in zip(self.m.values(), self.v.values(), strict=True)
+        ]
+        return torch.stack(within).sum() / sum(v.numel() for v in self.v.values())
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that the averages consist of."""
         return {

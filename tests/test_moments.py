@@ -167,3 +167,17 @@ def test_low_precision_parameters_have_float32_moments() -> None:
     moments = Moments({"w": torch.zeros(2, dtype=torch.bfloat16)}, Decay())
     moments.update({"w": torch.ones(2, dtype=torch.bfloat16)})
     assert moments.m["w"].dtype == torch.float32
+
+
+def test_momentum_stays_within_the_bound_only_with_equal_decay_rates() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gradients = torch.randn(50, 1000, generator=generator)
+    equal = Moments({"w": torch.zeros(1000)}, Decay(0.9, 0.9))
+    with pytest.warns(UserWarning, match="differ"):
+        unequal = Moments({"w": torch.zeros(1000)}, Decay(0.5, 0.99, bias_correction=False))
+    for gradient in gradients:
+        equal.update({"w": gradient})
+        unequal.update({"w": gradient})
+        assert equal.share_within_bound() == 1
+    # by hand: v is about 1 - 0.99^50 = 0.39, and m, a normal of variance 1/3, exceeds sqrt(v) in about 28% of cases
+    assert 0.6 < unequal.share_within_bound() < 0.85

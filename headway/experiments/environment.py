@@ -118,7 +118,7 @@ class Environment:
         """Show an image of every named arm: arms [B] -> pixels [B, inputs] and labels [B]."""
         show = self._test if test else self._train
         picks = show.pools.draw(arms.cpu())
-        pixels = show.images[picks].to(self._device).to(torch.float32).mul_(self._scale)
+        pixels = show.images.index_select(0, picks).to(self._device).to(torch.float32).mul_(self._scale)
         if self._shift:
             pixels.add_(self._shift)
         labels = self._labels_within(show.group[picks]) if show.labels is None else show.labels[picks]

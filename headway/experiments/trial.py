@@ -126,7 +126,9 @@ class Trial:
         }
         if isinstance(self._signal, MomentSignal):
             floor = self._signal.floor_for(self.protocol.batch_size)
-            row["under_floor"] = float(self.meter.moments().share_under(floor))
+            moments = self.meter.moments()
+            row["under_floor"] = float(moments.share_under(floor))
+            row["momentum_within_bound"] = float(moments.share_within_bound())
         return row
 
     @torch.no_grad()
