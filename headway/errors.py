@@ -5,6 +5,15 @@ A message reads "expected X, got Y" and then the way out.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: "; did you mean X?", or nothing if no known name is close."""
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
 
 class HeadwayError(Exception):
     """Base of all errors that headway raises on purpose."""
@@ -40,6 +49,14 @@ class SignalError(HeadwayError):
 
 class SelectionError(HeadwayError):
     """An actor or a sampler was configured or used in a way that has no meaning."""
+
+
+class EnvError(HeadwayError):
+    """An environment is not one that exploration can work with: its spaces, or how it begins new episodes."""
+
+
+class MethodError(HeadwayError):
+    """There is no such exploration method, or it was configured in a way that has no meaning."""
 
 
 class ProtocolError(HeadwayError):
@@ -80,6 +97,10 @@ class NewerSchemaError(SpecError, StoreError):
 
 class ClaimLostError(StoreError):
     """Another process has taken this run over, so this one must stop writing to it."""
+
+
+class FigureError(HeadwayError):
+    """A figure cannot be drawn: values of the wrong shape, or no such format."""
 
 
 class UsageError(HeadwayError):

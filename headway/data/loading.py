@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from headway.data.files import matches, read_bounded
 from headway.data.mnist import content_limit, read_mnist
 from headway.data.places import VARIABLE, Found, Place, candidates, describe, find, present, roots
 from headway.data.progress import Progress, progress_display
-from headway.errors import DataError
+from headway.errors import DataError, did_you_mean
 
 DATASETS = ("digits", *CATALOGUE)
 """The names that `load` knows."""
@@ -46,8 +45,7 @@ def load(
     if name == "digits":
         return load_digits()
     if name not in CATALOGUE:
-        close = difflib.get_close_matches(str(name), DATASETS, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(name, DATASETS)
         raise DataError(f"expected one of the datasets {', '.join(DATASETS)}, got {name!r}{hint}")
     spec = CATALOGUE[name]
     places = candidates(spec, data_dir)

@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 import torch
 
 from headway.data import DATASETS, Dataset, load
-from headway.errors import SpecError
+from headway.errors import SpecError, did_you_mean
 from headway.experiments.base import Context, Stopped
 from headway.experiments.environment import CONDITIONS
 from headway.experiments.protocol import Protocol
@@ -54,7 +54,7 @@ def specs(
     ):
         for name in names:
             if name not in known:
-                raise SpecError(f"expected a {what} out of {', '.join(known)}, got {name!r}")
+                raise SpecError(f"expected a {what} out of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}")
     seeds = list(seeds)
     if epochs is not None and epochs < 1:
         raise SpecError(f"expected at least one epoch, got {epochs}")

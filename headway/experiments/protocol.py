@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from headway.errors import ProtocolError
+from headway.errors import ProtocolError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +203,8 @@ class Protocol:
         """
         presets = {"paper": cls.paper, "released": cls.released, "demo": cls.demo}
         if name not in presets:
-            raise ProtocolError(f"expected a protocol out of {', '.join(presets)}, got {name!r}")
+            hint = did_you_mean(name, presets)
+            raise ProtocolError(f"expected a protocol out of {', '.join(presets)}, got {name!r}{hint}")
         return presets[name]()
 
     def override(self, values: Mapping[str, str]) -> Protocol:
@@ -215,7 +216,10 @@ class Protocol:
         kinds = get_type_hints(type(self))
         for name in values:
             if name not in kinds:
-                raise ProtocolError(f"expected a field of the protocol, got {name!r}; there are: {', '.join(kinds)}")
+                hint = did_you_mean(name, kinds)
+                raise ProtocolError(
+                    f"expected a field of the protocol, got {name!r}{hint or '; there are: ' + ', '.join(kinds)}"
+                )
         parsed = {name: _parse(name, text, kinds[name]) for name, text in values.items()}
         return dataclasses.replace(self, **parsed)
 

@@ -26,6 +26,7 @@ def run(out: Path, *options: str) -> int:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--signal", "gmc", "curiousity"], "got 'curiousity'; did you mean curiosity?"),
         (["--signal", "gmc", "magic"], "expected a signal out of uniform, curiosity, gmc"),
         (["--dataset", "imagenet"], "expected a dataset out of digits, mnist"),
         (["--condition", "silence"], "expected a condition out of curriculum, noise, got 'silence'"),
@@ -76,9 +77,14 @@ def test_a_dry_run_downloads_nothing(
 def test_runs_are_done_once_and_weights_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "runs"
     assert run(out, *SMALL, "--seeds", "0", "--keep-weights") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"1 run in {out}: 1 done"
+    first, *_, end, hint = capsys.readouterr().out.splitlines()
+    assert first == f"1 run in {out}; 1 to go in this process"
+    assert end == f"1 run in {out}: 1 done"
+    assert hint == f"what they say: headway report {out}"
     assert run(out, *SMALL, "--seeds", "0:2") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"2 runs in {out}: 2 done (1 before)"
+    first, *_, end, _hint = capsys.readouterr().out.splitlines()
+    assert first == f"2 runs in {out}, 1 done before; 1 to go in this process"
+    assert end == f"2 runs in {out}: 2 done (1 before)"
     records = RunStore(out).status()
     assert [record.state for record in records] == [State.DONE, State.DONE]
     assert [(out / record.run_id / "final.pt").exists() for record in records] == [True, False]
@@ -92,7 +98,7 @@ def test_runs_are_done_once_and_weights_kept(tmp_path: Path, capsys: pytest.Capt
 def test_a_store_that_cannot_be_used_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert run(tmp_path / "file", *SMALL) == 1
-    assert "expected a folder for the run store, got a file" in capsys.readouterr().err
+    assert "expected a folder, got a file" in capsys.readouterr().err
     newer = tmp_path / "newer"
     newer.mkdir()
     (newer / "store.json").write_text('{"schema": 99}')

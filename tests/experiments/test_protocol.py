@@ -40,7 +40,7 @@ def test_fields_are_read_from_text() -> None:
 @pytest.mark.parametrize(
     ("field", "text", "message"),
     [
-        ("flor", "1", "there are: .*floor"),
+        ("flor", "1", "did you mean floor"),
         ("floor", "low", "type float, got 'low'"),
         ("batch_size", "2.5", "type int, got '2.5'"),
         ("bias_correction", "yes", "true or false, got 'yes'"),

@@ -16,6 +16,7 @@ from headway.experiments.commands.output import emit
 from headway.experiments.events import Outcome
 from headway.experiments.runner import Campaign, default_workers, make_launcher, run_campaign
 from headway.experiments.tally import Tally
+from headway.experiments.tensorboard import Mirror, mirrored
 from headway.experiments.wording import aligned, count, dataset_of, duration, label
 from headway.runs import RunSpec, RunStore, State
 
@@ -31,6 +32,7 @@ def add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data-dir", type=Path, metavar="DIR", help="where datasets are looked for first")
     add("--device", default="cpu", metavar="NAME", help="where tensors live, such as cpu or cuda:0")
     add("--keep-weights", action="store_true", help="keep the final weights with each run")
+    add("--tensorboard", type=Path, metavar="DIR", help="also write the metrics for TensorBoard")
     add("--retry-failed", action="store_true", help="run again what has failed before")
     add("--dry-run", action="store_true", help="only list the runs, and guess how long they take")
 
@@ -67,8 +69,12 @@ def conduct(specs: Sequence[RunSpec], options: argparse.Namespace, why_no_estima
     if options.dry_run:
         return _rehearse(campaign, options.workers, why_no_estimate)
     launcher = None if options.workers is None else make_launcher(options.workers)
+    _first_words(campaign, options.workers)
+    mirror = Mirror(campaign.store, options.tensorboard) if options.tensorboard else None
     try:
-        tally = run_campaign(campaign, launcher)
+        tally = run_campaign(campaign, launcher, mirrored(mirror) if mirror else None)
+        if mirror and tally.is_complete():
+            mirror.catch_up(campaign.specs)
     except KeyboardInterrupt:
         print("headway: stopped at once; the same command resumes from the last checkpoints", file=sys.stderr)
         return INTERRUPTED
@@ -110,6 +116,18 @@ def _print_plan(plan: Plan, specs: Sequence[RunSpec], why_no_estimate: str) -> N
     emit(f"{count(len(specs), 'run')}: {counts}; {time or guess}")
 
 
+def _first_words(campaign: Campaign, workers: int | None) -> None:
+    """Say what is about to happen."""
+    records = look_up(campaign.store, campaign.specs)
+    over = Counter(record.state for record in records)
+    done, failed = over[State.DONE], 0 if campaign.retry_failed else over[State.FAILED]
+    left = len(records) - done - failed
+    workers = default_workers(left) if workers is None else workers
+    before = "".join(f", {number} {word} before" for number, word in ((done, "done"), (failed, "failed")) if number)
+    how = f"with {count(workers, 'worker')}" if workers else "in this process"
+    emit(f"{count(len(records), 'run')} in {campaign.store.root}{before}; {left} to go {how}")
+
+
 def _last_words(tally: Tally, out: Path) -> int:
     """Say how a campaign ended and what to do next; return the exit code."""
     done, before = tally.count(Outcome.DONE), tally.count(Outcome.DONE, here=False)
@@ -122,6 +140,7 @@ def _last_words(tally: Tally, out: Path) -> int:
         left = len(tally.specs) - done - len(failures)
         print(f"headway: interrupted, {count(left, 'run')} left; the same command resumes", file=sys.stderr)
         return INTERRUPTED
+    emit(f"what they say: headway report {shlex.quote(str(out))}")
     return FAILED if failures else 0
 
 
