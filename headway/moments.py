@@ -189,6 +189,23 @@ class Moments:
                 result.mul_(factor if isinstance(factor, float) else factor.to(v))
         return out
 
+    def noise_level(self) -> Tensor | float:
+        """E[m^2] / E[v] of gradients that are pure noise: independent, of mean zero and of constant variance.
+
+        For rates b of m and c of v after t updates: (1 - b) (1 - b^2t) / ((1 + b) (1 - c^t)). With equal rates
+        it begins at 1 - b, which the first gradient gives whatever it is, and falls to (1 - b) / (1 + b). It belongs
+        to m and v as they are stored, before bias correction.
+        """
+        rate = self.decay.m
+        limit = (1 - rate) / (1 + rate)
+        if self._on_host:
+            t = self.updates
+            return limit * (1 - rate ** (2 * t)) / (1 - self.decay.v**t) if t else 1.0
+        precise = torch.float32 if self._updates.device.type == "mps" else torch.float64
+        steps = self._updates.to(precise)
+        level = limit * (1 - rate ** (2 * steps)) / (1 - self.decay.v**steps)
+        return torch.where(steps > 0, level, 1.0)
+
     def corrected(self, name: str) -> tuple[Tensor, Tensor]:
         """m and v of one parameter after bias correction."""
         of_m, of_v = self.corrections()

@@ -22,9 +22,13 @@ class Protocol:
 
     # GMC and its variants
     beta: float = 0.999
-    """Decay rate of both moments."""
+    """Decay rate of both moments ..."""
+    beta_v: float | None = None
+    """... and of the second one, if it has a rate of its own."""
     floor: float = 1e-8
     """The least value of the second moment."""
+    gate_level: float | None = None
+    """Noise-gated GMC: how far a momentum must stand out of the noise; none for the usual level of the gate."""
     floor_unit: Literal["sample", "batch"] = "sample"
     """Whose squared gradient the floor is compared with: a sample's own, or its share 1/B in the batch mean."""
     bias_correction: bool = False
@@ -132,9 +136,11 @@ class Protocol:
         for name in ("floor", "learning_rate", "actor_learning_rate"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ProtocolError(f"{name}: expected a number above 0, got {getattr(self, name)}")
-        for name in ("beta", "actor_beta1", "actor_beta2"):
-            if not 0 <= getattr(self, name) < 1:
+        for name in ("beta", "beta_v", "actor_beta1", "actor_beta2"):
+            if getattr(self, name) is not None and not 0 <= getattr(self, name) < 1:
                 raise ProtocolError(f"{name}: expected a decay rate in [0, 1), got {getattr(self, name)}")
+        if self.gate_level is not None and not 0 < self.gate_level < float("inf"):
+            raise ProtocolError(f"gate_level: expected a number above 0 or none, got {self.gate_level}")
         if self.shared_stream and self.test_images == "test":
             raise ProtocolError("shared_stream: expected false with test_images=test, got true; set it to false")
         if not 0 <= self.entropy_weight < float("inf"):

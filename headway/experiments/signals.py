@@ -22,8 +22,8 @@ from headway.signals import (
 SIX = ("uniform", "curiosity", "gmc", "norm_last", "norm_all", "delta_loss")
 """The six signals that the study compares."""
 
-NAMES = (*SIX, "dot", "cosine", "projection")
-"""All signals that a controlled run can have; the last three are for the ablation."""
+NAMES = (*SIX, "dot", "cosine", "projection", "gmc_hard", "gmc_soft")
+"""All signals that a controlled run can have: the six, those of the ablation, and GMC behind a noise gate."""
 
 
 def make_signal(name: str, protocol: Protocol, arms: int) -> Signal:
@@ -34,7 +34,7 @@ def make_signal(name: str, protocol: Protocol, arms: int) -> Signal:
     """
     p = protocol
     moments: dict[str, Any] = {
-        "beta": p.beta,
+        "beta": p.beta if p.beta_v is None else (p.beta, p.beta_v),
         "floor": p.floor,
         "unit": p.floor_unit,
         "bias_correction": p.bias_correction,
@@ -45,6 +45,10 @@ def make_signal(name: str, protocol: Protocol, arms: int) -> Signal:
         return Curiosity()
     if name == "gmc":
         return GMC(**moments)
+    if name == "gmc_hard":
+        return GMC(**moments, gate="hard", gate_level=p.gate_level)
+    if name == "gmc_soft":
+        return GMC(**moments, gate="soft", gate_level=p.gate_level)
     if name == "dot":
         return DotProduct(**moments, over=p.dot_over, scale=p.dot_scale)
     if name == "cosine":

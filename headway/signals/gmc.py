@@ -12,7 +12,7 @@ moment v suggests; they differ in where the absolute value stands.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -24,6 +24,29 @@ from headway.signals.base import BaseSignal, Batch, Plan, Scope, Unit, Values, c
 
 Over = Literal["all", "tensor"]
 """Sum over all parameters before the absolute value, or over each parameter tensor apart."""
+
+
+Gate = Literal["none", "hard", "soft"]
+"""How a parameter counts whose momentum may be noise, see `GMC`."""
+
+_GATE_LEVELS = {"hard": 4.0, "soft": 1.0}
+
+
+def gate_share(m: Tensor, v: Tensor, level: Tensor | float, gate: Gate) -> Tensor:
+    """The share of each momentum that a gate lets through: 0 or 1 for the hard one, 0 to 1 for the soft one.
+
+    Args:
+        m: first moments.
+        v: second moments, of the same shape.
+        level: the noise level times k, a number.
+        gate: "hard" or "soft".
+    """
+    square = m.square()
+    noise = v * (level if isinstance(level, float) else level.to(v))
+    if gate == "hard":
+        return (square > noise).to(m.dtype)
+    # 1 - noise / m^2 where it is positive; a zero m has nothing to let through
+    return torch.where(square > noise, 1 - noise / square, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +86,16 @@ class MomentSignal(BaseSignal):
         """The floor in the unit of a sample's own gradient, for a batch of B samples."""
         return self.floor if self.unit == "sample" else self.floor * samples**2
 
+    def refine(self, scope: Scope, ratios: dict[str, Tensor]) -> None:
+        """Change freshly made ratios in place; a signal that does not leaves them as they are."""
+
     def ratios(self, scope: Scope, batch: Batch, absolute: bool) -> dict[str, Tensor]:
         """m / max(v, floor) of every parameter, kept until the moments change."""
         moments = scope.require_moments()
         version = (moments.version, batch.samples if self.unit == "batch" else 0)
         if scope.version != version or not scope.cache:
             moments.ratios(scope.parameters, self.floor_for(batch.samples), scope.cache)
+            self.refine(scope, scope.cache)
             if absolute:
                 for ratio in scope.cache.values():
                     ratio.abs_()
@@ -81,14 +108,43 @@ class GMC(MomentSignal):
     """Gradient-momentum coupling: sum_i |g_i m_i / max(v_i, floor)| / sqrt(d).
 
     High where a sample's gradient moves the parameters that are being learned, whichever way it points.
+
+    Noise has a momentum too: where gradients are pure noise, m^2 is v times `Moments.noise_level()` on average.
+    A gate lets a parameter count only as far as its momentum stands out of that level n v:
+
+        hard    m counts where m^2 > k n v, and not at all elsewhere
+        soft    m (1 - k n v / m^2), or zero where that is negative: the positive-part James-Stein estimate of m
+
+    Attributes:
+        gate: "none", "hard" or "soft".
+        gate_level: k; 4 for the hard gate (two standard deviations) and 1 for the soft one unless given.
     """
 
     name: str = "gmc"
+    gate: Gate = "none"
+    gate_level: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        super().__post_init__()
+        if self.gate not in get_args(Gate):
+            raise SignalError(f"expected a gate out of {', '.join(get_args(Gate))}, got {self.gate!r}")
+        if self.gate_level is not None and not 0 < self.gate_level < float("inf"):
+            raise SignalError(f"expected a gate_level above 0, got {self.gate_level}")
 
     def reductions(self, scope: Scope, batch: Batch) -> Plan:
-        """L1 norms weighted with |m| / v."""
+        """L1 norms weighted with |m| / v, as far as the gate lets them through."""
         weights = self.ratios(scope, batch, absolute=True)
         return {"coupling": {name: Reduction("l1", weight) for name, weight in weights.items()}}
+
+    def refine(self, scope: Scope, ratios: dict[str, Tensor]) -> None:
+        """Apply the gate."""
+        if self.gate == "none":
+            return
+        moments = scope.require_moments()
+        level = moments.noise_level() * (self.gate_level or _GATE_LEVELS[self.gate])
+        for name, ratio in ratios.items():
+            ratio.mul_(gate_share(moments.m[name], moments.v[name], level, self.gate))
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """The sum over all parameters, divided by sqrt(d)."""
