@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,6 +53,20 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"expected every field once, got {name.strip()!r} twice")
         settings[name.strip()] = value.strip()
     return settings
+
+
+def parse_sweeps(texts: Iterable[str]) -> list[dict[str, str]]:
+    """Read sweeps such as "beta=0.9,0.99": one set of settings for every combination of their values.
+
+    Raises:
+        UsageError: one has no values, or a field comes twice.
+    """
+    sweeps = parse_settings(texts)
+    for name, values in sweeps.items():
+        if not all(value.strip() for value in values.split(",")):
+            raise UsageError(f"expected FIELD=VALUE,VALUE,..., got {name + '=' + values!r}")
+    choices = [[(name, value.strip()) for value in values.split(",")] for name, values in sweeps.items()]
+    return [dict(combination) for combination in itertools.product(*choices)]
 
 
 @dataclass(frozen=True)

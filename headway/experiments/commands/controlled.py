@@ -6,7 +6,7 @@ import argparse
 
 from headway.data import DATASETS, load
 from headway.errors import DataError, ProtocolError, SpecError, UsageError
-from headway.experiments.campaign import parse_seeds, parse_settings
+from headway.experiments.campaign import parse_seeds, parse_settings, parse_sweeps
 from headway.experiments.commands.common import add_campaign_arguments, conduct, whole
 from headway.experiments.controlled import specs
 from headway.experiments.environment import CONDITIONS
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seeds", default="0:3", metavar="SEEDS", help="5, or 0,3,7, or 0:20 for 0 to 19")
     add("--protocol", default="released", metavar="NAME", help="paper, released or demo")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of the protocol; repeatable")
+    add("--sweep", action="append", default=[], metavar="FIELD=V1,V2,...", help="every value of a field; repeatable")
     add("--epochs", type=whole(1), metavar="N", help="length of each run, instead of the protocol's")
     add_campaign_arguments(parser)
 
@@ -45,7 +46,13 @@ def expand(options: argparse.Namespace) -> list[RunSpec]:
     try:
         protocol = Protocol.named(options.protocol).override(parse_settings(options.set))
         seeds = parse_seeds(options.seeds)
-        return specs(options.dataset, options.condition, options.signal, seeds, protocol, options.epochs)
+        return [
+            spec
+            for values in parse_sweeps(options.sweep)
+            for spec in specs(
+                options.dataset, options.condition, options.signal, seeds, protocol.override(values), options.epochs
+            )
+        ]
     except (ProtocolError, SpecError) as error:
         raise UsageError(str(error)) from error
 

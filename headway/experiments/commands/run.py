@@ -6,16 +6,26 @@ import argparse
 import sys
 
 from headway.errors import UsageError
-from headway.experiments.commands import controlled
+from headway.experiments.commands import ablation, controlled, lots, sensitivity
 
-EXPERIMENTS = {"controlled": (controlled, "curricula over labelled images, with and without noise")}
+EXPERIMENTS = {
+    "controlled": (controlled, "curricula over labelled images, with and without noise"),
+    "ablation": (ablation, "the same for GMC and its variants"),
+    "sensitivity": (sensitivity, "the same for GMC over a grid of its constants"),
+}
 """The experiments that can be run, each with its module of options and a few words."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command: a subcommand for each experiment."""
     parser.description = "Carries out runs and keeps them in a store. The same command resumes, and skips what is done."
-    experiments = parser.add_subparsers(title="experiments", metavar="EXPERIMENT", required=True)
+    parser.add_argument(
+        "--campaign",
+        nargs=argparse.REMAINDER,
+        metavar="FILE ...",
+        help="run a whole campaign file instead; its own options follow it (--campaign FILE --help)",
+    )
+    experiments = parser.add_subparsers(title="experiments", metavar="EXPERIMENT")
     for name, (module, summary) in EXPERIMENTS.items():
         experiment = experiments.add_parser(name, help=summary, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
         module.add_arguments(experiment)
@@ -25,6 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     try:
+        if options.campaign is not None:
+            return lots.execute(options.campaign, {name: module for name, (module, _) in EXPERIMENTS.items()})
+        if not hasattr(options, "execute_experiment"):
+            raise UsageError(f"expected an experiment out of {', '.join(EXPERIMENTS)}, or --campaign FILE, got neither")
         code: int = options.execute_experiment(options)
     except UsageError as error:
         print(f"headway run: {error}", file=sys.stderr)

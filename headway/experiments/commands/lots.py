@@ -1,0 +1,89 @@
+"""`headway run --campaign FILE`: the lots of a campaign file, one after another."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+from collections.abc import Mapping, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Protocol
+
+from headway.errors import UsageError, did_you_mean
+from headway.experiments.commands.common import INTERRUPTED, add_campaign_arguments
+from headway.experiments.commands.output import emit
+from headway.experiments.lots import Lot, read_campaign_file
+
+
+class ExperimentCommand(Protocol):
+    """The part of an experiment's command that a campaign file needs."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the experiment's options."""
+        ...
+
+    def execute(self, options: argparse.Namespace) -> int:
+        """Carry out its runs and return the exit code."""
+        ...
+
+
+def execute(arguments: Sequence[str], experiments: Mapping[str, ExperimentCommand]) -> int:
+    """Carry out the lots of a campaign file and return the worst of their exit codes.
+
+    Args:
+        arguments: what stands behind `--campaign` on the command line.
+        experiments: the commands of the experiments by name.
+
+    Raises:
+        UsageError: something in the file makes no sense; no run is started then.
+    """
+    options = _parser().parse_args(arguments)
+    lots = read_campaign_file(options.file).choose(options.lot)
+    prepared = [(lot, *_prepare(lot, options, experiments, options.file)) for lot in lots]
+    worst = 0
+    for lot, command, own in prepared:
+        emit(f"lot {lot.name}:")
+        code = command.execute(own)
+        if code == INTERRUPTED:
+            return code
+        worst = max(worst, code)
+    return worst
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headway run --campaign",
+        description="Carries out the lots of a campaign file, each in a folder of its own.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="a campaign file (TOML)")
+    parser.add_argument("--lot", nargs="+", default=[], metavar="NAME", help="only these lots")
+    add_campaign_arguments(parser)
+    return parser
+
+
+def _prepare(
+    lot: Lot, options: argparse.Namespace, experiments: Mapping[str, ExperimentCommand], path: Path
+) -> tuple[ExperimentCommand, argparse.Namespace]:
+    """The command of a lot, and its options: those of the lot, and those of the command line for where and how."""
+    if lot.experiment not in experiments:
+        hint = did_you_mean(lot.experiment, experiments)
+        known = ", ".join(experiments)
+        raise UsageError(f"{path}: {lot.name}: expected an experiment out of {known}, got {lot.experiment!r}{hint}")
+    command = experiments[lot.experiment]
+    parser = argparse.ArgumentParser(prog=f"{path}: {lot.name}", allow_abbrev=False, add_help=False)
+    command.add_arguments(parser)
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            own = parser.parse_args(list(lot.arguments))
+    except SystemExit as error:
+        raise UsageError(complaint.getvalue().splitlines()[-1].replace("error: ", "")) from error
+    common = copy(options)
+    common.out = options.out / lot.name
+    for name in ("file", "lot"):
+        delattr(common, name)
+    for name, value in vars(common).items():
+        setattr(own, name, value)
+    return command, own

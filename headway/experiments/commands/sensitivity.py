@@ -1,0 +1,26 @@
+"""The command `headway run sensitivity`: how far GMC depends on its constants."""
+
+from __future__ import annotations
+
+import argparse
+
+from headway.experiments.campaign import parse_settings
+from headway.experiments.commands import controlled
+
+SWEEPS = ["beta=0.9,0.99,0.999,0.9999", "floor=1e-8,1e-5,1e-3,1e-1"]
+"""The grid: decay rates, and floors in the unit of a sample's own gradient."""
+SETTINGS = {"floor_unit": "sample", "bias_correction": "true"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command: those of `headway run controlled`, with other defaults."""
+    controlled.add_arguments(parser)
+    parser.description = f"GMC over a grid, {' by '.join(SWEEPS)}; --sweep replaces it."
+    parser.set_defaults(signal=["gmc"], seeds="0:2")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    options.sweep = options.sweep or SWEEPS
+    options.set = [f"{name}={value}" for name, value in {**SETTINGS, **parse_settings(options.set)}.items()]
+    return controlled.execute(options)

@@ -1,0 +1,132 @@
+"""Campaign files and sweeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headway.cli import main
+from headway.errors import UsageError
+from headway.experiments.campaign import parse_sweeps
+from headway.experiments.lots import Lot, read_campaign_file
+from headway.runs import RunStore, State
+
+SMALL = """
+dataset = "digits"
+condition = "noise"
+protocol = "demo"
+epochs = 1
+seeds = "0"
+set = { hidden = 8, batch_size = 256, test_batches = 1 }
+"""
+
+
+def write(path: Path, text: str) -> Path:
+    file = path / "campaign.toml"
+    file.write_text(text)
+    return file
+
+
+def campaign(path: Path) -> Path:
+    return write(
+        path,
+        f"""
+description = "two lots"
+[[lot]]
+name = "first"
+experiment = "controlled"
+signal = ["uniform"]
+{SMALL}
+[[lot]]
+name = "second"
+experiment = "sensitivity"
+sweep = {{ beta = [0.9, 0.99] }}
+{SMALL}
+""",
+    )
+
+
+def run(*arguments: object) -> int:
+    try:
+        return main(["run", "--campaign", *map(str, arguments)])
+    except SystemExit as error:
+        return int(error.code or 0)
+
+
+def test_sweeps_give_every_combination() -> None:
+    assert parse_sweeps([]) == [{}]
+    assert parse_sweeps(["a=1,2", "b=x"]) == [{"a": "1", "b": "x"}, {"a": "2", "b": "x"}]
+    with pytest.raises(UsageError, match=r"expected FIELD=VALUE,VALUE,\.\.\., got 'a=1,'"):
+        parse_sweeps(["a=1,"])
+
+
+def test_a_lot_is_what_the_command_line_would_be(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        """
+[[lot]]
+name = "a"
+experiment = "controlled"
+signal = ["gmc", "uniform"]
+epochs = 3
+keep-weights = true
+set = { floor = 1e-5, replacement = true }
+sweep = { beta = [0.9, 0.99] }
+""",
+    )
+    (lot,) = read_campaign_file(file).lots
+    assert lot == Lot(
+        "a",
+        "controlled",
+        (
+            *("--signal", "gmc", "uniform"),
+            "--epochs=3",
+            "--keep-weights",
+            *("--set", "floor=1e-05", "--set", "replacement=true"),
+            *("--sweep", "beta=0.9,0.99"),
+        ),
+    )
+
+
+def test_lots_are_run_each_in_its_folder_and_only_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = campaign(tmp_path), tmp_path / "out"
+    assert run(file, "--out", out, "--workers", 0, "--lot", "second") == 0
+    assert not (out / "first").exists()
+    assert run(file, "--out", out, "--workers", 0) == 0
+    assert "2 runs in" in capsys.readouterr().out
+    first, second = RunStore(out / "first").status(), RunStore(out / "second").status()
+    assert [record.state for record in (*first, *second)] == [State.DONE] * 3
+    protocols = [record.spec.protocol for record in second if record.spec]
+    assert sorted((p["beta"], p["floor_unit"]) for p in protocols) == [(0.9, "sample"), (0.99, "sample")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[lot]", "expected TOML"),
+        ("", "expected a description and [[lot]] tables, got none"),
+        ("colour = 1\n[[lot]]\nname='a'\nexperiment='controlled'", "got also colour"),
+        ("[[lot]]\nname='a'", "lot 1: expected its experiment, got None"),
+        ("[[lot]]\nname='../a'\nexperiment='controlled'", "got '../a'"),
+        ("[[lot]]\nname='a'\nexperiment='controled'", "did you mean controlled?"),
+        ("[[lot]]\nname='a'\nexperiment='controlled'\ncolour='red'", "unrecognized arguments: --colour=red"),
+        ("[[lot]]\nname='a'\nexperiment='controlled'\nepochs=[[1]]", "expected text, a number, or a list of them"),
+        ("[[lot]]\nname='a'\nexperiment='controlled'\n[[lot]]\nname='a'\nexperiment='controlled'", "'a' twice"),
+    ],
+)
+def test_a_bad_file_is_exit_code_2_and_nothing_happens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    assert run(write(tmp_path, text), "--out", tmp_path / "out") == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path / "nothing.toml") == 2
+    assert "nothing.toml: No such file" in capsys.readouterr().err
+    assert run(campaign(tmp_path), "--lot", "thrid") == 2
+    assert "expected a lot out of first, second, got 'thrid'" in capsys.readouterr().err
+    assert main(["run"]) == 2
+    assert "expected an experiment out of controlled" in capsys.readouterr().err
