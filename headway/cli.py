@@ -94,6 +94,13 @@ def _demo() -> CommandModule:
     return demo
 
 
+@register("figures", "draw every figure that the runs of a store allow")
+def _figures() -> CommandModule:
+    from headway.analysis.commands import figures
+
+    return figures
+
+
 def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser, with the options of those subcommands that are named in the arguments."""
     parser = argparse.ArgumentParser(

@@ -98,9 +98,7 @@ def _lot(path: Path, number: int, table: Any) -> Lot:
         raise UsageError(f"{path}: expected [[lot]] tables, got {table!r}")
     for key in ("name", "experiment"):
         if not isinstance(table.get(key), str):
-            raise UsageError(
-                f"{path}: lot {number}: expected {'an' if key[0] == 'e' else 'a'} {key}, got {table.get(key)!r}"
-            )
+            raise UsageError(f"{path}: lot {number}: expected its {key}, got {table.get(key)!r}")
     name = table["name"]
     if not _NAME.fullmatch(name):
         raise UsageError(f"{path}: expected a lot's name of small letters, digits, '.', '_' and '-', got {name!r}")
