@@ -1,0 +1,32 @@
+"""From runs to answers: loading, statistics, claims, figures and reports. Needs no torch."""
+
+from headway.errors import MissingExtraError
+
+try:
+    from headway.analysis.lots import write_lot
+    from headway.analysis.results import (
+        Failure,
+        Group,
+        Problem,
+        Progress,
+        Results,
+        ResultsReader,
+        RunData,
+        load_results,
+    )
+except ModuleNotFoundError as error:
+    if error.name != "numpy":
+        raise
+    raise MissingExtraError("numpy", "report") from error
+
+__all__ = [
+    "Failure",
+    "Group",
+    "Problem",
+    "Progress",
+    "Results",
+    "ResultsReader",
+    "RunData",
+    "load_results",
+    "write_lot",
+]

@@ -1,0 +1,29 @@
+"""The paper's claims as checks on runs: `evaluate_claims` judges all of them."""
+
+from headway.analysis.claims import ablation, areas, cost, curriculum, exploration, noise
+from headway.analysis.claims.evidence import Evidence
+from headway.analysis.claims.output import as_dict, as_markdown, as_text
+from headway.analysis.claims.registry import CLAIMS, Claim, ClaimResult, evaluate_claims, register
+from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataError, Verdict
+
+__all__ = [
+    "CLAIMS",
+    "Claim",
+    "ClaimResult",
+    "Evidence",
+    "Finding",
+    "Judgement",
+    "TooLittleDataError",
+    "Verdict",
+    "ablation",
+    "areas",
+    "as_dict",
+    "as_markdown",
+    "as_text",
+    "cost",
+    "curriculum",
+    "evaluate_claims",
+    "exploration",
+    "noise",
+    "register",
+]

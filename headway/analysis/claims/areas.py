@@ -1,0 +1,234 @@
+"""Claims about the area under the test-loss curve: who learns faster than whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from headway.analysis.claims.evidence import Evidence, paired
+from headway.analysis.claims.registry import register
+from headway.analysis.claims.verdicts import (
+    MIN_SEEDS,
+    Finding,
+    Judgement,
+    TooLittleDataError,
+    Verdict,
+    above,
+    all_positive,
+    find,
+    within,
+)
+from headway.analysis.names import title
+from headway.analysis.stats import Estimate, contrast, t_interval, welch
+from headway.analysis.stats.scipy_stats import scipy_stats
+from headway.analysis.tables import relative_area
+
+CONDITIONS = (("curriculum", "mnist"), ("curriculum", "cifar10"), ("noise", "mnist"), ("noise", "cifar10"))
+BASELINES = ("uniform", "curiosity", "norm_last", "norm_all", "delta_loss")
+PAPER_SEEDS = 20
+COMPARABLE = 0.05
+"""An area is comparable to Uniform's when it is off by less than this part of it."""
+
+PAPER_T: Mapping[tuple[str, str], Sequence[tuple[float, str]]] = {
+    ("curriculum", "mnist"): ((-0.332, "ns"), (0.483, "ns"), (-2.209, "*"), (-18.880, "**"), (-1.443, "ns")),
+    ("curriculum", "cifar10"): ((-0.713, "ns"), (0.581, "ns"), (-1.769, "ns"), (-4.145, "**"), (-22.020, "**")),
+    ("noise", "mnist"): ((-6.354, "**"), (-92.667, "**"), (-60.661, "**"), (-34.619, "**"), (-1.678, "ns")),
+    ("noise", "cifar10"): ((-13.455, "**"), (-332.082, "**"), (-280.183, "**"), (-57.342, "**"), (-18.242, "**")),
+}
+"""The paper's Welch table, t of GMC against each of BASELINES with its mark: ** p < 0.001, * p < 0.05."""
+LEVELS = {"**": 0.001, "*": 0.05}
+
+
+@register(
+    "C7",
+    "the 20 rows of the Welch table: sign of t, and significant or not at 0.001 / 0.05",
+    "Welch's t-test on the AUC per seed, GMC against each baseline; negative t: GMC is better",
+)
+def welch_table(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C7."""
+    for condition, dataset in CONDITIONS:
+        for baseline, (t, mark) in zip(BASELINES, PAPER_T[condition, dataset], strict=True):
+            judge = partial(_welch_row, evidence, dataset, condition, baseline, t, mark)
+            yield find(f"{title(condition)}+{title(dataset)}: GMC against {title(baseline)}", f"t = {t} {mark}", judge)
+
+
+@register(
+    "C8",
+    "only GMC is comparable to or better than Uniform in all four conditions",
+    f"AUC relative to Uniform; comparable: the interval reaches 1 and ends below {1 + COMPARABLE}",
+)
+def only_gmc(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C8."""
+    yield find("GMC, in all four conditions", "comparable or better", partial(_never_worse, evidence))
+    for method in BASELINES[1:]:
+        yield find(f"{title(method)}, somewhere", "worse than Uniform", partial(_somewhere_worse, evidence, method))
+
+
+@register(
+    "C9",
+    "noise: NormLast and Curiosity are far worse than Uniform; NormAll and DeltaLoss moderately",
+    "AUC relative to Uniform; far: worse than both of the moderate ones",
+)
+def worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C9."""
+    for dataset, counts in evidence.datasets("noise"):
+        for method, how in (
+            ("norm_last", "far above 1"),
+            ("curiosity", "far above 1"),
+            ("norm_all", "above 1"),
+            ("delta_loss", "above 1"),
+        ):
+            judge = partial(_worse, evidence, dataset, "noise", method)
+            yield find(f"{title(dataset)}: {title(method)} / Uniform", how, judge, counts)
+        judge = partial(_far_apart, evidence, dataset)
+        name = f"{title(dataset)}: NormLast and Curiosity against NormAll and DeltaLoss"
+        yield find(name, "both higher than both", judge, counts)
+
+
+@register(
+    "C10",
+    "curriculum: NormAll and DeltaLoss have poor AUC and high variance; NormLast about Uniform",
+    "AUC relative to Uniform; spread over seeds against Uniform's by Levene's test",
+)
+def worse_in_the_curriculum(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C10."""
+    for dataset, counts in evidence.datasets("curriculum"):
+        for method in ("norm_all", "delta_loss"):
+            name = f"{title(dataset)}: {title(method)}"
+            worse = partial(_worse, evidence, dataset, "curriculum", method)
+            yield find(f"{name} / Uniform", "above 1", worse, counts)
+            spread = partial(_wider, evidence, dataset, "curriculum", method)
+            yield find(f"{name}, spread over seeds", "above Uniform's", spread, counts)
+        level = partial(_comparable, evidence, dataset, "curriculum", "norm_last")
+        yield find(f"{title(dataset)}: NormLast / Uniform", "about 1", level, counts)
+
+
+def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, t: float, mark: str) -> Judgement:
+    """Compare a row of the table with the paper's.
+
+    A difference that the paper found is reproduced when it is found at the paper's level, and contradicted when it
+    has the other sign, or when as many seeds as the paper's do not show it. That there is no difference can be said
+    only with as many seeds as the paper had.
+    """
+    ours, theirs = evidence.areas(dataset, condition, "gmc"), evidence.areas(dataset, condition, baseline)
+    test = welch(list(ours.values()), list(theirs.values()))
+    n = min(len(ours), len(theirs))
+    if test is None or n < MIN_SEEDS:
+        raise TooLittleDataError(f"{n} seeds, at least {MIN_SEEDS} are needed")
+    text = f"t = {test.t:.3f}, p {'< 0.001' if test.p < 0.001 else f'= {test.p:.3f}'}"
+    verdict, why = _compare(test.t, test.p, n, t, mark)
+    return Judgement(verdict, text, n, why, test.difference)
+
+
+def _compare(t: float, p: float, n: int, paper_t: float, mark: str) -> tuple[Verdict, str]:
+    if mark not in LEVELS:
+        if p < 0.001:
+            return Verdict.CONTRADICTED, "a clear difference"
+        if n < PAPER_SEEDS:
+            return Verdict.UNDECIDED, f"that there is no difference needs {PAPER_SEEDS} seeds to say, as in the paper"
+        return (Verdict.REPRODUCED, "") if p >= 0.05 else (Verdict.UNDECIDED, "significant at 0.05, not at 0.001")
+    same_sign = (t < 0) == (paper_t < 0)
+    if p < LEVELS[mark] and same_sign:
+        return Verdict.REPRODUCED, ""
+    if p < 0.05 and not same_sign:
+        return Verdict.CONTRADICTED, "a difference of the other sign"
+    if n >= PAPER_SEEDS and p >= 0.05:
+        return Verdict.CONTRADICTED, "no significant difference with as many seeds as in the paper"
+    return Verdict.UNDECIDED, f"not significant at {LEVELS[mark]}"
+
+
+def _relative(evidence: Evidence, dataset: str, condition: str, method: str, confidence: float = 0.95) -> Estimate:
+    ours = evidence.areas(dataset, condition, method)
+    return relative_area(ours, evidence.areas(dataset, condition, "uniform"), confidence)
+
+
+def _worse(evidence: Evidence, dataset: str, condition: str, method: str) -> Judgement:
+    estimate = _relative(evidence, dataset, condition, method)
+    return above(estimate, 1.0, estimate.text(".4f"))
+
+
+def _comparable(evidence: Evidence, dataset: str, condition: str, method: str) -> Judgement:
+    estimate = _relative(evidence, dataset, condition, method)
+    return within(estimate, 1 - COMPARABLE, 1 + COMPARABLE, estimate.text(".4f"))
+
+
+def _never_worse(evidence: Evidence) -> Judgement:
+    """GMC is comparable or better in all conditions, or significantly worse in one."""
+    estimates = [_relative(evidence, dataset, condition, "gmc") for condition, dataset in CONDITIONS]
+    strict = [_relative(evidence, dataset, condition, "gmc", 1 - 0.05 / 4) for condition, dataset in CONDITIONS]
+    n, text = min(e.n for e in estimates), ", ".join(e.text(".4f") for e in estimates)
+    if n < MIN_SEEDS:
+        return Judgement(Verdict.UNDECIDED, text, n, f"{n} seeds, at least {MIN_SEEDS} are needed")
+    worse = [_name(place) for place, e in enumerate(strict) if e.is_above(1)]
+    if worse:
+        return Judgement(Verdict.CONTRADICTED, text, n, f"worse in {', '.join(worse)}")
+    unclear = [_name(place) for place, e in enumerate(estimates) if not e.is_below(1 + COMPARABLE) or e.is_above(1)]
+    if unclear:
+        return Judgement(Verdict.UNDECIDED, text, n, f"the interval covers both answers in {', '.join(unclear)}")
+    return Judgement(Verdict.REPRODUCED, text, n)
+
+
+def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
+    """A signal is worse than Uniform in some condition, or comparable or better in all."""
+    found: dict[int, Estimate] = {}
+    missing: list[str] = []
+    for place, (condition, dataset) in enumerate(CONDITIONS):
+        try:
+            found[place] = _relative(evidence, dataset, condition, method, 1 - 0.05 / len(CONDITIONS))
+        except TooLittleDataError:
+            missing.append(_name(place))
+    known = {place: e for place, e in found.items() if e.n >= MIN_SEEDS}
+    text = ", ".join(f"{_name(place)} {e.text('.4f')}" for place, e in found.items())
+    n = min((e.n for e in known.values()), default=0)
+    worse = [place for place, e in known.items() if e.is_above(1)]
+    if worse:
+        text = ", ".join(f"{_name(place)} {known[place].text('.4f')}" for place in worse)
+        return Judgement(Verdict.REPRODUCED, text, min(known[place].n for place in worse))
+    if len(known) < len(CONDITIONS):
+        why = f"no runs in {', '.join(missing)}" if missing else f"fewer than {MIN_SEEDS} seeds somewhere"
+        return Judgement(Verdict.UNDECIDED, text, n, f"not worse where there are runs; {why}" if known else why)
+    if all(e.is_below(1 + COMPARABLE) for e in known.values()):
+        return Judgement(Verdict.CONTRADICTED, text, n, "nowhere worse")
+    return Judgement(Verdict.UNDECIDED, text, n, "the intervals cover both answers")
+
+
+def _far_apart(evidence: Evidence, dataset: str) -> Judgement:
+    """Are the areas of both bad signals above those of both moderate ones? Compared by seed."""
+    pairs = [(bad, good) for bad in ("norm_last", "curiosity") for good in ("norm_all", "delta_loss")]
+    areas = {name: evidence.areas(dataset, "noise", name) for pair in pairs for name in pair}
+
+    def make(confidence: float) -> list[Estimate]:
+        return [_difference(areas[bad], areas[good], confidence) for bad, good in pairs]
+
+    text = ", ".join(f"{title(name)} {np.mean(list(values.values())):.1f}" for name, values in areas.items())
+    return all_positive(make, [f"{title(bad)} > {title(good)}" for bad, good in pairs], f"areas {text}")
+
+
+def _difference(first: Mapping[int, float], second: Mapping[int, float], confidence: float) -> Estimate:
+    """The difference of two signals' areas: by pairs with the same seed, or over all if less than two agree."""
+    if len(first.keys() & second.keys()) < 2:
+        return contrast([list(first.values()), list(second.values())], (1, -1), confidence)
+    a, b = paired(first, second)
+    return t_interval(a - b, confidence)
+
+
+def _wider(evidence: Evidence, dataset: str, condition: str, method: str) -> Judgement:
+    """Does the area spread more over seeds than Uniform's?"""
+    ours = np.array(list(evidence.areas(dataset, condition, method).values()))
+    uniform = np.array(list(evidence.areas(dataset, condition, "uniform").values()))
+    n = min(len(ours), len(uniform))
+    if n < MIN_SEEDS:
+        raise TooLittleDataError(f"{n} seeds, at least {MIN_SEEDS} are needed")
+    ratio = float(ours.std(ddof=1) / uniform.std(ddof=1)) if np.ptp(uniform) else float("inf")
+    p = float(scipy_stats().levene(ours, uniform, center="median").pvalue) if np.ptp(ours) or np.ptp(uniform) else 1.0
+    text = f"{ratio:.2f} times Uniform's, p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
+    if p >= 0.05:
+        return Judgement(Verdict.UNDECIDED, text, n, "the spreads cannot be told apart")
+    return Judgement(Verdict.REPRODUCED if ratio > 1 else Verdict.CONTRADICTED, text, n)
+
+
+def _name(place: int) -> str:
+    condition, dataset = CONDITIONS[place]
+    return f"{title(condition)}+{title(dataset)}"

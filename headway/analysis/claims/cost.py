@@ -1,0 +1,66 @@
+"""Claims that rest on a benchmark or on the state of a run: what the signal costs, and a bound on its moments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from headway.analysis.claims.evidence import Evidence
+from headway.analysis.claims.registry import register
+from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataError, Verdict, find
+from headway.analysis.stats import Estimate
+
+NOTICEABLE = 1.1
+"""A step with scores is noticeably slower when it takes more than this many plain ones."""
+PAPER_CASES = {"a": "the MNIST classifier", "b": "the CIFAR-10 classifier"}
+BOUND_COLUMN = "momentum_within_bound"
+"""Share of the parameters with m^2 <= v, which runs may log."""
+
+
+@register(
+    "C16",
+    "the signal costs no noticeable time over the plain training step",
+    f"wall-clock ratio to the plain step, measured in turn; noticeable: more than {NOTICEABLE}",
+)
+def cost_in_time(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C16."""
+    for key, name in PAPER_CASES.items():
+        yield find(f"step with scores / plain step, {name}", "about 1", partial(_ratio, evidence.bench, key))
+
+
+@register(
+    "C17",
+    "with equal decay rates m^2 <= v in every parameter",
+    f"the metric {BOUND_COLUMN} of every run that has it",
+)
+def bound_on_momentum(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C17."""
+    yield find("least share of parameters within the bound", "all of them", partial(_within_bound, evidence))
+
+
+def _ratio(bench: Mapping[str, Any] | None, key: str) -> Judgement:
+    if bench is None:
+        raise TooLittleDataError("no benchmark was given; run headway bench and name its JSON file with --bench")
+    try:
+        case = next(case for case in bench["cases"] if case["key"] == key)
+        timing = next(timing for timing in case["timings"] if timing["variant"] == "headway")
+        low, median, high = (float(timing["ratio"][name]) for name in ("low", "median", "high"))
+        estimate = Estimate(median, low, high, int(timing["rounds"]))
+    except StopIteration:
+        raise TooLittleDataError("the benchmark did not measure it") from None
+    text = f"{estimate.text('.2f')} (median and quartiles of {estimate.n} rounds)"
+    if estimate.is_below(NOTICEABLE):
+        return Judgement(Verdict.REPRODUCED, text, 0, "", estimate)
+    if estimate.is_above(NOTICEABLE):
+        return Judgement(Verdict.CONTRADICTED, text, 0, "", estimate)
+    return Judgement(Verdict.UNDECIDED, text, 0, f"the quartiles enclose {NOTICEABLE}", estimate)
+
+
+def _within_bound(evidence: Evidence) -> Judgement:
+    runs = [run for run in evidence.results.select(protocol=evidence.protocol) if BOUND_COLUMN in run.columns]
+    if not runs:
+        raise TooLittleDataError(f"no run has the metric {BOUND_COLUMN}")
+    least = min(float(run.columns[BOUND_COLUMN].min()) for run in runs)
+    verdict = Verdict.REPRODUCED if least >= 1 else Verdict.CONTRADICTED
+    return Judgement(verdict, f"{least:.6g}", len(runs))

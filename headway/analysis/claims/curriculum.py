@@ -1,0 +1,191 @@
+"""Claims about the curriculum condition: in which order signals visit the groups, and what that does to the losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from headway.analysis.claims.evidence import Evidence, paired
+from headway.analysis.claims.registry import register
+from headway.analysis.claims.verdicts import (
+    Finding,
+    Judgement,
+    above,
+    all_positive,
+    below,
+    find,
+    within,
+)
+from headway.analysis.columns import Array
+from headway.analysis.names import GROUP_NAMES, GROUPS, title
+from headway.analysis.rundata import RunData
+from headway.analysis.stats import Estimate, ratio, t_interval
+from headway.analysis.summaries import (
+    epochs,
+    group_losses,
+    group_shares,
+    group_shares_per_arm,
+    loss_spread,
+    smooth,
+    tail,
+)
+
+NAMES = GROUP_NAMES["curriculum"]
+RESAMPLES = 2000
+LEVEL = 0.25
+"""A share counts as level when it is off the uniform one by less than this part of it."""
+
+
+@register(
+    "C1",
+    "CIFAR-10 curriculum, Uniform: losses plateau in the order G0 < G1 < G3 < G2",
+    "mean test loss per group, last 10% of epochs",
+)
+def plateau_order(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C1."""
+    for dataset, counts in evidence.datasets("curriculum", ("cifar10",)):
+        judge = partial(_loss_order, evidence, dataset, (0, 1, 3, 2))
+        yield find(f"{title(dataset)}: order of the last losses", "G0 < G1 < G3 < G2", judge, counts)
+
+
+@register(
+    "C2",
+    "CIFAR-10 curriculum: Curiosity's visits peak in the order G3, G2, G1, G0; GMC's in the order G0, G1, G3, G2",
+    "epoch of the maximum of the smoothed train count, on the mean over seeds; intervals by bootstrap over seeds",
+)
+def peaks_cifar(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C2."""
+    for dataset, counts in evidence.datasets("curriculum", ("cifar10",)):
+        yield _peak_order(evidence, dataset, "curiosity", (3, 2, 1, 0), counts)
+        yield _peak_order(evidence, dataset, "gmc", (1, 3, 2), counts)
+        yield _peak_order(evidence, dataset, "gmc", (0, 1), False, " (the paper calls G0 less clear)")
+
+
+@register(
+    "C3",
+    "curriculum: Curiosity contracts the groups' losses, GMC spreads them, relative to Uniform",
+    "standard deviation over groups of the test loss, averaged over epochs, relative to Uniform's",
+)
+def spread_of_losses(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C3."""
+    for dataset, counts in evidence.datasets("curriculum"):
+        for method, decide, paper in (("curiosity", below, "below Uniform's"), ("gmc", above, "above Uniform's")):
+            judge = partial(_relative_spread, evidence, dataset, method, decide)
+            yield find(f"{title(dataset)}: spread of the losses, {title(method)}", paper, judge, counts)
+
+
+@register(
+    "C4",
+    "MNIST curriculum: GMC visits groups in the order 2, 3, 1; Curiosity 3, 2, 1",
+    "epoch of the maximum of the smoothed train count, on the mean over seeds; intervals by bootstrap over seeds",
+)
+def peaks_mnist(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C4."""
+    for dataset, counts in evidence.datasets("curriculum", ("mnist",)):
+        yield _peak_order(evidence, dataset, "gmc", (2, 3, 1), counts)
+        yield _peak_order(evidence, dataset, "curiosity", (3, 2, 1), counts)
+
+
+@register(
+    "C11",
+    "MNIST curriculum: after the easy groups saturate GMC boosts the unsaturated group; NormAll only brings it level",
+    "share of draws of the hardest group (highest last loss under Uniform) in the second half, per class",
+)
+def boost_of_the_hardest(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C11."""
+    for dataset, counts in evidence.datasets("curriculum", ("mnist",)):
+        name = title(dataset)
+        boosts, level, more = (partial(judge, evidence, dataset) for judge in (_boosts, _level, _more))
+        yield find(f"{name}: GMC's share of the hardest group", "above uniform", boosts, counts)
+        yield find(f"{name}: NormAll's share of it", "about level with the others", level, counts)
+        yield find(f"{name}: GMC's share against NormAll's", "GMC's is higher", more, counts)
+
+
+def _relative_spread(
+    evidence: Evidence, dataset: str, method: str, decide: Callable[[Estimate, float, str], Judgement]
+) -> Judgement:
+    ours = evidence.values(dataset, "curriculum", method, loss_spread)
+    estimate = ratio(*paired(ours, evidence.values(dataset, "curriculum", "uniform", loss_spread)))
+    return decide(estimate, 1.0, f"{estimate.text('.3f')} of Uniform's")
+
+
+def _boosts(evidence: Evidence, dataset: str) -> Judgement:
+    estimate = t_interval(list(_boost(evidence, dataset, "gmc").values()))
+    return above(estimate, 1.0, f"{estimate.text('.3f')} times uniform")
+
+
+def _level(evidence: Evidence, dataset: str) -> Judgement:
+    estimate = t_interval(list(_boost(evidence, dataset, "norm_all").values()))
+    return within(estimate, 1 - LEVEL, 1 + LEVEL, f"{estimate.text('.3f')} times uniform")
+
+
+def _more(evidence: Evidence, dataset: str) -> Judgement:
+    gmc, norm_all = paired(_boost(evidence, dataset, "gmc"), _boost(evidence, dataset, "norm_all"))
+    estimate = t_interval(gmc - norm_all)
+    return above(estimate, 0.0, f"higher by {estimate.text('.3f')} times uniform")
+
+
+def _boost(evidence: Evidence, dataset: str, method: str) -> dict[int, float]:
+    """Share of the hardest group in the second half of each run, as a multiple of its share under uniform draws."""
+    hardest = _hardest(evidence.runs(dataset, "curriculum", "uniform"))
+    uniform = len(GROUPS[hardest]) / sum(map(len, GROUPS))
+    runs = evidence.runs(dataset, "curriculum", method)
+    return {run.seed: float(tail(group_shares(run), 0.5)[:, hardest].mean()) / uniform for run in runs}
+
+
+def _hardest(runs: Sequence[RunData]) -> int:
+    """The group with the highest loss at the end."""
+    return int(np.mean([tail(group_losses(run)).mean(0) for run in runs], axis=0).argmax())
+
+
+def _loss_order(evidence: Evidence, dataset: str, order: Sequence[int]) -> Judgement:
+    """Do the groups' last losses ascend in this order? Compared within each run."""
+    runs = evidence.runs(dataset, "curriculum", "uniform")
+    losses = np.array([tail(group_losses(run)).mean(0) for run in runs])
+    steps = list(pairwise(order))
+
+    def make(confidence: float) -> list[Estimate]:
+        return [t_interval(losses[:, after] - losses[:, before], confidence) for before, after in steps]
+
+    means = losses.mean(0)
+    found = " < ".join(f"{NAMES[g]} {means[g]:.3f}" for g in sorted(order, key=lambda g: float(means[g])))
+    return all_positive(make, [f"{NAMES[before]} < {NAMES[after]}" for before, after in steps], found)
+
+
+def _peak_order(
+    evidence: Evidence, dataset: str, method: str, order: Sequence[int], counts: bool, remark: str = ""
+) -> Finding:
+    judge = partial(_judge_peaks, evidence, dataset, method, order)
+    paper = ", ".join(NAMES[group] for group in order) + remark
+    return find(f"{title(dataset)}: order of the peaks, {title(method)}", paper, judge, counts)
+
+
+def _judge_peaks(evidence: Evidence, dataset: str, method: str, order: Sequence[int]) -> Judgement:
+    """Do the visits of the groups peak in this order?"""
+    runs = evidence.runs(dataset, "curriculum", method)
+    shares = np.array([group_shares_per_arm(run) for run in runs])
+    places = epochs(runs[0])
+    peaks = places[smooth(shares.mean(0)).argmax(0)]
+    steps = list(pairwise(order))
+    befores, afters = [before for before, _ in steps], [after for _, after in steps]
+    drawn = _resampled_peaks(shares, places, evidence.rng())
+    gaps = drawn[:, afters] - drawn[:, befores]
+
+    def make(confidence: float) -> list[Estimate]:
+        low, high = np.quantile(gaps, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+        value = peaks[afters] - peaks[befores]
+        return [Estimate(float(v), float(x), float(y), len(runs)) for v, x, y in zip(value, low, high, strict=True)]
+
+    found = ", ".join(f"{NAMES[g]} at {peaks[g]:.0f}" for g in sorted(order, key=lambda g: float(peaks[g])))
+    return all_positive(make, [f"{NAMES[a]} before {NAMES[b]}" for a, b in steps], f"{found} (epochs)")
+
+
+def _resampled_peaks(shares: Array, places: Array, rng: np.random.Generator) -> Array:
+    """Peaks of the mean curve of seeds drawn with replacement: [runs, points, 4] -> [resamples, 4]."""
+    n = len(shares)
+    weights = rng.multinomial(n, np.full(n, 1 / n), RESAMPLES) / n
+    smoothed = np.array([smooth(each) for each in shares])  # smoothing and averaging may be exchanged
+    return np.array([places[np.tensordot(row, smoothed, 1).argmax(0)] for row in weights])

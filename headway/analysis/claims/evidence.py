@@ -1,0 +1,118 @@
+"""The runs of one protocol as the claims ask for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from headway.analysis.claims.verdicts import TooLittleDataError
+from headway.analysis.columns import Array
+from headway.analysis.names import DATASETS, rank, title
+from headway.analysis.results import Results
+from headway.analysis.rundata import RunData
+from headway.analysis.tables import NEEDED, areas, usable
+
+BySeed: TypeAlias = Mapping[int, float]
+PAPER_DATASETS = ("mnist", "cifar10")
+REWARDS = ("episode_return", "env_steps")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the claims are judged by.
+
+    Attributes:
+        results: all runs that were loaded.
+        protocol: the label of the protocol whose runs count.
+        bench: a benchmark's results as parsed JSON, if there are any.
+        seed: where the bootstrap's randomness starts.
+    """
+
+    results: Results
+    protocol: str
+    bench: Mapping[str, Any] | None = None
+    seed: int = 0
+    _areas: dict[tuple[str, str, str], BySeed] = field(default_factory=dict, repr=False, compare=False)
+
+    def rng(self) -> np.random.Generator:
+        """A generator that starts anew, so that no verdict depends on the order of the claims."""
+        return np.random.default_rng(self.seed)
+
+    def datasets(self, condition: str, paper: Sequence[str] = PAPER_DATASETS) -> list[tuple[str, bool]]:
+        """The datasets to judge on: those of the paper (True), and others that there are runs of (False)."""
+        runs = self.results.select(experiment="controlled", condition=condition, protocol=self.protocol).finished()
+        others = {run.dataset for run in runs if run.dataset} - set(paper)
+        return [(name, True) for name in paper] + [(n, False) for n in sorted(others, key=lambda n: rank(DATASETS, n))]
+
+    def runs(self, dataset: str, condition: str, method: str, columns: Sequence[str] = NEEDED) -> tuple[RunData, ...]:
+        """The finished controlled runs of one kind, ordered by seed.
+
+        Raises:
+            TooLittleDataError: there is none.
+        """
+        found = self.results.select(experiment="controlled", dataset=dataset, condition=condition, method=method)
+        return self._checked(found, f"{title(condition)}+{title(dataset)}, {title(method)}", columns)
+
+    def exploration(self, condition: str, method: str) -> tuple[RunData, ...]:
+        """The finished exploration runs of one kind, ordered by seed.
+
+        Raises:
+            TooLittleDataError: there is none.
+        """
+        found = self.results.select(experiment="doorkey", condition=condition, method=method)
+        return self._checked(found, f"MiniGrid, {title(condition)}, {title(method)}", REWARDS)
+
+    def values(self, dataset: str, condition: str, method: str, measure: Callable[[RunData], float]) -> BySeed:
+        """A number for each finished controlled run of one kind, by seed."""
+        runs = self.runs(dataset, condition, method)
+        return _finite({run.seed: float(measure(run)) for run in runs}, runs[0])
+
+    def areas(self, dataset: str, condition: str, method: str) -> BySeed:
+        """The area under the test-loss curve of each run of one kind, by seed; computed once."""
+        key = (dataset, condition, method)
+        if key not in self._areas:
+            runs = self.runs(*key)
+            self._areas[key] = _finite(areas(runs), runs[0])
+        return self._areas[key]
+
+    def _checked(self, found: Results, what: str, columns: Sequence[str]) -> tuple[RunData, ...]:
+        runs = usable(found.select(protocol=self.protocol).runs, columns)
+        if runs:
+            return runs
+        others = [label for label in usable_protocols(found, columns) if label != self.protocol]
+        elsewhere = f"; there are some under {', '.join(others[:3])}" if others else ""
+        raise TooLittleDataError(f"no finished runs of {what}{elsewhere}")
+
+
+def usable_protocols(found: Results, columns: Sequence[str]) -> tuple[str, ...]:
+    """The protocols of the runs that have these metrics."""
+    return Results(usable(found.runs, columns)).protocols()
+
+
+def paired(first: BySeed, second: BySeed) -> tuple[Array, Array]:
+    """The values of the seeds that both have: [n], [n].
+
+    Raises:
+        TooLittleDataError: they share no seed.
+    """
+    seeds = sorted(first.keys() & second.keys())
+    if not seeds:
+        raise TooLittleDataError("the two methods share no seed")
+    return np.array([first[seed] for seed in seeds]), np.array([second[seed] for seed in seeds])
+
+
+def _finite(values: BySeed, run: RunData) -> BySeed:
+    """Make sure that no run has diverged: its number would decide by being absent.
+
+    Raises:
+        TooLittleDataError: one has.
+    """
+    wrong = [str(seed) for seed, value in values.items() if not math.isfinite(value)]
+    if wrong:
+        what = f"{run.group.title}, {title(run.method)}"
+        raise TooLittleDataError(f"the loss of {what} is not finite for seed {', '.join(wrong[:5])}")
+    return values

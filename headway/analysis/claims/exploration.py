@@ -1,0 +1,92 @@
+"""Claims about MiniGrid: in which order the methods end, and what noise at the door costs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from headway.analysis.claims.evidence import Evidence
+from headway.analysis.claims.registry import register
+from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataError, all_positive, find
+from headway.analysis.columns import Array
+from headway.analysis.names import title
+from headway.analysis.stats import Estimate, contrast
+from headway.analysis.summaries import final_reward
+
+WITHOUT, WITH = "none", "door"
+ROBUST, FRAGILE = ("icm+gmc", "gmc"), ("ppo", "icm")
+
+
+@register(
+    "C14",
+    "MiniGrid, no noise: final means in the order PPO, ICM+GMC, ICM, GMC (wide overlap)",
+    "mean episode reward over the last 10% of steps; differences with 95% intervals",
+)
+def order_without_noise(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C14."""
+    order = ("ppo", "icm+gmc", "icm", "gmc")
+    yield _order(evidence, WITHOUT, order)
+
+
+@register(
+    "C15",
+    "MiniGrid, door noise: ICM+GMC, GMC, PPO, ICM (wide overlap); the drop from C14 is smaller for ICM+GMC and GMC",
+    "mean episode reward over the last 10% of steps, and the difference to no noise per method",
+)
+def order_with_noise(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C15."""
+    yield _order(evidence, WITH, ("icm+gmc", "gmc", "ppo", "icm"))
+    for method in ROBUST:
+        name = f"loss of reward to the noise, {title(method)}"
+        yield find(name, "smaller than PPO's and ICM's", partial(_smaller_drop, evidence, method))
+
+
+def _order(evidence: Evidence, condition: str, order: Sequence[str]) -> Finding:
+    paper = " > ".join(map(title, order)) + " (tentative)"
+    return find(
+        f"order of the final rewards, {title(condition)}", paper, partial(_in_order, evidence, condition, order)
+    )
+
+
+def _in_order(evidence: Evidence, condition: str, order: Sequence[str]) -> Judgement:
+    rewards = {method: _rewards(evidence, condition, method) for method in order}
+    steps = list(pairwise(order))
+
+    def make(confidence: float) -> list[Estimate]:
+        return [contrast([rewards[better], rewards[worse]], (1, -1), confidence) for better, worse in steps]
+
+    means = {method: float(values.mean()) for method, values in rewards.items()}
+    found = " > ".join(f"{title(m)} {means[m]:.2f}" for m in sorted(means, key=lambda m: -means[m]))
+    return all_positive(make, [f"{title(better)} > {title(worse)}" for better, worse in steps], found)
+
+
+def _smaller_drop(evidence: Evidence, method: str) -> Judgement:
+    """Does noise cost this method less than each of the fragile ones?"""
+    methods = (method, *FRAGILE)
+    rewards = {(m, c): _rewards(evidence, c, m) for m in methods for c in (WITHOUT, WITH)}
+
+    def make(confidence: float) -> list[Estimate]:
+        return [
+            contrast([rewards[m, c] for m in (other, method) for c in (WITHOUT, WITH)], (1, -1, -1, 1), confidence)
+            for other in FRAGILE
+        ]
+
+    drops = {m: float(rewards[m, WITHOUT].mean() - rewards[m, WITH].mean()) for m in methods}
+    found = ", ".join(f"{title(m)} {drop:.2f}" for m, drop in drops.items())
+    return all_positive(make, [f"less than {title(other)}" for other in FRAGILE], found)
+
+
+def _rewards(evidence: Evidence, condition: str, method: str) -> Array:
+    """The final reward of each run [n].
+
+    Raises:
+        TooLittleDataError: there are no runs, or one has no reward at its end.
+    """
+    runs = evidence.exploration(condition, method)
+    rewards = np.array([final_reward(run) for run in runs])
+    if not np.isfinite(rewards).all():
+        raise TooLittleDataError(f"a run of {runs[0].group.title}, {title(method)} ends without an episode")
+    return rewards

@@ -1,0 +1,102 @@
+"""Claims with their verdicts as text, Markdown and JSON values."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from headway.analysis.claims.registry import ClaimResult
+from headway.analysis.claims.verdicts import Finding, Verdict
+from headway.analysis.stats import Estimate
+
+SCHEMA = 1
+
+
+def as_text(results: Sequence[ClaimResult], verbose: bool = True) -> str:
+    """The claims for a terminal: a line each, with a line for each part below it unless it is not wanted."""
+    lines: list[str] = []
+    for result in results:
+        lines.append(f"{result.claim.id:4}{result.verdict.value:14}{result.claim.text}")
+        if verbose:
+            lines += [f"        {_line(finding)}" for finding in result.findings]
+    lines.append(summary(results))
+    return "\n".join(lines)
+
+
+def summary(results: Sequence[ClaimResult]) -> str:
+    """How many claims got which verdict, such as "17 claims: 3 reproduced, 1 contradicted, 13 undecided"."""
+    found = Counter(result.verdict for result in results)
+    counts = ", ".join(f"{found[verdict]} {verdict}" for verdict in Verdict)
+    protocol = f" under protocol {results[0].protocol}" if results else ""
+    return f"{len(results)} claims{protocol}: {counts}"
+
+
+def as_markdown(results: Sequence[ClaimResult]) -> str:
+    """The claims as two Markdown tables: one of the claims, and one of their parts."""
+    lines = [summary(results), "", "| claim | verdict | what is claimed | decided by |", "|---|---|---|---|"]
+    for result in results:
+        claim = result.claim
+        lines.append(_cells(claim.id, f"**{result.verdict}**", claim.text, claim.decided_by))
+    lines += ["", "| claim | part | verdict | ours | paper | seeds | remark |", "|---|---|---|---|---|---|---|"]
+    for result in results:
+        for finding in result.findings:
+            found = finding.judgement
+            remark = "; ".join(filter(None, (found.why, "" if finding.counts else "does not count")))
+            seeds = str(found.n or "")
+            lines.append(
+                _cells(result.claim.id, finding.part, str(finding.verdict), found.ours, finding.paper, seeds, remark)
+            )
+    return "\n".join(lines) + "\n"
+
+
+def as_dict(results: Sequence[ClaimResult]) -> dict[str, Any]:
+    """The claims of one protocol as plain JSON values."""
+    return {
+        "protocol": results[0].protocol if results else "",
+        "claims": [
+            {
+                "id": result.claim.id,
+                "claim": result.claim.text,
+                "decided_by": result.claim.decided_by,
+                "verdict": result.verdict.value,
+                "parts": [_part(finding) for finding in result.findings],
+            }
+            for result in results
+        ],
+    }
+
+
+def _part(finding: Finding) -> dict[str, Any]:
+    found = finding.judgement
+    return {
+        "part": finding.part,
+        "counts": finding.counts,
+        "verdict": finding.verdict.value,
+        "ours": found.ours,
+        "estimate": _estimate(found.estimate),
+        "paper": finding.paper,
+        "seeds": found.n,
+        "why": found.why,
+    }
+
+
+def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    numbers = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+    return {name: number if math.isfinite(number) else None for name, number in numbers.items()} | {"n": estimate.n}
+
+
+def _line(finding: Finding) -> str:
+    found = finding.judgement
+    parts = [f"{finding.verdict.value:14}{finding.part}: {found.ours or 'no figure'}; paper: {finding.paper}"]
+    parts += [f"n = {found.n}"] if found.n else []
+    parts += [found.why] if found.why else []
+    parts += [] if finding.counts else ["does not count"]
+    return "; ".join(parts)
+
+
+def _cells(*texts: str) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"

@@ -1,0 +1,85 @@
+"""The list of claims, and their evaluation on runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from headway.analysis.claims.evidence import Evidence
+from headway.analysis.claims.verdicts import Finding, Verdict, combine
+from headway.analysis.results import Results
+
+Judge: TypeAlias = Callable[[Evidence], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper.
+
+    Attributes:
+        id: its short name, such as "C5".
+        text: what is claimed.
+        decided_by: the quantity that decides.
+        judge: gives a finding for each part of it.
+    """
+
+    id: str
+    text: str
+    decided_by: str
+    judge: Judge
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim with what the runs say about it.
+
+    Attributes:
+        claim: the claim.
+        protocol: the label of the protocol of the runs.
+        findings: its parts.
+    """
+
+    claim: Claim
+    protocol: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the whole claim."""
+        return combine(self.findings)
+
+
+CLAIMS: dict[str, Claim] = {}
+
+
+def register(claim_id: str, text: str, decided_by: str) -> Callable[[Judge], Judge]:
+    """Add a claim.
+
+    Raises:
+        ValueError: the id is taken.
+    """
+    if claim_id in CLAIMS:
+        raise ValueError(f"expected a new id for a claim, got {claim_id!r} twice")
+
+    def add(judge: Judge) -> Judge:
+        CLAIMS[claim_id] = Claim(claim_id, text, decided_by, judge)
+        return judge
+
+    return add
+
+
+def evaluate_claims(
+    results: Results, protocol: str = "released", bench: Mapping[str, Any] | None = None, seed: int = 0
+) -> list[ClaimResult]:
+    """Judge every claim by the finished runs of one protocol.
+
+    Args:
+        results: the runs.
+        protocol: the label of the protocol.
+        bench: a benchmark's results as parsed JSON, for the claim about time.
+        seed: where the bootstrap's randomness starts.
+    """
+    evidence = Evidence(results, protocol, bench, seed)
+    claims = sorted(CLAIMS.values(), key=lambda claim: int(claim.id.removeprefix("C")))
+    return [ClaimResult(claim, protocol, tuple(claim.judge(evidence))) for claim in claims]

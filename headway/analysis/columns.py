@@ -1,0 +1,108 @@
+"""Metrics as NumPy arrays, straight from Parquet: no Python object per number."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.errors import DamagedError, MissingExtraError
+
+Array: TypeAlias = NDArray[Any]
+Arrays: TypeAlias = dict[str, Array]
+
+
+def pyarrow() -> tuple[Any, Any]:
+    """The modules pyarrow and pyarrow.parquet.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError as exc:
+        raise MissingExtraError("pyarrow", "report") from exc
+
+
+def read_parquet(data: bytes, what: str, wanted: Collection[str] | None = None) -> tuple[Arrays, dict[str, str]]:
+    """Read a run's metrics.
+
+    Args:
+        data: the content of the file.
+        what: what the file is, for error messages.
+        wanted: the columns to read; None for all. Those that are not there are left out.
+
+    Returns:
+        an array for each column, as `from_arrow` makes them, and the file's metadata.
+
+    Raises:
+        DamagedError: it is no whole Parquet file.
+    """
+    arrow, parquet = pyarrow()
+    try:
+        with parquet.ParquetFile(io.BytesIO(data), page_checksum_verification=True) as file:
+            names = [name for name in file.schema_arrow.names if wanted is None or name in wanted]
+            table = file.read(columns=names, use_threads=False)
+            metadata = {key.decode(): text.decode() for key, text in (file.schema_arrow.metadata or {}).items()}
+        return {name: frozen(from_arrow(table.column(name).combine_chunks())) for name in names}, metadata
+    except (arrow.ArrowException, OSError, ValueError, KeyError, OverflowError, TypeError) as exc:
+        raise DamagedError(f"{what}: expected a whole Parquet file, got {str(exc)[:200]}") from None
+
+
+def from_arrow(array: Any) -> Array:
+    """Turn an Arrow array into a NumPy array.
+
+    Numbers become [rows]; lists of numbers become [rows, longest list] with NaN where a list is shorter; strings
+    become an object array. A missing number is NaN.
+    """
+    arrow, _ = pyarrow()
+    if isinstance(array, arrow.ChunkedArray):  # one of no chunks does not become an array by itself
+        array = arrow.concat_arrays(array.chunks) if array.num_chunks else arrow.array([], array.type)
+    if arrow.types.is_list(array.type):
+        array = array.fill_null([]) if array.null_count else array
+        starts = array.offsets.to_numpy()
+        values: Array = array.values.to_numpy(zero_copy_only=False)
+        return _rectangle(values[starts[0] : starts[-1]], np.diff(starts))
+    result: Array = array.to_numpy(zero_copy_only=False)
+    return result
+
+
+def from_lists(values: Sequence[Any]) -> Array:
+    """Turn a column of Python values into the array that `from_arrow` gives for it."""
+    present = [value for value in values if value is not None]
+    if present and isinstance(present[0], list):
+        lists = [value or [] for value in values]
+        flat = np.array([item for value in lists for item in value])
+        return _rectangle(flat, np.array([len(value) for value in lists]))
+    if present and isinstance(present[0], str):
+        return np.array(values, dtype=object)
+    if len(present) < len(values):
+        return np.array([np.nan if value is None else float(value) for value in values])
+    return np.array(values) if present else np.empty(0)
+
+
+def frozen(array: Array) -> Array:
+    """Make an array read-only, and return it."""
+    array.flags.writeable = False
+    return array
+
+
+def freeze_lists(columns: Mapping[str, Sequence[Any]], wanted: Collection[str] | None = None) -> Arrays:
+    """Turn columns of Python values into read-only arrays; only the wanted ones, if told."""
+    return {name: frozen(from_lists(values)) for name, values in columns.items() if wanted is None or name in wanted}
+
+
+def _rectangle(values: Array, lengths: Array) -> Array:
+    """Put lists under each other: all values in a row, and the length of each list -> [lists, longest]."""
+    if not len(lengths):
+        return np.empty((0, 0))
+    longest = int(lengths.max())
+    if (lengths == longest).all():
+        return values.reshape(len(lengths), longest)
+    padded = np.full((len(lengths), longest), np.nan)
+    padded[np.arange(longest) < lengths[:, None]] = values
+    return padded

@@ -1,0 +1,1 @@
+"""Commands that read runs and say what is in them."""

@@ -1,0 +1,138 @@
+"""The command `headway claims`: what runs say about the paper's claims."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headway.analysis.claims import ClaimResult, as_dict, as_markdown, as_text, evaluate_claims
+from headway.analysis.claims.output import SCHEMA
+from headway.analysis.results import Results, load_results
+from headway.errors import UsageError
+from headway.runs.files import store_error, write_bytes
+
+ALL = "all"
+DEFAULT = "released"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = "Judges each of the paper's claims by finished runs: reproduced, contradicted or undecided."
+    add = parser.add_argument
+    add("path", type=Path, nargs="?", default=Path("runs"), metavar="PATH", help="a run store or exported lots (runs)")
+    add(
+        "--protocol",
+        metavar="LABEL",
+        help=f"which runs count: a protocol's label, or {ALL} (released, or what there is)",
+    )
+    add("--bench", type=Path, metavar="FILE", help="results of headway bench as JSON, for the claim about time")
+    add("--json", type=Path, metavar="FILE", help="also write JSON")
+    add("--markdown", type=Path, metavar="FILE", help="also write Markdown")
+    add("--brief", action="store_true", help="one line per claim, without its parts")
+    add("--seed", type=int, default=0, metavar="N", help="where the bootstrap's randomness starts (0)")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    try:
+        bench = _read_bench(options.bench)
+        results = load_results(options.path)
+        labels = choose_protocols(results, options.protocol)
+        if options.seed < 0:
+            raise UsageError(f"expected a seed of at least 0, got {options.seed}")
+    except UsageError as error:
+        print(f"headway claims: {error}", file=sys.stderr)
+        return 2
+    judged = [evaluate_claims(results, label, bench, options.seed) for label in labels]
+    _say_what_is_missing(results)
+    print("\n\n".join(as_text(claims, verbose=not options.brief) for claims in judged), flush=True)
+    _write(options.json, json.dumps(document(options.path, results, judged), indent=1) + "\n")
+    _write(
+        options.markdown, "\n".join(f"## Protocol: {claims[0].protocol}\n\n{as_markdown(claims)}" for claims in judged)
+    )
+    return 0
+
+
+def choose_protocols(results: Results, asked: str | None) -> list[str]:
+    """The labels of the protocols to judge by.
+
+    Args:
+        results: the runs.
+        asked: a label; "all"; or None for the released one, or for all there are if that has no finished run.
+
+    Raises:
+        UsageError: no run has the label that was asked for.
+    """
+    known = results.finished().protocols()
+    if asked == ALL:
+        return list(known) or [DEFAULT]
+    if asked is None:
+        return [DEFAULT] if DEFAULT in known or not known else list(known)
+    if asked not in known:
+        there = "; ".join(known) or "none"
+        raise UsageError(f"expected the protocol of a finished run ({there}), or {ALL}, got {asked!r}")
+    return [asked]
+
+
+def document(path: Path, results: Results, judged: Sequence[Sequence[ClaimResult]]) -> dict[str, Any]:
+    """All verdicts as plain JSON values."""
+    return {
+        "schema": SCHEMA,
+        "path": str(path),
+        "runs": {state.value: number for state, number in results.counts().items()},
+        "problems": [vars(problem) for problem in results.problems],
+        "protocols": [as_dict(claims) for claims in judged],
+    }
+
+
+def _say_what_is_missing(results: Results) -> None:
+    """Warn of runs that do not count."""
+    left = len(results) - len(results.finished())
+    if left:
+        print(f"headway claims: {left} of {len(results)} runs are not finished and do not count", file=sys.stderr)
+    for problem in results.problems:
+        print(f"headway claims: {problem.id}: {problem.message}", file=sys.stderr)
+
+
+def _read_bench(path: Path | None) -> Mapping[str, Any] | None:
+    if path is None:
+        return None
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        return {"cases": [_checked_case(case) for case in content["cases"]]}
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"expected the JSON that headway bench wrote at {path}, got something else ({error})"
+        ) from error
+
+
+def _checked_case(case: Mapping[str, Any]) -> dict[str, Any]:
+    """A case of a benchmark, with the fields that the claims read."""
+    timings = [
+        {
+            "variant": str(timing["variant"]),
+            "rounds": int(timing["rounds"]),
+            "ratio": {name: float(timing["ratio"][name]) for name in ("low", "median", "high")},
+        }
+        for timing in case["timings"]
+    ]
+    return {"key": str(case["key"]), "timings": timings}
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file as a whole.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise store_error("make", path.parent, error) from error
+    write_bytes(path, text.encode())

@@ -1,0 +1,135 @@
+"""Which figures a set of runs allows: `plan_figures(results)` names each, and gives the reason for those left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headway.analysis.names import title
+from headway.analysis.results import Results
+from headway.analysis.rundata import Group, RunData
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure that can be drawn.
+
+    Attributes:
+        name: the name of its files, without the ending.
+        caption: what it shows, in a sentence or two.
+        draw: makes it. Call it, and save the figure, under `style.house_style()`.
+    """
+
+    name: str
+    caption: str
+    draw: Callable[[], Figure]
+
+
+@dataclass(frozen=True)
+class Omission:
+    """A figure that cannot be drawn, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All figures of a set of runs of one protocol.
+
+    Attributes:
+        protocol: the label of the protocol.
+        drawings: the figures that can be drawn.
+        omissions: those that cannot.
+    """
+
+    protocol: str
+    drawings: tuple[Drawing, ...]
+    omissions: tuple[Omission, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """The finished runs of one group, by method."""
+
+    group: Group
+    methods: dict[str, tuple[RunData, ...]]
+
+    @property
+    def name(self) -> str:
+        """As part of a file name."""
+        extra = "" if self.group.experiment in ("controlled", "doorkey") else self.group.experiment
+        return slug(extra, self.group.dataset or "", self.group.condition)
+
+    @property
+    def title(self) -> str:
+        """As a title, such as "CIFAR-10, Curriculum"."""
+        return ", ".join(filter(None, (title(self.group.dataset), title(self.group.condition))))
+
+    @property
+    def seeds(self) -> str:
+        """How many seeds there are, such as "20 seeds" or "18 to 20 seeds"."""
+        return seeds_text(self.methods.values())
+
+    def pick(self, methods: Iterable[str], *columns: str) -> dict[str, tuple[RunData, ...]]:
+        """Those of the methods that have finished runs, all of them with these columns."""
+        found = {method: self.methods[method] for method in methods if method in self.methods}
+        return {
+            method: runs for method, runs in found.items() if all(c in run.columns for run in runs for c in columns)
+        }
+
+
+Item = Drawing | Omission
+Kind = Callable[[Sequence[Setting]], Iterator[Item]]
+
+
+def settings_of(results: Results) -> list[Setting]:
+    """The finished runs, group by group, in the order in which they are listed."""
+    groups = results.finished().groups()
+    return [Setting(group, groups[group].methods()) for group in sorted(groups, key=lambda group: group.order)]
+
+
+def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
+    """Plan all figures that runs allow, for each protocol on its own: runs of two protocols share no figure.
+
+    Args:
+        results: the runs; only finished ones count.
+        protocol: the label of a protocol, to plan for it alone.
+    """
+    from headway.analysis.figures import controlled, exploration, sensitivity
+
+    kinds: tuple[Kind, ...] = (*controlled.KINDS, *exploration.KINDS)
+    settings = settings_of(results)
+    grid = sensitivity.grid_points(settings)
+    plans = []
+    for label in dict.fromkeys(setting.group.protocol for setting in settings if setting.group not in grid):
+        if protocol in (None, label):
+            chosen = [setting for setting in settings if setting.group.protocol == label]
+            plans.append(_plan(label, (item for kind in kinds for item in kind(chosen))))
+    if protocol is None:
+        plans.append(_plan("", sensitivity.maps(settings)))
+    return plans
+
+
+def _plan(label: str, items: Iterable[Item]) -> Plan:
+    items = list(items)
+    drawings = tuple(item for item in items if isinstance(item, Drawing))
+    return Plan(label, drawings, tuple(item for item in items if isinstance(item, Omission)))
+
+
+def slug(*parts: str) -> str:
+    """Join words to a file name of lower-case letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-") or "figure"
+
+
+def seeds_text(runs: Iterable[Sequence[RunData]]) -> str:
+    """How many seeds several methods have, such as "1 seed" or "18 to 20 seeds"."""
+    numbers = sorted({len(members) for members in runs})
+    if len(numbers) < 2:
+        return f"{numbers[0]} seed{'s' * (numbers[0] != 1)}" if numbers else "no seeds"
+    return f"{numbers[0]} to {numbers[-1]} seeds"

@@ -1,0 +1,167 @@
+"""What a signal learns and what it visits: test loss of every group over the group's share of the draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headway.analysis.figures.curves import draw_band, fit, percent
+from headway.analysis.figures.style import GROUPS, INK, PALE
+from headway.analysis.summaries import Band
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one signal did.
+
+    Attributes:
+        title: the signal's name.
+        losses: test loss of each group over epochs.
+        shares: share of the draws of an arm, from 0 to 1, averaged over the arms of each group.
+        peaks: the epoch at which the visits of each group peak; None marks none.
+    """
+
+    title: str
+    losses: Sequence[Band]
+    shares: Sequence[Band]
+    peaks: Sequence[float] | None = None
+
+
+def group_panels(
+    axes: Any, columns: Sequence[Column], arm: str = "class", uniform: float | None = None, least: Sequence[float] = ()
+) -> Any:
+    """Two rows of panels, one column for each signal: test losses above, training allocation below.
+
+    Args:
+        axes: an array of axes [2, signals].
+        columns: what each signal did.
+        arm: what an arm is: "class" or "group".
+        uniform: the share of an arm under uniform sampling, shown as a line.
+        least: the least loss that each group can have, where noise keeps it above zero.
+
+    Returns:
+        the axes.
+    """
+    for place, column in enumerate(columns):
+        group_losses(axes[0, place], column.losses, least)
+        allocation(axes[1, place], column.shares, uniform=uniform)
+        axes[0, place].set_title(column.title)
+        axes[1, place].set_xlabel("epoch")
+    align_rows(axes)
+    if any(column.peaks is not None for column in columns):
+        for ax, column in zip(axes[1], columns, strict=True):
+            _make_room(ax)
+            mark_peaks(ax, column.shares, column.peaks or ())
+    axes[0, 0].set_ylabel("test loss (nats)")
+    axes[1, 0].set_ylabel(f"draws per {arm} (%)")
+    return axes
+
+
+def group_losses(ax: Axes, losses: Sequence[Band], least: Sequence[float] = ()) -> Axes:
+    """Test loss of each group.
+
+    Args:
+        ax: where to draw.
+        losses: a curve over epochs for each group.
+        least: the least loss that each group can have; shown as thin lines unless it is zero.
+    """
+    for look, loss in zip(GROUPS, least, strict=False):
+        if loss > 0:
+            ax.axhline(loss, color=look.colour, linewidth=0.6, alpha=0.7, zorder=1)
+    return _groups(ax, losses)
+
+
+def allocation(
+    ax: Axes, shares: Sequence[Band], peaks: Sequence[float] | None = None, uniform: float | None = None
+) -> Axes:
+    """Share of the draws that go to each group, with an arrow at the peak of its visits.
+
+    Args:
+        ax: where to draw.
+        shares: a curve over epochs for each group, from 0 to 1.
+        peaks: the epoch of each peak; None marks none.
+        uniform: the share under uniform sampling, shown as a line.
+    """
+    if uniform is not None:
+        ax.axhline(100 * uniform, color=PALE, linewidth=0.8, zorder=1)
+    _groups(ax, [percent(band) for band in shares])
+    if peaks is not None:
+        _make_room(ax)
+        mark_peaks(ax, shares, peaks)
+    return ax
+
+
+def mark_peaks(ax: Axes, shares: Sequence[Band], peaks: Sequence[float]) -> None:
+    """An arrow on each curve at its peak, with the name of the group over it.
+
+    Args:
+        ax: a panel of `allocation`, with its final limits.
+        shares: the curves, from 0 to 1.
+        peaks: the epoch of each peak.
+    """
+    taken: list[tuple[float, float]] = []
+    for look, band, peak in sorted(zip(GROUPS, shares, peaks, strict=False), key=lambda mark: mark[2]):
+        place = int(np.argmin(np.abs(band.x - peak)))
+        x, y = float(band.x[place]), 100 * float(band.mean[place])
+        if not np.isfinite(y):
+            continue
+        ax.annotate(
+            look.name,
+            (x, y),
+            (_LETTER * _aside(ax, x, y, taken), 9),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=7,
+            weight="bold",
+            color=INK,
+            arrowprops={"arrowstyle": "-|>", "color": look.colour, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 1.5},
+            zorder=6,
+        )
+
+
+_LETTER = 9.0
+"""Size of a letter with some room, in points."""
+
+
+def _aside(ax: Axes, x: float, y: float, taken: list[tuple[float, float]]) -> int:
+    """How many letters aside from its arrow a letter must stand so as not to cover another; takes the place."""
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    wide, high = _LETTER / 120, _LETTER / 80  # a panel is some 120 points wide and 80 high
+    across, up = (x - left) / (right - left), (y - bottom) / (top - bottom)
+    way = 1 if across < 0.5 else -1
+    steps = 0 if wide / 2 < across < 1 - wide / 4 else way
+    while any(abs(across + steps * wide - a) < 0.9 * wide and abs(up - b) < high for a, b in taken):
+        steps += way
+    taken.append((across + steps * wide, up))
+    return steps
+
+
+def _make_room(ax: Axes) -> None:
+    """Leave a quarter more above the curves, for arrows."""
+    bottom, top = ax.get_ylim()
+    ax.set_ylim(bottom, top + 0.25 * (top - bottom))
+
+
+def align_rows(axes: Any) -> None:
+    """Give the panels of a row the same vertical range, and write its numbers once."""
+    for row in axes:
+        ends = [ax.get_ylim() for ax in row]
+        low, high = min(end[0] for end in ends), max(end[1] for end in ends)
+        for place, ax in enumerate(row):
+            ax.set_ylim(low, high)
+            ax.tick_params(labelleft=place == 0)
+    for ax in axes[:-1].flat:
+        ax.tick_params(labelbottom=False)
+
+
+def _groups(ax: Axes, bands: Sequence[Band]) -> Axes:
+    for turn, (look, band) in enumerate(zip(GROUPS, bands, strict=True)):
+        draw_band(ax, band, look, turn, len(GROUPS))
+    return fit(ax, bands)

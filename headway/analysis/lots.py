@@ -1,0 +1,233 @@
+"""Lots: many runs in one Parquet file, with everything that the analysis needs and nothing else.
+
+A lot has one row per run: its id, its spec as JSON, its state and progress, its environment as JSON, and for each
+metric a list with a value (or a list of values) per epoch. Checkpoints and weights are not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from headway.analysis.columns import Array, Arrays, frozen, pyarrow
+from headway.analysis.rundata import Failure, Problem, Progress, RunData
+from headway.errors import DamagedError, HeadwayError, NewerSchemaError, StoreError
+from headway.runs import RunSpec, State
+from headway.runs.files import store_error, write_atomic
+
+LOT_SCHEMA = 1
+SUFFIX = ".parquet"
+_SCHEMA_KEY, _MADE_WITH_KEY = b"headway.lot", b"headway.made_with"
+_METRIC = "metric."
+_RUNS_PER_ROW_GROUP = 64
+_STATES = tuple(state.value for state in State if state is not State.CORRUPT)
+
+Stamp: TypeAlias = tuple[int, int]
+
+
+def find_lots(path: Path) -> list[Path]:
+    """The lots at a path: the file itself, or the Parquet files of a folder."""
+    if path.is_file():
+        return [path] if path.suffix == SUFFIX else []
+    return sorted(file for file in path.glob(f"*{SUFFIX}") if not file.name.startswith("."))
+
+
+def write_lot(runs: Iterable[RunData], path: Path, columns: Collection[str] | None = None, single: bool = False) -> int:
+    """Write runs to one file, atomically; corrupt ones are left out.
+
+    Args:
+        runs: the runs, such as `Results`.
+        path: the file, ending in ".parquet".
+        columns: the metrics to keep; None for all.
+        single: keep 32 bits of each fraction instead of 64, which halves the file.
+
+    Returns:
+        how many runs were written.
+
+    Raises:
+        StoreError: the name does not end in ".parquet", no run is left, or the file cannot be written.
+    """
+    if path.suffix != SUFFIX:
+        raise StoreError(f"expected a file name that ends in {SUFFIX}, got {path}")
+    kept = [run for run in runs if run.state is not State.CORRUPT]
+    if not kept:
+        raise StoreError(f"expected at least one readable run for {path}, got none")
+    arrow, parquet = pyarrow()
+    metrics = dict.fromkeys(name for run in kept for name in run.columns if columns is None or name in columns)
+    table = arrow.table(
+        {
+            "run_id": [run.id for run in kept],
+            "spec": [json.dumps(run.spec.to_dict()) for run in kept],
+            "seed": [run.seed for run in kept],
+            "state": [run.state.value for run in kept],
+            "progress": [json.dumps(asdict(run.progress)) for run in kept],
+            "error": [run.error.traceback if run.error else "" for run in kept],
+            "note": [run.note for run in kept],
+            "host": [run.host for run in kept],
+            "environment": [json.dumps(dict(run.environment)) for run in kept],
+            **{f"{_METRIC}{name}": _pack(arrow, [run.columns.get(name) for run in kept], single) for name in metrics},
+        }
+    )
+    table = table.replace_schema_metadata({_SCHEMA_KEY: str(LOT_SCHEMA), _MADE_WITH_KEY: json.dumps(_made_with())})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise store_error("make", path.parent, error) from error
+
+    def write(file: Any) -> None:
+        sink = arrow.BufferOutputStream()
+        parquet.write_table(
+            table, sink, compression="zstd", row_group_size=_RUNS_PER_ROW_GROUP, write_page_checksum=True
+        )
+        file.write(memoryview(sink.getvalue()))
+
+    write_atomic(path, write)
+    return len(kept)
+
+
+class LotReader:
+    """Reads one lot, and reads it again only when the file has changed.
+
+    Args:
+        path: the file.
+        wanted: the metrics to read; None for all.
+    """
+
+    def __init__(self, path: Path, wanted: Collection[str] | None = None) -> None:
+        """Read nothing yet."""
+        self._path = path
+        self._wanted = wanted
+        self._last: tuple[Stamp, list[RunData], list[Problem]] | None = None
+
+    def read(self) -> tuple[list[RunData], list[Problem]]:
+        """Read the runs; a file that is no whole lot is a problem, and so is each row that is no run."""
+        try:
+            info = self._path.stat()
+            stamp = (info.st_mtime_ns, info.st_size)
+            if self._last is None or self._last[0] != stamp:
+                self._last = (stamp, *self._parse())
+        except (OSError, DamagedError, NewerSchemaError) as error:
+            return [], [Problem(self._path.name, "", str(error))]
+        return self._last[1], self._last[2]
+
+    def _parse(self) -> tuple[list[RunData], list[Problem]]:
+        arrow, parquet = pyarrow()
+        try:
+            with parquet.ParquetFile(self._path, page_checksum_verification=True) as file:
+                self._check_schema(file.schema_arrow.metadata or {})
+                names = [name for name in file.schema_arrow.names if self._is_wanted(name)]
+                table = file.read(columns=names, use_threads=False)
+            rows = table.select([name for name in names if not name.startswith(_METRIC)]).to_pylist()
+            metrics = {
+                name.removeprefix(_METRIC): _unpack(table.column(name)) for name in names if name.startswith(_METRIC)
+            }
+        except (arrow.ArrowException, OSError, ValueError, KeyError, OverflowError, TypeError) as error:
+            raise DamagedError(f"{self._path}: expected a whole lot of runs, got {str(error)[:200]}") from None
+        runs: list[RunData] = []
+        problems: list[Problem] = []
+        for number, row in enumerate(rows):
+            columns = {name: array for name, arrays in metrics.items() if (array := arrays[number]) is not None}
+            try:
+                runs.append(_run_of(row, columns, f"{self._path.name}, row {number + 1}"))
+            except HeadwayError as error:
+                problems.append(Problem(str(row.get("run_id") or self._path.name), "", str(error)))
+        return runs, problems
+
+    def _is_wanted(self, name: str) -> bool:
+        return not name.startswith(_METRIC) or self._wanted is None or name.removeprefix(_METRIC) in self._wanted
+
+    def _check_schema(self, found: Mapping[bytes, bytes]) -> None:
+        version = found.get(_SCHEMA_KEY, b"").decode(errors="replace")
+        if not version.isdecimal():
+            raise DamagedError(f"{self._path}: expected a lot that headway export wrote, got another Parquet file")
+        if int(version) > LOT_SCHEMA:
+            raise NewerSchemaError(
+                f"{self._path}: expected schema {LOT_SCHEMA} or older, got {version}; a newer version of headway "
+                "wrote it: upgrade headway"
+            )
+
+
+def _run_of(row: Mapping[str, Any], columns: Arrays, what: str) -> RunData:
+    """Make a run from a row of a lot."""
+    spec = RunSpec.from_json(str(row.get("spec")), what)
+    if row.get("state") not in _STATES:
+        raise DamagedError(f"{what}: expected a state among {', '.join(_STATES)}, got {str(row.get('state'))[:40]!r}")
+    try:
+        progress = Progress(**json.loads(row["progress"]))
+        environment = json.loads(row["environment"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedError(f"{what}: expected progress and environment as JSON, got {error}") from None
+    return RunData(
+        spec.run_id,
+        spec,
+        State(row["state"]),
+        columns,
+        progress,
+        Failure.of(str(row.get("error") or "")),
+        str(row.get("note") or ""),
+        str(row.get("host") or ""),
+        environment if isinstance(environment, dict) else {},
+    )
+
+
+def _pack(arrow: Any, arrays: list[Array | None], single: bool) -> Any:
+    """One metric of all runs as an Arrow array: a list per run, of numbers or of lists; null where a run has none."""
+    present = [array for array in arrays if array is not None]
+    depth = max(array.ndim for array in present)
+    lengths = [-1 if array is None else len(array) for array in arrays]
+    if present[0].dtype == object:
+        return arrow.array([None if array is None else array.tolist() for array in arrays], arrow.list_(arrow.string()))
+    flat = np.concatenate([array.ravel() for array in present])
+    if single and flat.dtype == np.float64:
+        flat = flat.astype(np.float32)
+    values = arrow.array(flat)
+    if depth == 2:
+        widths = np.concatenate([np.full(len(array), array.shape[1], np.int64) for array in present])
+        values = arrow.ListArray.from_arrays(_offsets(widths), values)
+    starts = _offsets(np.maximum(lengths, 0))
+    missing = arrow.array([length < 0 for length in lengths])
+    return arrow.ListArray.from_arrays(starts, values, mask=missing)
+
+
+def _offsets(lengths: Array) -> Array:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+
+
+def _unpack(column: Any) -> list[Array | None]:
+    """Undo `_pack`: an array per run, or None."""
+    arrays: list[Array | None] = []
+    for chunk in column.chunks:
+        valid = chunk.is_valid().to_pylist()
+        starts, values = chunk.offsets.to_numpy(), chunk.values
+        inner = values.offsets.to_numpy() if hasattr(values, "offsets") else None
+        flat = (values if inner is None else values.values).to_numpy(zero_copy_only=False)
+        if flat.dtype == np.float32:
+            flat = flat.astype(np.float64)
+        for number, is_there in enumerate(valid):
+            first, last = starts[number], starts[number + 1]
+            arrays.append(_piece(flat, inner, first, last) if is_there else None)
+    return arrays
+
+
+def _piece(flat: Array, inner: Array | None, first: int, last: int) -> Array:
+    if inner is None:
+        return frozen(flat[first:last])
+    rows = last - first
+    return frozen(flat[inner[first] : inner[last]].reshape(rows, -1) if rows else np.empty((0, 0)))
+
+
+def _made_with() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in ("headway", "numpy", "pyarrow"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:  # used from a checkout that was never installed
+            versions[package] = "unknown"
+    return versions

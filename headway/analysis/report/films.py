@@ -1,0 +1,60 @@
+"""Recordings of exploration runs: one small GIF for each method, if there is one with a run."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.analysis.names import title
+from headway.analysis.report.groups import EXPLORATION, Setting
+from headway.errors import StoreError
+from headway.runs import RunStore, State
+from headway.runs.store import STORE_FILE
+
+FILM_FILE = "play.gif"
+MOST_BYTES = 1 << 20
+"""A recording larger than this is not put into the page ..."""
+MOST_BYTES_IN_ALL = 6 << 20
+"""... nor one that would make all of them together larger than this."""
+_GIF = (b"GIF87a", b"GIF89a")
+
+
+@dataclass(frozen=True)
+class Film:
+    """A recording.
+
+    Attributes:
+        title: what it shows.
+        source: a data: URL.
+    """
+
+    title: str
+    source: str
+
+
+def films(source: Path, settings: Sequence[Setting]) -> list[Film]:
+    """The recordings of a store: for each setting and method that of its first seed that has one."""
+    if not (source / STORE_FILE).is_file():
+        return []
+    store, found, room = RunStore(source), [], MOST_BYTES_IN_ALL
+    for setting in settings:
+        for name, runs in setting.all.items() if setting.kind == EXPLORATION else ():
+            for run in runs:
+                content = _read(store, run.id) if run.state is not State.CORRUPT else b""
+                if content and len(content) <= min(MOST_BYTES, room):
+                    room -= len(content)
+                    data = base64.b64encode(content).decode()
+                    found.append(Film(f"{title(name)}, {setting.title}, seed {run.seed}", f"data:image/gif;base64,{data}"))
+                    break
+    return found
+
+
+def _read(store: RunStore, run_id: str) -> bytes:
+    """The recording of a run, checked; nothing if there is none or it is damaged."""
+    try:
+        content = store.read_file(run_id, FILM_FILE)
+    except StoreError:
+        return b""
+    return content if content.startswith(_GIF) else b""

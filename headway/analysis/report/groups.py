@@ -1,0 +1,92 @@
+"""The runs of a store sorted into what a report speaks about: one `Setting` for each set of comparable runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headway.analysis.names import METHODS, rank
+from headway.analysis.results import Results
+from headway.analysis.rundata import Group, RunData
+from headway.analysis.summaries import arms_of_groups
+from headway.runs import State
+
+CONTROLLED, EXPLORATION = "controlled", "exploration"
+"""What the metrics of a run can be: per-arm losses and counts, or episode returns."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs that differ in method and seed only.
+
+    Attributes:
+        group: what they share.
+        kind: what their metrics are: "controlled", "exploration", or nothing that a figure is known for.
+        all: every run by method, ordered by seed.
+        shown: those that figures and tables use, by method: the finished ones (on a live page also those under way).
+        finished: the finished ones by method.
+    """
+
+    group: Group
+    kind: str
+    all: Mapping[str, Sequence[RunData]]
+    shown: Mapping[str, Sequence[RunData]]
+    finished: Mapping[str, Sequence[RunData]]
+
+    @property
+    def key(self) -> str:
+        """A short name that stays the same, for ids in the page."""
+        text = "\n".join((self.group.experiment, self.group.dataset or "", self.group.condition, self.group.protocol))
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def title(self) -> str:
+        """What it is called, such as "Noise+MNIST"."""
+        return self.group.title
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a run is shown that is not finished."""
+        return any(not run.finished for runs in self.shown.values() for run in runs)
+
+
+def settings_of(results: Results, with_unfinished: bool = False) -> list[Setting]:
+    """Sort runs into settings, in the order in which a report lists them.
+
+    Args:
+        results: the runs.
+        with_unfinished: let figures also show runs that are under way or stopped, as far as they got.
+    """
+    found = []
+    for group, members in sorted(results.groups().items(), key=lambda pair: pair[0].order):
+        methods = dict(sorted(members.methods().items(), key=lambda pair: rank(METHODS, pair[0])))
+        kinds = [kind for run in members if (kind := kind_of(run))]
+        kind = max(kinds, key=kinds.count) if kinds else ""
+        states = tuple(State) if with_unfinished else (State.DONE,)
+        found.append(Setting(group, kind, methods, _keep(methods, kind, states), _keep(methods, kind, (State.DONE,))))
+    return found
+
+
+def kind_of(run: RunData) -> str:
+    """What the metrics of a run are; nothing if they are of another kind, or there are none."""
+    columns = run.columns
+    if not run.rows:
+        return ""
+    arms = sum(map(len, arms_of_groups(run)))
+    if all(name in columns and columns[name].shape[1:] == (arms,) for name in ("test_loss", "test_count", "train_count")):
+        return CONTROLLED
+    if all(name in columns and columns[name].ndim == 1 for name in ("episode_return", "env_steps")):
+        return EXPLORATION
+    return ""
+
+
+def _keep(
+    methods: Mapping[str, Sequence[RunData]], kind: str, states: Sequence[State]
+) -> dict[str, tuple[RunData, ...]]:
+    """The runs in these states that have metrics of this kind; methods without any are left out."""
+    kept = {
+        name: tuple(run for run in runs if run.state in states and kind and kind_of(run) == kind)
+        for name, runs in methods.items()
+    }
+    return {name: runs for name, runs in kept.items() if runs}

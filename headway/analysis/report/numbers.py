@@ -1,0 +1,77 @@
+"""The numbers of the report's tables, by setting. They come from `headway.analysis.tables`, as everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headway.analysis import summaries, tables
+from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting
+from headway.analysis.results import Results
+from headway.analysis.stats import Estimate, t_interval
+from headway.analysis.tables import BASELINE, MethodRow, WelchRow
+
+
+@dataclass(frozen=True)
+class Areas:
+    """Areas under the test-loss curves of a setting's finished runs.
+
+    Attributes:
+        rows: a line for each signal.
+        seeds: the area of each seed relative to Uniform's with the same seed, by signal.
+    """
+
+    rows: Sequence[MethodRow]
+    seeds: Mapping[str, Sequence[float]]
+
+    @property
+    def ratios(self) -> dict[str, Estimate]:
+        """The area of every signal relative to Uniform's; empty without runs of Uniform."""
+        return {row.method: _one(row) if row.method == BASELINE else row.relative for row in self.rows if row.relative}
+
+
+def areas_of(setting: Setting) -> Areas | None:
+    """The areas of a setting; None if it has no finished runs of the controlled study."""
+    if setting.kind != CONTROLLED or not setting.finished:
+        return None
+    runs = Results(tuple(run for members in setting.finished.values() for run in members))
+    by_seed = {name: tables.areas(members) for name, members in setting.finished.items()}
+    base = by_seed.pop(BASELINE, {})
+    seeds = {
+        name: [area / base[seed] for seed, area in sorted(found.items()) if seed in base]
+        for name, found in by_seed.items()
+    }
+    return Areas(tables.method_rows(runs), seeds)
+
+
+def comparisons(settings: Sequence[Setting]) -> dict[str, list[WelchRow]]:
+    """Welch's tests of GMC against every other signal, by setting; Holm's correction is over those of one protocol."""
+    found: dict[str, list[WelchRow]] = {}
+    for protocol in dict.fromkeys(setting.group.protocol for setting in settings):
+        family = [each for each in settings if each.group.protocol == protocol and each.kind == CONTROLLED]
+        runs = [run for setting in family for members in setting.finished.values() for run in members]
+        rows = tables.welch_rows(Results(tuple(runs)))
+        for setting in family:
+            own = [row for row in rows if row.group == setting.group]
+            if own:
+                found[setting.key] = own
+    return found
+
+
+def final_rewards(setting: Setting) -> dict[str, Estimate]:
+    """Mean return over the last tenth of the rollouts, by method; empty for other kinds of runs."""
+    if setting.kind != EXPLORATION:
+        return {}
+    found = {}
+    for name, runs in setting.finished.items():
+        ended = [run for run in runs if np.isfinite(summaries.tail(run.columns["episode_return"])).any()]
+        if ended:
+            found[name] = t_interval([summaries.final_reward(run) for run in ended])
+    return found
+
+
+def _one(row: MethodRow) -> Estimate:
+    """Uniform relative to itself, without an interval."""
+    return Estimate(1.0, float("-inf"), float("inf"), len(row.seeds))

@@ -1,0 +1,111 @@
+"""What the numbers rest on: versions, data, protocols with all their fields, seeds, machines."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+from headway.analysis.names import title
+from headway.analysis.report.groups import Setting
+from headway.analysis.report.words import duration, ranges
+from headway.analysis.rundata import RunData
+from headway.runs import Json
+
+PACKAGES = ("headway", "numpy", "scipy", "pyarrow", "matplotlib", "jinja2")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the runs of one setting come from.
+
+    Attributes:
+        setting: the runs.
+        seeds: its seeds, in words.
+        facts: what its runs wrote down, such as versions and the data's fingerprint, by name.
+        machines: where they ran.
+        time: how long they took.
+        notes: what was remarked about the data, such as that it is not the official copy.
+    """
+
+    setting: Setting
+    seeds: str
+    facts: Mapping[str, str]
+    machines: str
+    time: str
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A protocol with all its fields.
+
+    Attributes:
+        label: its name.
+        experiment: the experiment.
+        fields: names and values.
+    """
+
+    label: str
+    experiment: str
+    fields: Sequence[tuple[str, str]]
+
+
+def origins(settings: Sequence[Setting]) -> list[Origin]:
+    """Where the runs of every setting come from."""
+    return [_origin(setting) for setting in settings]
+
+
+def _origin(setting: Setting) -> Origin:
+    runs = [run for members in setting.all.values() for run in members]
+    known = [run.environment for run in runs if run.environment]
+    names = list(dict.fromkeys(name for environment in known for name in environment if name not in ("note", "dataset")))
+    facts = {name: _distinct(environment.get(name) for environment in known) for name in names}
+    notes = list(dict.fromkeys(str(environment["note"]) for environment in known if environment.get("note")))
+    return Origin(
+        setting,
+        ranges(run.seed for run in runs),
+        facts,
+        _distinct(run.host for run in runs),
+        duration(sum(run.progress.seconds for run in runs)),
+        notes,
+    )
+
+
+def protocols(runs: Iterable[RunData]) -> list[Rules]:
+    """Every protocol of the runs, with all fields; parameters that are the same for all of its runs come first."""
+    families: dict[tuple[str, str], list[RunData]] = {}
+    for run in runs:
+        families.setdefault((run.experiment, run.protocol), []).append(run)
+    found = []
+    for (experiment, label), members in families.items():
+        params = {name: _distinct(run.spec.params.get(name) for run in members) for run in members for name in run.spec.params}
+        fields = {name: _text(value) for name, value in members[0].spec.protocol.items()}
+        found.append(Rules(label, title(experiment), [*params.items(), *fields.items()]))
+    return found
+
+
+def versions() -> list[tuple[str, str]]:
+    """What this report was made with."""
+    found = [("python", platform.python_version())]
+    for package in PACKAGES:
+        try:
+            found.append((package, metadata.version(package)))
+        except metadata.PackageNotFoundError:  # used from a checkout, or not needed
+            continue
+    return found
+
+
+def _distinct(values: Iterable[Json]) -> str:
+    """The different values, in words; many are counted."""
+    texts = list(dict.fromkeys(_text(value) for value in values if value not in (None, "")))
+    return ", ".join(texts) if len(texts) <= 8 else f"{', '.join(texts[:6])} and {len(texts) - 6} more"
+
+
+def _text(value: Json) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,141 @@
+"""Everything that a page shows, as plain values: `View`. The templates only have to write it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from headway.analysis.claims import ClaimResult, evaluate_claims
+from headway.analysis.report import charts, films, numbers, provenance, tables
+from headway.analysis.report.charts import Chart
+from headway.analysis.report.films import Film
+from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting, settings_of
+from headway.analysis.report.numbers import Areas
+from headway.analysis.report.overview import Overview, overview_of
+from headway.analysis.report.progress import Campaign, campaign_of
+from headway.analysis.report.provenance import Origin, Rules
+from headway.analysis.report.sensitivity import Grid, grids
+from headway.analysis.report.tables import Table
+from headway.analysis.results import Results
+from headway.analysis.stats import Estimate
+from headway.analysis.tables import WelchRow
+
+MOST_PROTOCOLS = 3
+"""Claims are judged for this many protocols at most, those with the most finished runs."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A page.
+
+    Attributes:
+        source: where the runs are.
+        made_at: when they were read.
+        results: the runs.
+        settings: the same, sorted.
+        overview: what was run.
+        campaign: how far it is.
+        areas: the numbers of the controlled study, by setting.
+        tests: its tests, by setting.
+        rewards: the numbers of exploration, by setting and method.
+        claims: the paper's claims with their verdicts, by protocol.
+        grids: sensitivity to decay rate and floor.
+        charts: the interactive figures, by section.
+        films: recordings.
+        origins: where the runs come from.
+        rules: the protocols with all fields.
+        versions: what the page was made with.
+        tables: what is written as CSV and LaTeX.
+    """
+
+    source: Path
+    made_at: datetime
+    results: Results
+    settings: Sequence[Setting]
+    overview: Overview
+    campaign: Campaign
+    areas: Mapping[str, Areas]
+    tests: Mapping[str, Sequence[WelchRow]]
+    rewards: Mapping[str, Mapping[str, Estimate]]
+    claims: Mapping[str, Sequence[ClaimResult]]
+    grids: Sequence[Grid]
+    charts: Mapping[str, Sequence[Chart]]
+    films: Sequence[Film]
+    origins: Sequence[Origin]
+    rules: Sequence[Rules]
+    versions: Sequence[tuple[str, str]]
+    tables: Sequence[Table] = field(default_factory=tuple)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """The data of all interactive figures, by id."""
+        return {chart.id: chart.data for members in self.charts.values() for chart in members}
+
+
+def make_view(source: Path, results: Results, now: datetime, *, live: bool = False) -> View:
+    """Work everything out.
+
+    Args:
+        source: where the runs are.
+        results: the runs.
+        now: the time of the page.
+        live: show also what is not finished, and leave out what takes long: the recordings.
+    """
+    settings = settings_of(results, with_unfinished=live)
+    found = grids(results)
+    on_grid = {group for grid in found for group in grid.only}
+    single = [setting for setting in settings if setting.group not in on_grid]
+    areas = {setting.key: area for setting in settings if (area := numbers.areas_of(setting))}
+    tests = numbers.comparisons(single)
+    rewards = {setting.key: reward for setting in settings if (reward := numbers.final_rewards(setting))}
+    made = [
+        tables.summary_table(settings, areas),
+        tables.welch_table(single, tests),
+        tables.rewards_table(settings, rewards),
+        tables.areas_table(settings),
+        tables.runs_table(results.runs),
+    ]
+    return View(
+        source=source,
+        made_at=now,
+        results=results,
+        settings=settings,
+        overview=overview_of(results, settings),
+        campaign=campaign_of(results),
+        areas=areas,
+        tests=tests,
+        rewards=rewards,
+        claims=claims_of(results),
+        grids=found,
+        charts=_charts(single, areas, found),
+        films=[] if live else films.films(source, settings),
+        origins=provenance.origins(settings),
+        rules=provenance.protocols(results.runs),
+        versions=provenance.versions(),
+        tables=[table for table in made if table],
+    )
+
+
+def claims_of(results: Results) -> dict[str, list[ClaimResult]]:
+    """Judge the claims for the protocols with the most finished runs."""
+    finished = results.finished()
+    counts = {label: len(finished.select(protocol=label)) for label in finished.protocols()}
+    chosen = sorted(counts, key=lambda label: -counts[label])[:MOST_PROTOCOLS]
+    return {label: evaluate_claims(results, label) for label in counts if label in chosen}
+
+
+def _charts(settings: Sequence[Setting], areas: Mapping[str, Areas], found: Sequence[Grid]) -> dict[str, list[Chart]]:
+    controlled = [setting for setting in settings if setting.kind == CONTROLLED and setting.shown]
+    exploring = [setting for setting in settings if setting.kind == EXPLORATION and setting.shown]
+    by_section: dict[str, list[Chart | None]] = {
+        "summary": [charts.areas(controlled, areas)],
+        "telemetry": [charts.telemetry(setting) for setting in controlled],
+        "exploration": [charts.rewards(exploring), charts.television(exploring)],
+        "sensitivity": [grid.chart for grid in found],
+    }
+    for setting in controlled:
+        by_section[setting.key] = [charts.average_loss(setting), *charts.group_charts(setting)]
+    return {section: [chart for chart in members if chart] for section, members in by_section.items()}

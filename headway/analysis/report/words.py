@@ -1,0 +1,68 @@
+"""Numbers and counts in words, as the page shows them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from headway.analysis.stats import Estimate
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun, such as "1 run" or "3 runs"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def duration(seconds: float | None) -> str:
+    """A time span in two units at most, such as "3 min 20 s"; a question mark when unknown."""
+    if seconds is None or not math.isfinite(seconds):
+        return "?"
+    whole = math.ceil(max(0.0, seconds))
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Whole numbers with runs of neighbours drawn together, such as "0–4, 7"."""
+    ordered = sorted(set(numbers))
+    parts: list[list[int]] = []
+    for number in ordered:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}–{part[-1]}" for part in parts)
+
+
+def listed(words: Iterable[str]) -> str:
+    """Words with commas and an "and", such as "a, b and c"."""
+    *first, last = [*words] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def number(value: float | None, form: str = ".4g") -> str:
+    """A number, or a dash where there is none."""
+    return "–" if value is None or not math.isfinite(value) else format(value, form)
+
+
+def interval(estimate: Estimate | None, form: str = ".4g") -> str:
+    """The interval of a number, such as "[0.91, 0.95]"; a dash without one."""
+    if estimate is None or not estimate.is_bounded:
+        return "–"
+    return f"[{estimate.low:{form}}, {estimate.high:{form}}]"
+
+
+def probability(p: float | None) -> str:
+    """A p-value, as small as it makes sense to write it."""
+    if p is None or not math.isfinite(p):
+        return "–"
+    return "< 0.0001" if p < 1e-4 else f"{p:.4f}"
+
+
+def percent(value: float | None) -> str:
+    """A share in percent."""
+    return "–" if value is None or not math.isfinite(value) else f"{100 * value:.0f}%"

@@ -1,0 +1,177 @@
+"""One run as the analysis sees it: what it was, where it stands, and its metrics as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headway.analysis.columns import Array
+from headway.analysis.names import CONDITIONS, DATASETS, EXPERIMENTS, METHODS, rank, title
+from headway.analysis.presets import PRESETS, protocol_label
+from headway.runs import Json, RunSpec, State
+
+
+@dataclass(frozen=True)
+class Group:
+    """What runs must share to be compared or pooled: everything but the method and the seed."""
+
+    experiment: str
+    """The experiment, such as "controlled"."""
+    dataset: str | None
+    """The dataset; None in an experiment without one."""
+    condition: str
+    """The condition, such as "noise"."""
+    protocol: str
+    """The label of the protocol, which names every change from a preset."""
+
+    @property
+    def title(self) -> str:
+        """Name the group for people, such as "Curriculum+MNIST" or "MiniGrid DoorKey, Door noise"."""
+        if self.dataset:
+            return f"{title(self.condition)}+{title(self.dataset)}"
+        return ", ".join(filter(None, (title(self.experiment), title(self.condition))))
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """A key to sort groups by: protocol, experiment, condition, dataset."""
+        preset = self.protocol.split(",")[0]
+        return (
+            rank({name: name for name in PRESETS}, preset),
+            self.protocol,
+            rank(EXPERIMENTS, self.experiment),
+            rank(CONDITIONS, self.condition),
+            rank(DATASETS, self.dataset),
+        )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come."""
+
+    done: int = 0
+    """Steps done: epochs, or rollouts."""
+    total: int | None = None
+    """Steps at which it is finished, when known."""
+    seconds: float = 0.0
+    """Time spent on it, over all attempts."""
+    speed: float | None = None
+    """Steps per second of the last attempt, when known."""
+    updated_at: float | None = None
+    """When this was written, in seconds since 1970."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Time that the rest will take at this speed; None when unknown."""
+        if self.total is None or not self.speed:
+            return None
+        return max(0, self.total - self.done) / self.speed
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run failed."""
+
+    message: str
+    """The last line of the traceback."""
+    traceback: str
+    """All of it."""
+
+    @classmethod
+    def of(cls, text: str) -> Failure | None:
+        """Make one from a traceback; None when there is none."""
+        lines = text.strip().splitlines()
+        return cls(lines[-1].strip(), text) if lines else None
+
+
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """A run and its metrics."""
+
+    id: str
+    """The id of its spec."""
+    spec: RunSpec
+    """What it is."""
+    state: State
+    """Where it stands. A run whose files are damaged is CORRUPT, and has no columns."""
+    columns: Mapping[str, Array] = field(default_factory=dict)
+    """Metrics by name, one entry per epoch or rollout: [rows], or [rows, arms]; read-only. What there is, if it is
+    not finished."""
+    progress: Progress = field(default_factory=Progress)
+    """How far it has come."""
+    error: Failure | None = None
+    """Why it failed, if it did."""
+    note: str = ""
+    """What its last process remarked, such as why it stopped."""
+    host: str = ""
+    """Where it last ran."""
+    environment: Mapping[str, Json] = field(default_factory=dict)
+    """What its numbers rest on besides its spec: versions, the dataset's fingerprint and note."""
+    protocol: str = field(init=False)
+    """The label of its protocol: "released", "paper", "demo", or one of them with the changes."""
+
+    def __post_init__(self) -> None:
+        """Name the protocol."""
+        object.__setattr__(self, "protocol", protocol_label(self.spec))
+
+    @property
+    def experiment(self) -> str:
+        """The experiment."""
+        return self.spec.experiment
+
+    @property
+    def dataset(self) -> str | None:
+        """The dataset; None in an experiment without one."""
+        name = self.spec.params.get("dataset")
+        return None if name is None else str(name)
+
+    @property
+    def condition(self) -> str:
+        """The condition."""
+        return self.spec.condition
+
+    @property
+    def method(self) -> str:
+        """The signal or exploration method."""
+        return self.spec.method
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+        return self.spec.seed
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended, with all its metrics here."""
+        return self.state is State.DONE
+
+    @property
+    def group(self) -> Group:
+        """What it shares with the runs that it may be compared with."""
+        return Group(self.experiment, self.dataset, self.condition, self.protocol)
+
+    @property
+    def rows(self) -> int:
+        """Epochs or rollouts for which there are metrics."""
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    @property
+    def label(self) -> str:
+        """Name the run for people, such as "Noise+MNIST, GMC, seed 3"."""
+        return f"{self.group.title}, {title(self.method)}, seed {self.seed}"
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """A key to sort runs by: group, method, seed."""
+        return (self.group.order, rank(METHODS, self.method), self.seed, self.id)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something in a store or a lot that could not be used."""
+
+    id: str
+    """The id of the run, or the name of the file."""
+    label: str
+    """What it was meant to be, for people; empty when unknown."""
+    message: str
+    """What is wrong, in a sentence."""

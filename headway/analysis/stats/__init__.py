@@ -1,0 +1,29 @@
+"""Statistics over seeds: intervals, tests, ratios, aggregates over several conditions, and times with censoring."""
+
+from headway.analysis.stats.aggregates import Profile, iqm, performance_profile, probability_of_improvement
+from headway.analysis.stats.comparisons import Welch, holm, stars, welch
+from headway.analysis.stats.intervals import Estimate, contrast, t_bounds, t_interval, unknown
+from headway.analysis.stats.ratios import ratio, unpaired_ratio
+from headway.analysis.stats.survival import Survival, compare_times, survival, time_to_threshold
+
+__all__ = [
+    "Estimate",
+    "Profile",
+    "Survival",
+    "Welch",
+    "compare_times",
+    "contrast",
+    "holm",
+    "iqm",
+    "performance_profile",
+    "probability_of_improvement",
+    "ratio",
+    "stars",
+    "survival",
+    "t_bounds",
+    "t_interval",
+    "time_to_threshold",
+    "unknown",
+    "unpaired_ratio",
+    "welch",
+]

@@ -1,0 +1,162 @@
+"""Statistics over several conditions at once, with stratified bootstrap intervals.
+
+Every function takes one array of scores per stratum (a condition, a dataset), each with a score per seed. The
+bootstrap draws seeds with replacement within each stratum, so that every stratum keeps its weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from headway.analysis.columns import Array
+from headway.analysis.stats.intervals import CONFIDENCE, Estimate
+from headway.analysis.stats.scipy_stats import scipy_stats
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The share of runs that reach each of some thresholds.
+
+    Attributes:
+        thresholds: the thresholds [k].
+        share: the share of runs that reach each [k].
+        low: lower ends of its intervals [k], each for itself.
+        high: upper ends [k].
+        n: runs in all.
+    """
+
+    thresholds: Array
+    share: Array
+    low: Array
+    high: Array
+    n: int
+
+
+def iqm(
+    strata: Sequence[ArrayLike],
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+) -> Estimate:
+    """The interquartile mean: the mean of the middle half of all scores, the outer quarters left out.
+
+    Args:
+        strata: scores, one array per stratum.
+        rng: what the bootstrap draws with.
+        resamples: how many times it draws.
+        confidence: of the interval.
+    """
+
+    def statistic(*samples: Array, axis: int = -1) -> Array:
+        middle: Array = scipy_stats().trim_mean(np.concatenate(samples, axis), 0.25, axis)
+        return middle
+
+    return _bootstrap(strata, statistic, rng, resamples, confidence)
+
+
+def probability_of_improvement(
+    ours: Sequence[ArrayLike],
+    theirs: Sequence[ArrayLike],
+    rng: np.random.Generator,
+    lower_is_better: bool = True,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+) -> Estimate:
+    """How likely a run of ours is better than one of theirs in a random stratum; a tie counts half.
+
+    In a stratum with n and m runs this is the Mann-Whitney statistic divided by n m.
+
+    Args:
+        ours: scores, one array per stratum.
+        theirs: scores of the others, in the same strata.
+        rng: what the bootstrap draws with.
+        lower_is_better: whether the lower of two scores is the better one.
+        resamples: how many times the bootstrap draws.
+        confidence: of the interval.
+    """
+    if len(ours) != len(theirs):
+        raise ValueError(f"expected as many strata on both sides, got {len(ours)} and {len(theirs)}")
+    strata = len(ours)
+    sign = 1.0 if lower_is_better else -1.0
+
+    def statistic(*samples: Array, axis: int = -1) -> Array:
+        pairs = zip(samples[:strata], samples[strata:], strict=True)
+        chances = [_chance(sign * np.moveaxis(a, axis, -1), sign * np.moveaxis(b, axis, -1)) for a, b in pairs]
+        mean: Array = np.mean(chances, axis=0)
+        return mean
+
+    return _bootstrap([*ours, *theirs], statistic, rng, resamples, confidence)
+
+
+def performance_profile(
+    strata: Sequence[ArrayLike],
+    thresholds: ArrayLike,
+    rng: np.random.Generator,
+    lower_is_better: bool = True,
+    resamples: int = RESAMPLES,
+    confidence: float = CONFIDENCE,
+) -> Profile:
+    """The share of runs whose score is as good as each threshold, or better.
+
+    Args:
+        strata: scores, one array per stratum.
+        thresholds: the thresholds [k].
+        rng: what the bootstrap draws with.
+        lower_is_better: whether a score reaches a threshold from above.
+        resamples: how many times the bootstrap draws.
+        confidence: of the intervals.
+    """
+    limits = np.asarray(thresholds, dtype=np.float64)
+    scores = [np.asarray(stratum, dtype=np.float64) for stratum in strata]
+    n = sum(map(len, scores))
+    reached = [s[:, None] <= limits if lower_is_better else s[:, None] >= limits for s in scores]
+    drawn = np.zeros((resamples, len(limits)))
+    for hits in reached:
+        times = rng.multinomial(len(hits), np.full(len(hits), 1 / len(hits)), resamples)  # how often each run is drawn
+        drawn += times @ hits
+    low, high = np.quantile(drawn / n, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    share = np.sum([hits.sum(0) for hits in reached], axis=0) / n
+    return Profile(limits, share, low, high, n)
+
+
+def _chance(a: Array, b: Array) -> Array:
+    """The share of pairs in which a is below b, ties as half: [..., n], [..., m] -> [...]."""
+    below = a[..., :, None] < b[..., None, :]
+    equal = a[..., :, None] == b[..., None, :]
+    return np.asarray((below + 0.5 * equal).mean((-1, -2)))
+
+
+def _bootstrap(
+    strata: Sequence[ArrayLike],
+    statistic: Callable[..., Any],
+    rng: np.random.Generator,
+    resamples: int,
+    confidence: float,
+) -> Estimate:
+    """The statistic of the strata with its percentile interval; infinite if a stratum has a single score."""
+    samples = [np.asarray(stratum, dtype=np.float64) for stratum in strata]
+    if not samples or min(map(len, samples)) < 1:
+        raise ValueError("expected at least one score in each stratum, got none")
+    value, n = float(statistic(*samples)), sum(map(len, samples))
+    if min(map(len, samples)) < 2:
+        return Estimate(value, -np.inf, np.inf, n)
+    if all(np.ptp(sample) == 0 for sample in samples):
+        return Estimate(value, value, value, n)
+    found = scipy_stats().bootstrap(
+        samples,
+        statistic,
+        n_resamples=resamples,
+        batch=256,
+        confidence_level=confidence,
+        method="percentile",
+        vectorized=True,
+        rng=rng,
+    )
+    return Estimate(value, float(found.confidence_interval.low), float(found.confidence_interval.high), n)

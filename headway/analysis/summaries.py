@@ -1,0 +1,240 @@
+"""What runs say before any statistics: curves, shares of draws, areas and rewards, one function each.
+
+Figures, claims and reports all take their numbers from here, so that they cannot disagree. The fields of a run's own
+protocol decide how its curve is made: `epochs_used`, `curve_block`, `auc_weights`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from headway.analysis.columns import Array
+from headway.analysis.names import GROUPS
+from headway.analysis.rundata import RunData
+from headway.analysis.stats.intervals import CONFIDENCE, t_bounds
+
+LONG_CURVE = 100
+"""Curves with more points than this are averaged in blocks."""
+ROLLOUT_BLOCK = 10
+"""Rollouts whose rewards are averaged to one point of a curve."""
+LAST_PART = 0.1
+"""The part of a curve, at its end, that counts as the end."""
+SMOOTHED = 0.05
+"""Width of the moving average that finds peaks, as a part of the curve."""
+
+Curve: TypeAlias = Callable[[RunData], Array]
+
+
+@dataclass(frozen=True)
+class Band:
+    """A curve averaged over seeds, with an interval at each point.
+
+    Attributes:
+        x: epochs or environment steps [points].
+        mean: the mean over seeds [points].
+        low: lower ends of the t-intervals [points]; infinite where one seed is left.
+        high: upper ends [points].
+        n: seeds.
+    """
+
+    x: Array
+    mean: Array
+    low: Array
+    high: Array
+    n: int
+
+
+# Controlled runs.
+
+
+def arms_of_groups(run: RunData) -> tuple[tuple[int, ...], ...]:
+    """The arms of each of the four groups: an arm is a group in the noise condition, and a class otherwise."""
+    return tuple((group,) for group in range(len(GROUPS))) if run.condition == "noise" else GROUPS
+
+
+def used(run: RunData, values: Array) -> Array:
+    """The part of a curve that counts, in blocks if it is long: values [epochs, ...] -> [points, ...].
+
+    The first `epochs_used` epochs count. What is still longer than 100 points is averaged in blocks of `curve_block`.
+    """
+    values = values[: int(_field(run, "epochs_used", len(values)))]
+    block = int(_field(run, "curve_block", 1))
+    return blocks(values, block) if len(values) > LONG_CURVE else values
+
+
+def blocks(values: Array, size: int) -> Array:
+    """Means of blocks of values: [n, ...] -> [ceil(n / size), ...]; a last block that is not full has fewer to average.
+
+    NaN is left out; a block of nothing else is NaN.
+    """
+    if size <= 1 or not len(values):
+        return values
+    starts = np.arange(0, len(values), size)
+    there = np.isfinite(values)
+    sums = np.add.reduceat(np.where(there, values, 0.0), starts, axis=0)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(sums / np.add.reduceat(there, starts, axis=0, dtype=np.int64))
+
+
+def epochs(run: RunData) -> Array:
+    """The epochs of the points of a curve [points]; for a block, the middle of it."""
+    return used(run, np.arange(1.0, run.rows + 1))
+
+
+def group_losses(run: RunData) -> Array:
+    """Test loss of each group [points, 4]: the mean over its arms, weighted by their test counts."""
+    losses, counts = run.columns["test_loss"], run.columns["test_count"]
+    columns = [_weighted(losses[:, arms], counts[:, arms]) for arms in map(list, arms_of_groups(run))]
+    return used(run, np.stack(columns, 1))
+
+
+def average_loss(run: RunData) -> Array:
+    """Test loss over all arms [points], weighted as the protocol's `auc_weights` says: by test count or equally."""
+    losses, counts = run.columns["test_loss"], run.columns["test_count"]
+    if _field(run, "auc_weights", "test-count") == "equal":
+        counts = counts > 0
+    return used(run, _weighted(losses, counts))
+
+
+def auc(run: RunData) -> float:
+    """The area under the test-loss curve: the sum of `average_loss` over its points."""
+    return float(average_loss(run).sum())
+
+
+def group_shares(run: RunData, per_arm: bool = False) -> Array:
+    """Share of the epoch's draws in each group [points, 4], adding up to 1.
+
+    Args:
+        run: the run.
+        per_arm: divide by the number of arms of each group, which gives the share of a single class.
+    """
+    counts = run.columns["train_count"].astype(np.float64)
+    shares = counts / counts.sum(1, keepdims=True)
+    groups = arms_of_groups(run)
+    columns = [shares[:, list(arms)].sum(1) / (len(arms) if per_arm else 1) for arms in groups]
+    return used(run, np.stack(columns, 1))
+
+
+def group_shares_per_arm(run: RunData) -> Array:
+    """Share of the epoch's draws of a class of each group [points, 4]."""
+    return group_shares(run, per_arm=True)
+
+
+def loss_spread(run: RunData) -> float:
+    """Standard deviation over the four groups of the test loss, averaged over the points of the curve."""
+    return float(group_losses(run).std(1).mean())
+
+
+def share_fluctuation(run: RunData) -> float:
+    """Variance of the change of a group's share from one epoch to the next, averaged over the groups."""
+    counts = run.columns["train_count"].astype(np.float64)[: int(_field(run, "epochs_used", run.rows))]
+    shares = counts / counts.sum(1, keepdims=True)
+    grouped = np.stack([shares[:, list(arms)].sum(1) for arms in arms_of_groups(run)], 1)
+    return float(np.diff(grouped, axis=0).var(0).mean())
+
+
+def peak_epochs(runs: Sequence[RunData]) -> Array:
+    """The epoch at which the visits of each group peak [4], on the smoothed mean curve of the runs."""
+    shares = np.mean([group_shares_per_arm(run) for run in _equally_long(runs)], axis=0)
+    return epochs(runs[0])[smooth(shares).argmax(0)]
+
+
+def smooth(values: Array, part: float = SMOOTHED) -> Array:
+    """Centred moving average over a part of the curve [points, ...]; at the ends the window is cut off."""
+    width = 2 * (max(1, round(part * len(values))) // 2) + 1
+    half = width // 2
+    sums = np.cumsum(np.concatenate([np.zeros((1, *values.shape[1:])), values]), axis=0)
+    low = np.maximum(np.arange(len(values)) - half, 0)
+    high = np.minimum(np.arange(len(values)) + half + 1, len(values))
+    lengths = (high - low).reshape(-1, *[1] * (values.ndim - 1))
+    return np.asarray((sums[high] - sums[low]) / lengths)
+
+
+def column(name: str) -> Curve:
+    """A curve that is a column of the run as it was logged, such as "policy_entropy"."""
+
+    def curve(run: RunData) -> Array:
+        return used(run, run.columns[name])
+
+    return curve
+
+
+# Exploration runs.
+
+
+def reward_curve(run: RunData) -> Array:
+    """Mean episode return [points], in blocks of 10 rollouts; NaN before the first episode has ended."""
+    return blocks(run.columns["episode_return"], ROLLOUT_BLOCK)
+
+
+def reward_steps(run: RunData) -> Array:
+    """Environment steps at the points of `reward_curve` [points]."""
+    return blocks(run.columns["env_steps"].astype(np.float64), ROLLOUT_BLOCK)
+
+
+def final_reward(run: RunData) -> float:
+    """Mean episode return over the last tenth of the rollouts."""
+    return float(np.nanmean(tail(run.columns["episode_return"])))
+
+
+# Both.
+
+
+def tail(values: Array, part: float = LAST_PART) -> Array:
+    """The last part of a curve, at least one point: [points, ...] -> [some, ...]."""
+    return values[-max(1, round(part * len(values))) :]
+
+
+def head(values: Array, part: float = LAST_PART) -> Array:
+    """The first part of a curve, at least one point: [points, ...] -> [some, ...]."""
+    return values[: max(1, round(part * len(values)))]
+
+
+def band(runs: Sequence[RunData], curve: Curve, x: Curve = epochs, confidence: float = CONFIDENCE) -> Band:
+    """A curve averaged over runs of one group and method.
+
+    Args:
+        runs: the runs; those that are not finished count as far as they go.
+        curve: gives a run's curve [points], such as `average_loss` or `reward_curve`.
+        x: gives the positions of its points, such as `epochs` or `reward_steps`.
+        confidence: of the interval at each point.
+    """
+    return bands(runs, lambda run: curve(run)[:, None], x, confidence)[0]
+
+
+def bands(runs: Sequence[RunData], curve: Curve, x: Curve = epochs, confidence: float = CONFIDENCE) -> tuple[Band, ...]:
+    """Several curves at once: as `band`, for a function that gives [points, k], such as `group_losses`."""
+    if not runs:
+        raise ValueError("expected at least one run, got none")
+    found = [curve(run) for run in runs]
+    longest = max(range(len(runs)), key=lambda number: len(found[number]))
+    padded = np.full((len(runs), *found[longest].shape), np.nan)
+    for row, values in zip(padded, found, strict=True):
+        row[: len(values)] = values
+    mean, low, high = t_bounds(padded, confidence)
+    places = x(runs[longest])
+    return tuple(Band(places, mean[:, k], low[:, k], high[:, k], len(runs)) for k in range(mean.shape[1]))
+
+
+def _weighted(losses: Array, counts: Array) -> Array:
+    """Means over arms: losses and weights [epochs, arms] -> [epochs]; an arm without weight may have NaN."""
+    sums = np.where(counts > 0, losses * counts, 0.0).sum(1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(sums / counts.sum(1))
+
+
+def _field(run: RunData, name: str, default: Any) -> Any:
+    """A field of the run's protocol; the default if an older run does not have it."""
+    value = run.spec.protocol.get(name)
+    return default if value is None else value
+
+
+def _equally_long(runs: Sequence[RunData]) -> Sequence[RunData]:
+    lengths = {run.rows for run in runs}
+    if len(lengths) != 1:
+        raise ValueError(f"expected finished runs of one length, got {sorted(lengths)}")
+    return runs

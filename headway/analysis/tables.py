@@ -1,0 +1,155 @@
+"""Tables of the controlled study: one line per signal, and one per comparison of two signals.
+
+Only finished runs count. The runs of one group are compared; nothing is pooled over datasets, conditions or protocols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from headway.analysis.columns import Array
+from headway.analysis.results import Group, Results
+from headway.analysis.rundata import RunData
+from headway.analysis.stats import Estimate, Welch, holm, ratio, stars, t_interval, unpaired_ratio, welch
+from headway.analysis.summaries import arms_of_groups, auc, average_loss, group_shares, tail
+
+NEEDED = ("test_loss", "test_count", "train_count")
+"""The metrics that a run must have to be in a table."""
+BASELINE = "uniform"
+
+
+@dataclass(frozen=True)
+class MethodRow:
+    """What the runs of one signal came to.
+
+    Attributes:
+        group: the condition, dataset and protocol.
+        method: the signal.
+        seeds: the seeds of its finished runs.
+        auc: area under the test-loss curve, mean over seeds.
+        deviation: standard deviation of the area over seeds; NaN for one seed.
+        relative: the area relative to Uniform's; None if there are no runs of Uniform.
+        final_loss: average test loss over the last tenth of the curve.
+        shares: share of the draws in each group over the last tenth, mean over seeds.
+    """
+
+    group: Group
+    method: str
+    seeds: tuple[int, ...]
+    auc: Estimate
+    deviation: float
+    relative: Estimate | None
+    final_loss: Estimate
+    shares: tuple[Estimate, ...]
+
+
+@dataclass(frozen=True)
+class WelchRow:
+    """Welch's test of the areas of two signals.
+
+    Attributes:
+        group: the condition, dataset and protocol.
+        method: the first signal.
+        baseline: the second one; a negative t says that the first has the lower, better area.
+        n: seeds of each.
+        test: the test; None when there are too few seeds.
+        p_holm: the p-value corrected for all rows of the table; None if there is no test.
+        stars: the mark of the p-value in the protocol's convention; empty if there is no test.
+    """
+
+    group: Group
+    method: str
+    baseline: str
+    n: tuple[int, int]
+    test: Welch | None
+    p_holm: float | None = None
+    stars: str = ""
+
+
+def usable(runs: Sequence[RunData], columns: Sequence[str] = NEEDED) -> tuple[RunData, ...]:
+    """The finished runs that have these metrics, those of arms with as many arms as the condition has."""
+    return tuple(run for run in runs if run.finished and run.rows and all(_has(run, name) for name in columns))
+
+
+def _has(run: RunData, name: str) -> bool:
+    if name not in run.columns:
+        return False
+    arms = sum(map(len, arms_of_groups(run)))
+    return name not in NEEDED or run.columns[name].shape == (run.rows, arms)
+
+
+def areas(runs: Sequence[RunData]) -> dict[int, float]:
+    """Area under the test-loss curve of each usable run, by seed."""
+    return {run.seed: auc(run) for run in usable(runs)}
+
+
+def relative_area(ours: Mapping[int, float], theirs: Mapping[int, float], confidence: float = 0.95) -> Estimate:
+    """The ratio of two signals' areas, by seed.
+
+    Runs with the same seed make pairs; only where fewer than two seeds agree, all runs of both count, unpaired.
+    """
+    common = sorted(ours.keys() & theirs.keys())
+    if len(common) < 2:
+        return unpaired_ratio(_values(ours), _values(theirs), confidence)
+    return ratio([ours[seed] for seed in common], [theirs[seed] for seed in common], confidence)
+
+
+def method_rows(members: Results) -> list[MethodRow]:
+    """One line per signal of a group of controlled runs.
+
+    Args:
+        members: runs of one group, such as a value of `Results.groups`.
+    """
+    by_method = {method: usable(runs) for method, runs in members.methods().items()}
+    baseline = areas(by_method.get(BASELINE, ()))
+    rows = []
+    for method, runs in by_method.items():
+        if not runs:
+            continue
+        own = areas(runs)
+        shares = np.array([tail(group_shares(run)).mean(0) for run in runs])
+        rows.append(
+            MethodRow(
+                group=runs[0].group,
+                method=method,
+                seeds=tuple(run.seed for run in runs),
+                auc=t_interval(_values(own)),
+                deviation=float(_values(own).std(ddof=1)) if len(own) > 1 else float("nan"),
+                relative=relative_area(own, baseline) if baseline else None,
+                final_loss=t_interval([float(tail(average_loss(run)).mean()) for run in runs]),
+                shares=tuple(t_interval(column) for column in shares.T),
+            )
+        )
+    return rows
+
+
+def welch_rows(results: Results, method: str = "gmc") -> list[WelchRow]:
+    """Compare the area of one signal with that of every other one, in every group of controlled runs."""
+    rows: list[WelchRow] = []
+    for group, members in results.select(experiment="controlled").groups().items():
+        found = {name: areas(runs) for name, runs in members.methods().items()}
+        for baseline, theirs in found.items():
+            if baseline != method and theirs and found.get(method):
+                ours = found[method]
+                test = welch(_values(ours), _values(theirs))
+                mark = stars(test.p, _convention(members)) if test else ""
+                rows.append(WelchRow(group, method, baseline, (len(ours), len(theirs)), test, None, mark))
+    return _corrected(rows)
+
+
+def _corrected(rows: Sequence[WelchRow]) -> list[WelchRow]:
+    """The rows with Holm's correction for all of their tests."""
+    tests = [row.test.p for row in rows if row.test]
+    adjusted = iter(holm(tests).tolist())
+    return [replace(row, p_holm=next(adjusted)) if row.test else row for row in rows]
+
+
+def _convention(members: Results) -> str:
+    return str(members.runs[0].spec.protocol.get("stars") or "released")
+
+
+def _values(by_seed: Mapping[int, float]) -> Array:
+    return np.array([by_seed[seed] for seed in sorted(by_seed)])
