@@ -101,6 +101,20 @@ def _figures() -> CommandModule:
     return figures
 
 
+@register("claims", "judge the paper's claims by the runs of a store")
+def _claims() -> CommandModule:
+    from headway.analysis.commands import claims
+
+    return claims
+
+
+@register("export", "write the metrics of a store's runs to one small file")
+def _export() -> CommandModule:
+    from headway.analysis.commands import export
+
+    return export
+
+
 def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser, with the options of those subcommands that are named in the arguments."""
     parser = argparse.ArgumentParser(

@@ -8,16 +8,16 @@ else in the package asks which of the two is meant.
 from __future__ import annotations
 
 import dataclasses
-import types
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Literal
 
-from headway.errors import ProtocolError, did_you_mean
+from headway.errors import ProtocolError
+from headway.experiments.fields import Fields
 
 
 @dataclass(frozen=True, kw_only=True)
-class Protocol:
+class Protocol(Fields):
     """The choices of a controlled run. The defaults are those of the paper's text."""
 
     # GMC and its variants
@@ -201,71 +201,10 @@ class Protocol:
         )
 
     @classmethod
-    def named(cls, name: str) -> Protocol:
-        """The preset of that name.
-
-        Raises:
-            ProtocolError: there is none; the message lists them.
-        """
-        presets = {"paper": cls.paper, "released": cls.released, "demo": cls.demo}
-        if name not in presets:
-            hint = did_you_mean(name, presets)
-            raise ProtocolError(f"expected a protocol out of {', '.join(presets)}, got {name!r}{hint}")
-        return presets[name]()
-
-    def override(self, values: Mapping[str, str]) -> Protocol:
-        """A copy with some fields read from text, as a command line has them.
-
-        Raises:
-            ProtocolError: no such field, or no such value.
-        """
-        kinds = get_type_hints(type(self))
-        for name in values:
-            if name not in kinds:
-                hint = did_you_mean(name, kinds)
-                raise ProtocolError(
-                    f"expected a field of the protocol, got {name!r}{hint or '; there are: ' + ', '.join(kinds)}"
-                )
-        parsed = {name: _parse(name, text, kinds[name]) for name, text in values.items()}
-        return dataclasses.replace(self, **parsed)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields by name."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Protocol:
-        """A protocol from what `to_dict` gave.
-
-        Raises:
-            ProtocolError: fields are missing or unknown.
-        """
-        names = {field.name for field in dataclasses.fields(cls)}
-        if set(values) != names:
-            wrong = sorted(set(values) ^ names)
-            raise ProtocolError(f"expected the fields of this version's protocol, got a difference in {wrong}")
-        return cls(**values)
+    def presets(cls) -> dict[str, Callable[[], Protocol]]:
+        """What makes each preset, by its name."""
+        return {"paper": cls.paper, "released": cls.released, "demo": cls.demo}
 
     def epochs_for(self, dataset: str, condition: str) -> int:
         """The length of a run."""
         return self.epochs_curriculum_mnist if (dataset, condition) == ("mnist", "curriculum") else self.epochs
-
-
-def _parse(name: str, text: str, kind: Any) -> Any:
-    """Read one value of a field's type from text."""
-    if get_origin(kind) in (Union, types.UnionType):
-        if text.lower() == "none":
-            return None
-        kind = next(option for option in get_args(kind) if option is not type(None))
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
-            raise ProtocolError(f"{name}: expected one of {', '.join(get_args(kind))}, got {text!r}")
-        return text
-    if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise ProtocolError(f"{name}: expected true or false, got {text!r}")
-        return text.lower() == "true"
-    try:
-        return kind(text)
-    except ValueError:
-        raise ProtocolError(f"{name}: expected a value of type {kind.__name__}, got {text!r}") from None

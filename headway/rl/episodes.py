@@ -1,0 +1,231 @@
+"""Steps of vector environments, with what really followed each action also where episodes end.
+
+Gymnasium's vector environments begin a new episode in one of three ways (`AutoresetMode`), and each puts the last
+observation of an episode elsewhere:
+
+| mode | the step that ends an episode returns | the new episode begins |
+|---|---|---|
+| NEXT_STEP | the last observation | with the step after it, whose action is ignored |
+| SAME_STEP | the first observation of the new episode; the last one is in `infos["final_obs"]` | at once |
+| DISABLED | the last observation | when `reset` is called with a mask |
+
+`Episodes` hides the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headway.errors import EnvError, MissingExtraError, StateError
+
+if TYPE_CHECKING:
+    from gymnasium.vector import AutoresetMode
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of N environments: in each, an observation, an action, and what really followed.
+
+    Attributes:
+        obs: the observations that the actions were chosen on [N, ...].
+        actions: the actions [N, ...].
+        rewards: [N].
+        next_obs: the observations that followed [N, ...]; where an episode ended, its last one.
+        terminated: the episode ended, for good [N].
+        truncated: the episode was cut off [N].
+        valid: there was a transition [N]. False where an environment only began a new episode and ignored the
+            action: leave such entries out of whatever is learned.
+        infos: as the environment gave them.
+    """
+
+    obs: Array
+    actions: Array
+    rewards: Array
+    next_obs: Array
+    terminated: Mask
+    truncated: Mask
+    valid: Mask
+    infos: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> Mask:
+        """The episode ended, one way or the other [N]."""
+        return self.terminated | self.truncated
+
+    def info(self, key: str, missing: float = 0.0) -> Array:
+        """A number that the environments report with `next_obs` [N].
+
+        Args:
+            key: its name in the infos.
+            missing: what stands for it where an environment reports nothing.
+        """
+        values = _reported(self.infos, key, len(self.valid), missing)
+        final = self.infos.get("final_info")
+        if isinstance(final, Mapping):  # SAME_STEP: the rest of the infos are about the new episode
+            last = np.asarray(self.infos.get("_final_info", self.ended), dtype=bool)
+            values = np.where(last, _reported(final, key, len(self.valid), missing), values)
+        return values
+
+
+class Episodes:
+    """Steps a Gymnasium vector environment and tells what really followed each action.
+
+        episodes = Episodes(env)
+        obs = episodes.reset(seed=0)
+        for _ in range(steps):
+            step = episodes.step(policy(obs))  # step.next_obs is what followed, step.valid where there was anything
+            obs = episodes.obs  # what to act on next
+
+    Args:
+        env: a vector environment with array observations.
+
+    Raises:
+        EnvError: it is no vector environment, does not say how it begins new episodes, or has
+            observations of several parts.
+    """
+
+    def __init__(self, env: Any) -> None:
+        """Find out how the environment begins new episodes."""
+        self.env = env
+        self.mode = autoreset_mode(env)
+        if getattr(env.single_observation_space, "shape", None) is None:
+            raise EnvError(
+                f"expected observations that are arrays, got the space {env.single_observation_space}; "
+                f"wrap the environment in gymnasium.wrappers.vector.FlattenObservation"
+            )
+        self._obs: Array | None = None
+        self._over = np.zeros(env.num_envs, dtype=bool)
+
+    @property
+    def obs(self) -> Array:
+        """The observations to act on next [N, ...]."""
+        if self._obs is None:
+            raise StateError("expected an environment that was reset, got one that was not; call reset() first")
+        return self._obs
+
+    def reset(self, seed: int | Sequence[int] | None = None) -> Array:
+        """Begin new episodes everywhere.
+
+        Args:
+            seed: of the environments, as `VectorEnv.reset` takes it.
+
+        Returns:
+            the observations [N, ...].
+        """
+        obs, _ = self.env.reset(seed=seed)
+        self._obs = np.array(obs)  # a copy: some environments use their arrays again
+        self._over = np.zeros(len(self._over), dtype=bool)
+        return self._obs
+
+    def step(self, actions: Array) -> Step:
+        """Act in all environments.
+
+        Args:
+            actions: [N, ...].
+        """
+        before, was_over = self.obs, self._over
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        obs = np.array(obs)
+        ended = np.asarray(terminated, dtype=bool) | np.asarray(truncated, dtype=bool)
+        following, valid = obs, ~was_over
+        match self.mode.name:
+            case "NEXT_STEP":
+                self._over = ended
+            case "SAME_STEP" if ended.any():
+                following = with_last_observations(obs, ended, infos)
+            case "DISABLED" if ended.any():
+                obs = np.array(self.env.reset(options={"reset_mask": ended})[0])
+        self._obs = obs
+        return Step(
+            before,
+            np.array(actions),
+            np.array(rewards),
+            following,
+            np.array(terminated, dtype=bool),
+            np.array(truncated, dtype=bool),
+            valid,
+            infos,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next step depends on besides the environment itself."""
+        return {"obs": self.obs.copy(), "over": self._over.copy()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; the environment has to be put back by other means.
+
+        Raises:
+            StateError: the state is that of other environments.
+        """
+        obs, over = np.array(state["obs"]), np.array(state["over"], dtype=bool)
+        shape = (self.env.num_envs, *self.env.single_observation_space.shape)
+        if obs.shape != shape or over.shape != shape[:1]:
+            raise StateError(f"expected observations of shape {list(shape)}, got {list(obs.shape)}")
+        self._obs, self._over = obs, over
+
+
+def autoreset_mode(env: Any) -> AutoresetMode:
+    """How a vector environment begins new episodes.
+
+    Raises:
+        EnvError: it is no vector environment, or does not say.
+    """
+    try:
+        from gymnasium.vector import AutoresetMode
+    except ImportError:
+        raise MissingExtraError("gymnasium", "rl") from None
+    if not hasattr(env, "num_envs"):
+        raise EnvError(
+            f"expected a vector environment, got {type(env).__name__}; make one with gymnasium.make_vec(...)"
+        )
+    mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+    if not isinstance(mode, AutoresetMode):
+        known = ", ".join(each.name for each in AutoresetMode)
+        raise EnvError(
+            f"expected env.metadata['autoreset_mode'] to be an AutoresetMode ({known}), got {mode!r}; "
+            f"set it to what the environment does at the end of an episode"
+        )
+    return mode
+
+
+def with_last_observations(obs: Array, ended: Mask, infos: Mapping[str, Any]) -> Array:
+    """Replace the first observations of new episodes by the last ones of those that ended (SAME_STEP).
+
+    Args:
+        obs: what the step returned [N, ...].
+        ended: where an episode ended [N].
+        infos: of that step, with `final_obs`: an array [N, ...], or one of N objects.
+
+    Returns:
+        a copy.
+
+    Raises:
+        EnvError: the last observation of an episode is missing.
+    """
+    final = infos.get("final_obs")
+    if final is None:
+        raise EnvError("expected infos['final_obs'] where an episode ended (autoreset mode SAME_STEP), got none")
+    following = obs.copy()
+    for index in np.flatnonzero(ended):
+        if final[index] is None:
+            raise EnvError(f"expected infos['final_obs'] of environment {index}, whose episode ended, got none")
+        following[index] = final[index]
+    return following
+
+
+def _reported(infos: Mapping[str, Any], key: str, count: int, missing: float) -> Array:
+    """Values of a key [N], with `missing` where the mask beside it says that there is none."""
+    values = infos.get(key)
+    if values is None:
+        return np.full(count, missing)
+    values = np.asarray(values)
+    has = infos.get(f"_{key}")
+    return values if has is None else np.where(np.asarray(has, dtype=bool), values, missing)

@@ -1,0 +1,111 @@
+"""The networks of an agent: one for its policy, one for its values."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from headway.errors import MethodError
+from headway.rl.config import PPOConfig
+from headway.rl.predictors.encoders import Initialise, orthogonal, perceptron, uniform
+
+
+class ConvNet(nn.Module):
+    """Convolutions (3x3, padding 1), then layers, with ReLU between all of them.
+
+    Weights and activations are held with the channels last: that is how observations [H, W, C] come, and processors
+    convolve it faster.
+
+    Args:
+        shape: of an observation, [H, W, C].
+        channels: outputs of the convolutions.
+        widths: of the layers after them, the last one that of the outputs.
+        generator: where the weights come from.
+        initialise: how they are drawn.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        channels: Sequence[int],
+        widths: Sequence[int],
+        generator: torch.Generator,
+        initialise: Initialise = uniform,
+    ) -> None:
+        """Draw the weights."""
+        super().__init__()
+        height, width, depth = shape
+        self.convolutions = nn.ModuleList()
+        for inputs, outputs in itertools.pairwise([depth, *channels]):
+            convolution = nn.utils.skip_init(nn.Conv2d, inputs, outputs, 3, padding=1)
+            initialise(convolution, generator)
+            self.convolutions.append(convolution.to(memory_format=torch.channels_last))
+        flat = height * width * (channels[-1] if channels else depth)
+        self.layers = perceptron([flat, *widths], generator, initialise)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Observations [B, H, W, C] to outputs [B, outputs]."""
+        planes = observations.permute(0, 3, 1, 2)  # held with the channels last, so nothing moves
+        for convolution in self.convolutions:
+            planes = torch.relu_(convolution(planes))
+        outputs: Tensor = self.layers(planes.permute(0, 2, 3, 1).flatten(1))
+        return outputs
+
+
+class Perceptron(nn.Module):
+    """Layers with ReLU between them, on observations of any shape.
+
+    Args:
+        inputs: numbers of an observation.
+        widths: of the layers, the last one that of the outputs.
+        generator: where the weights come from.
+        initialise: how they are drawn.
+    """
+
+    def __init__(
+        self, inputs: int, widths: Sequence[int], generator: torch.Generator, initialise: Initialise = uniform
+    ) -> None:
+        """Draw the weights."""
+        super().__init__()
+        self.layers = perceptron([inputs, *widths], generator, initialise)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Observations [B, ...] to outputs [B, outputs]."""
+        outputs: Tensor = self.layers(observations.flatten(1))
+        return outputs
+
+
+def make_network(
+    shape: Sequence[int], outputs: int, config: PPOConfig, generator: torch.Generator, last_gain: float = 1.0
+) -> ConvNet | Perceptron:
+    """A network from observations to some numbers.
+
+    Args:
+        shape: of one observation.
+        outputs: how many numbers.
+        config: its kind, widths and initialisation.
+        generator: where the weights come from.
+        last_gain: the length of the rows of the last layer under the initialisation "orthogonal".
+
+    Raises:
+        MethodError: convolutions for observations that are not [H, W, C].
+    """
+    initialise = orthogonal if config.initialisation == "orthogonal" else uniform
+    widths = [*config.hidden, outputs]
+    network: ConvNet | Perceptron
+    if config.network == "mlp" or (config.network == "auto" and len(shape) != 3):
+        network = Perceptron(math.prod(shape), widths, generator, initialise)
+    elif len(shape) == 3:
+        network = ConvNet(shape, config.channels, widths, generator, initialise)
+    else:
+        raise MethodError(
+            f"network: expected 'mlp' for observations of shape {list(shape)}, got 'cnn', which takes [H, W, C]"
+        )
+    if config.initialisation == "orthogonal":
+        with torch.no_grad():
+            network.layers[-1].weight.mul_(last_gain / math.sqrt(2.0))  # type: ignore[operator]
+    return network

@@ -1,0 +1,136 @@
+"""What a predictor is: it guesses something about transitions, and learns to guess better."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headway.errors import MethodError
+from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.predictors.encoders import channels_first
+from headway.rl.spaces import Coding, Numbers, coding_of, is_image
+from headway.rl.transitions import Transitions
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a predictor makes of N transitions.
+
+    It is trained with `weight * (mean of the losses) + rest`. The two parts share no parameter, so one backward pass
+    through the losses serves both the scores and the training.
+
+    Attributes:
+        losses: one per transition [N], or one per distinct transition [U]; their graph leads to the predictor's
+            `scored` module and nowhere else.
+        errors: the prediction errors as a reward [N], without a graph.
+        weight: of the mean of the losses in training.
+        rest: what else is trained, a loss [] that does not depend on the scored module; None for nothing.
+        indices: with losses of distinct transitions, the place [N] of each transition among them; otherwise None.
+        metrics: losses [] by name, for whoever watches.
+    """
+
+    losses: Tensor
+    errors: Tensor
+    weight: float = 1.0
+    rest: Tensor | None = None
+    indices: Tensor | None = None
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean loss over the N transitions [], with its graph."""
+        return self.losses.mean() if self.indices is None else self.losses.index_select(0, self.indices).mean()
+
+    @property
+    def total(self) -> Tensor:
+        """The loss of the whole predictor [], without a graph."""
+        total = self.weight * self.mean.detach()
+        return total if self.rest is None else total + self.rest.detach()
+
+
+class Predictor(nn.Module, ABC):
+    """Guesses something about transitions.
+
+    Attributes:
+        scored: the module whose gradients scorers look at.
+        actions: how actions are written as numbers; None if the predictor does not look at them.
+        joins_repeats: whether its losses are those of distinct transitions.
+    """
+
+    scored: nn.Module
+    joins_repeats: bool = False
+    actions: Coding | None = None
+
+    @abstractmethod
+    def predict(self, batch: Transitions, train: bool) -> Prediction:
+        """Guess, and say how wrong the guesses are.
+
+        Args:
+            batch: the transitions, on the predictor's device.
+            train: False if the predictor will not be trained with the result, so that `rest` is not needed.
+        """
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the predictor keeps running statistics and has none yet; it then observes before it is trained."""
+        return False
+
+    def observe(self, batch: Transitions) -> None:
+        """Take transitions into running statistics, if the predictor has any."""
+
+
+class Observations:
+    """Turns observations of a space into what networks take.
+
+    Attributes:
+        shape: of one observation as networks see it: [C, H, W] for an image, [D] for anything else.
+
+    Args:
+        space: the observation space of one environment.
+        config: its scale, and where images have their channels.
+
+    Raises:
+        EnvError: a space that has no coding, such as Dict.
+    """
+
+    def __init__(self, space: Any, config: IntrinsicConfig) -> None:
+        """Find the coding."""
+        self._coding: Coding = coding_of(space, "observation")
+        self._given = tuple(space.shape)
+        self._scale = config.observation_scale
+        self._permute = is_image(space) and not config.channels_first
+        if not is_image(space):
+            self.shape: tuple[int, ...] = (self._coding.size,)
+        elif config.channels_first:
+            self.shape = self._given
+        else:
+            self.shape = (self._given[2], *self._given[:2])
+
+    @property
+    def size(self) -> int:
+        """Numbers in one observation."""
+        return math.prod(self.shape)
+
+    def read(self, values: Tensor) -> Tensor:
+        """Observations [N, ...] as [N, *shape].
+
+        Raises:
+            MethodError: they have another shape than the space.
+        """
+        if tuple(values.shape[1:]) != self._given:
+            raise MethodError(
+                f"expected observations of shape {list(self._given)} each, got {list(values.shape[1:])}; "
+                f"make the predictor with the observation space of one environment (env.single_observation_space)"
+            )
+        if len(self.shape) == 1:
+            numbers = self._coding.encode(values)
+        else:
+            numbers = (channels_first(values) if self._permute else values).to(torch.get_default_dtype())
+        scaled = isinstance(self._coding, Numbers) and self._scale != 1
+        return numbers * self._scale if scaled else numbers

@@ -1,0 +1,75 @@
+"""Random network distillation: guessing what a random network makes of an observation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headway.rl.distinct import distinct_rows
+from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.normalise import ObservationNormaliser
+from headway.rl.predictors.base import Observations, Prediction, Predictor
+from headway.rl.predictors.encoders import make_encoder, orthogonal, perceptron
+from headway.rl.predictors.registry import register_predictor
+from headway.rl.transitions import Transitions
+
+
+@register_predictor("rnd")
+class RND(Predictor):
+    """A predictor of a fixed, random network's outputs: wrong about observations that it has not seen often.
+
+    Only the next observation counts, actions do not. As in the original: observations are normalised with running
+    statistics and clipped, weights are orthogonal, and the predictor has two layers more than its target. The loss of
+    a transition is the mean squared error over the outputs.
+
+    Args:
+        observation_space: of one environment.
+        action_space: not used.
+        config: widths, normalisation.
+        generator: where the weights come from.
+
+    Raises:
+        EnvError: an observation space that has no coding.
+    """
+
+    joins_repeats = True
+
+    def __init__(
+        self, observation_space: Any, action_space: Any, config: IntrinsicConfig, generator: torch.Generator
+    ) -> None:
+        """Make both networks."""
+        super().__init__()
+        self._observations = Observations(observation_space, config)
+        shape, outputs = self._observations.shape, config.rnd_features
+        self.target = make_encoder(shape, outputs, config.hidden, generator, orthogonal).requires_grad_(False)
+        self.scored = nn.Sequential(
+            *make_encoder(shape, outputs, config.hidden, generator, orthogonal),
+            nn.ReLU(inplace=True),
+            *perceptron([outputs, outputs, outputs], generator, orthogonal),
+        )
+        self.normaliser = ObservationNormaliser(shape, config.rnd_clip) if config.rnd_normalise else None
+
+    def predict(self, batch: Transitions, train: bool) -> Prediction:
+        """See `Predictor.predict`."""
+        rows, indices = distinct_rows(batch.next_obs)
+        observations = self._observations.read(rows)
+        if self.normaliser is not None:
+            every = self._observations.read(batch.next_obs) if self.is_new else None
+            observations = self.normaliser(observations, every)
+        with torch.no_grad():
+            targets: Tensor = self.target(observations)
+        guesses: Tensor = self.scored(observations)
+        losses = (guesses - targets).square().mean(1)
+        return Prediction(losses, losses.detach().index_select(0, indices), indices=indices)
+
+    @property
+    def is_new(self) -> bool:
+        """See `Predictor.is_new`."""
+        return self.normaliser is not None and self.normaliser.moments.is_empty
+
+    def observe(self, batch: Transitions) -> None:
+        """See `Predictor.observe`."""
+        if self.normaliser is not None:
+            self.normaliser.update(self._observations.read(batch.next_obs))

@@ -1,0 +1,247 @@
+"""Scorers: what an agent is paid for, given how a predictor fared on its transitions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.errors import MethodError, StateError
+from headway.meter import Meter
+from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.predictors import Prediction, Predictor
+from headway.rl.repeats import Repeated, repeated
+from headway.rl.spaces import Choices
+from headway.signals import (
+    GMC,
+    Cosine,
+    Curiosity,
+    DeltaLoss,
+    DotProduct,
+    MomentSignal,
+    NormAll,
+    NormLast,
+    Projection,
+    Signal,
+    Uniform,
+)
+
+
+class Scorer(ABC):
+    """Gives every transition a score, and runs the backward pass of the scored module on the way.
+
+    Attributes:
+        name: what methods call it.
+        uses_gradients: whether scores without training need gradients too.
+    """
+
+    name: str
+    uses_gradients: bool = False
+
+    def bind(self, predictor: Predictor) -> None:  # noqa: B027 - a scorer may have nothing to prepare
+        """Prepare for a predictor. Called once, before anything else."""
+
+    @abstractmethod
+    def backward(self, prediction: Prediction, actions: Tensor) -> Tensor:
+        """Add the gradient of the mean of the losses to the scored module; return scores [N], made before that.
+
+        Args:
+            prediction: of N transitions.
+            actions: of these [N, ...], for scorers that tell them apart.
+        """
+
+    @abstractmethod
+    def score(self, prediction: Prediction, actions: Tensor) -> Tensor:
+        """The scores [N] alone; nothing changes."""
+
+    def end_update(self) -> None:  # noqa: B027 - most scorers do not count updates
+        """Note that an update has ended."""
+
+    def metrics(self, samples: int) -> dict[str, float]:
+        """Numbers worth watching after N samples were scored, by name."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later scores depend on."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state.
+
+        Raises:
+            StateError: it does not fit.
+        """
+        if state:
+            raise StateError(f"expected the empty state of a scorer {self.name!r}, got one with {sorted(state)}")
+
+
+class ErrorScorer(Scorer):
+    """The prediction error, as the predictor defines it."""
+
+    name = "error"
+
+    def backward(self, prediction: Prediction, actions: Tensor) -> Tensor:
+        """See `Scorer.backward`."""
+        prediction.mean.backward()
+        return prediction.errors
+
+    def score(self, prediction: Prediction, actions: Tensor) -> Tensor:
+        """See `Scorer.score`."""
+        return prediction.errors
+
+
+class SignalScorer(Scorer):
+    """Any signal of the library, on the scored module's gradients.
+
+    One backward pass gives the scores and the gradient for training.
+
+    Args:
+        signal: such as `headway.GMC(beta=0.99)`.
+        by_action: tell the signal the action of each transition as its group, if actions are a single choice.
+    """
+
+    uses_gradients = True
+
+    def __init__(self, signal: Signal, *, by_action: bool = False) -> None:
+        """Wait for a predictor."""
+        if not isinstance(signal, Signal):
+            raise MethodError(f"expected a signal such as headway.GMC(), got {signal!r}")
+        self.signal = signal
+        self.name = signal.name
+        self._by_action = by_action
+        self._choices: Choices | None = None
+        self._meter: Meter | None = None
+
+    @property
+    def meter(self) -> Meter:
+        """The meter on the scored module."""
+        if self._meter is None:
+            raise StateError("expected a scorer that is bound to a predictor, got one that is not; use IntrinsicReward")
+        return self._meter
+
+    def bind(self, predictor: Predictor) -> None:
+        """See `Scorer.bind`."""
+        if self._meter is not None:
+            raise StateError("expected a scorer of its own for each reward, got one that is in use already")
+        if self._by_action and isinstance(predictor.actions, Choices) and predictor.actions.is_single:
+            self._choices = predictor.actions
+        signal = Repeated(self.signal) if predictor.joins_repeats else self.signal
+        self._meter = Meter(predictor.scored, signal, layout="samples-first")
+
+    def backward(self, prediction: Prediction, actions: Tensor) -> Tensor:
+        """See `Scorer.backward`."""
+        return self._run(self.meter.backward, prediction, actions)
+
+    def score(self, prediction: Prediction, actions: Tensor) -> Tensor:
+        """See `Scorer.score`."""
+        return self._run(self.meter.score, prediction, actions)
+
+    def _run(self, measure: Callable[..., Tensor], prediction: Prediction, actions: Tensor) -> Tensor:
+        if prediction.indices is None:
+            return measure(prediction.losses, groups=self._groups(actions))
+        counts = torch.bincount(prediction.indices, minlength=len(prediction.losses))
+        scores = measure(repeated(prediction.losses, counts), groups=counts)
+        return scores.index_select(0, prediction.indices)
+
+    def end_update(self) -> None:
+        """See `Scorer.end_update`."""
+        self.meter.end_epoch()
+
+    def metrics(self, samples: int) -> dict[str, float]:
+        """The share of parameters whose second moment is under the floor, for signals that have one."""
+        if not isinstance(self.signal, MomentSignal):
+            return {}
+        return {"under_floor": float(self.meter.moments().share_under(self.signal.floor_for(samples)))}
+
+    def _groups(self, actions: Tensor) -> Tensor | None:
+        return None if self._choices is None else self._choices.indices(actions)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Scorer.state_dict`."""
+        return self.meter.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `Scorer.load_state_dict`."""
+        self.meter.load_state_dict(state)
+
+
+MakeScorer = Callable[[IntrinsicConfig, Predictor], Scorer]
+"""Makes a scorer for a predictor with the settings at hand."""
+
+_SCORERS: dict[str, MakeScorer] = {}
+
+
+def register_scorer(name: str) -> Callable[[MakeScorer], MakeScorer]:
+    """Add a scorer: a function that makes one.
+
+    Raises:
+        MethodError: the name is taken or not valid.
+    """
+    if name in _SCORERS:
+        raise MethodError(f"expected a new name for a scorer, got {name!r} twice")
+    if not name.replace("-", "_").isidentifier():
+        raise MethodError(f"expected a name of letters, digits, dashes and underscores, got {name!r}")
+
+    def add(make: MakeScorer) -> MakeScorer:
+        _SCORERS[name] = make
+        return make
+
+    return add
+
+
+def scorer_names() -> tuple[str, ...]:
+    """The names of all scorers."""
+    return tuple(_SCORERS)
+
+
+def find_scorer(name: str) -> MakeScorer:
+    """The scorer of that name.
+
+    Raises:
+        MethodError: there is none; the message lists them.
+    """
+    if name not in _SCORERS:
+        raise MethodError(f"expected a scorer out of {', '.join(_SCORERS)}, got {name!r}")
+    return _SCORERS[name]
+
+
+def moment_settings(config: IntrinsicConfig) -> dict[str, Any]:
+    """The arguments of a signal with moments."""
+    beta = config.beta_m if config.beta_m == config.beta_v else (config.beta_m, config.beta_v)
+    return {
+        "beta": beta,
+        "floor": config.floor,
+        "unit": config.floor_unit,
+        "bias_correction": config.bias_correction,
+    }
+
+
+@register_scorer("error")
+def _error(config: IntrinsicConfig, predictor: Predictor) -> Scorer:
+    return ErrorScorer()
+
+
+def _scores_with(make: Callable[[IntrinsicConfig], Signal]) -> MakeScorer:
+    return lambda config, predictor: SignalScorer(make(config))
+
+
+# Signals are scorers under their own names.
+register_scorer("gmc")(_scores_with(lambda config: GMC(**moment_settings(config))))
+register_scorer("dot")(_scores_with(lambda config: DotProduct(**moment_settings(config))))
+register_scorer("cosine")(_scores_with(lambda config: Cosine(**moment_settings(config))))
+register_scorer("projection")(_scores_with(lambda config: Projection(**moment_settings(config))))
+register_scorer("norm_all")(_scores_with(lambda config: NormAll()))
+register_scorer("norm_last")(_scores_with(lambda config: NormLast()))
+register_scorer("curiosity")(_scores_with(lambda config: Curiosity()))
+register_scorer("uniform")(_scores_with(lambda config: Uniform()))
+
+
+@register_scorer("delta_loss")
+def _delta_loss(config: IntrinsicConfig, predictor: Predictor) -> Scorer:
+    """How far the loss of an action fell between the last two updates; one group if actions are no single choice."""
+    coding = predictor.actions
+    groups = coding.size if isinstance(coding, Choices) and coding.is_single else 1
+    return SignalScorer(DeltaLoss(groups=groups, window=None), by_action=True)

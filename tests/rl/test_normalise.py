@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from headway.errors import MethodError
+from headway.rl.normalise import ObservationNormaliser, RewardNormaliser, RunningMoments
+
+
+def test_moments_by_hand() -> None:
+    moments = RunningMoments()
+    assert moments.is_empty
+    assert float(moments.variance) == 1
+    moments.update(torch.tensor([1.0, 3.0]))
+    assert (float(moments.count), float(moments.mean), float(moments.variance)) == (2, 2, 1)
+    moments.update(torch.tensor([8.0]))  # 1, 3, 8: mean 4, deviations 9 + 1 + 16 = 26
+    assert (float(moments.count), float(moments.mean)) == (3, 4)
+    assert float(moments.variance) == pytest.approx(26 / 3)
+    assert float(moments.deviation) == pytest.approx(math.sqrt(26 / 3))
+
+
+def test_moments_do_not_depend_on_how_values_are_split() -> None:
+    values = 1e4 + np.random.default_rng(0).normal(size=(200, 3, 2))  # far from zero: squares would cancel
+    moments = RunningMoments((3, 2))
+    for part in np.split(values, [1, 7, 7, 150]):
+        moments.update(torch.from_numpy(part))
+    np.testing.assert_allclose(moments.mean, values.mean(0), rtol=1e-14)
+    np.testing.assert_allclose(moments.variance, values.var(0), rtol=1e-11)
+
+
+def test_moments_refuse_another_shape() -> None:
+    with pytest.raises(MethodError, match=r"expected values of shape \[3\], got \[2\]"):
+        RunningMoments((3,)).update(torch.zeros(4, 2))
+
+
+def test_observations_are_centred_scaled_and_clipped() -> None:
+    normaliser = ObservationNormaliser((2,), clip=1.5)
+    batch = torch.tensor([[0.0, 7.0], [2.0, 7.0]])
+    alone = normaliser(batch)  # nothing seen: by its own statistics, which are not kept
+    torch.testing.assert_close(alone, torch.tensor([[-1.0, 0.0], [1.0, 0.0]]))
+    assert normaliser.moments.is_empty
+    normaliser.update(batch)
+    torch.testing.assert_close(normaliser(batch), alone)
+    # a constant entry is centred only; what is far off is cut
+    torch.testing.assert_close(normaliser(torch.tensor([[9.0, 8.0]])), torch.tensor([[1.5, 1.0]]))
+
+
+def test_rewards_are_divided_by_the_deviation_of_their_discounted_sums() -> None:
+    rng = np.random.default_rng(0)
+    rewards = rng.exponential(size=(40, 3))
+    normaliser = RewardNormaliser(3, gamma=0.9)
+    sums, history = np.zeros(3), []
+    for rollout in np.split(rewards, 4):
+        for row in rollout:
+            sums = 0.9 * sums + row
+            history.append(sums)
+        normaliser.update(torch.from_numpy(rollout))
+        expected = rollout / np.std(history)
+        np.testing.assert_allclose(normaliser(torch.from_numpy(rollout)), expected, rtol=1e-12)
+
+
+def test_steps_without_a_transition_do_not_count() -> None:
+    rewards = torch.tensor([[1.0, 1.0], [5.0, 2.0], [3.0, 4.0]])
+    valid = torch.tensor([[True, True], [False, True], [True, True]])
+    normaliser = RewardNormaliser(2, gamma=0.5)
+    normaliser.update(rewards, valid)
+    # first environment 1, then 3 + 0.5; second 1, 2.5, 5.25
+    assert float(normaliser.moments.deviation) == pytest.approx(np.std([1, 3.5, 1, 2.5, 5.25]))
+    assert normaliser.sums.tolist() == [3.5, 5.25]
+
+
+def test_a_reward_keeps_its_type_and_limits() -> None:
+    normaliser = RewardNormaliser(1, clip=2.0)
+    assert normaliser(torch.tensor([0.5])).tolist() == [0.5]  # nothing known yet
+    normaliser.update(torch.tensor([[0.0], [1.0]]))
+    scaled = normaliser(torch.tensor([10.0, 0.5]))
+    assert scaled.dtype == torch.float32
+    assert scaled.tolist() == [2.0, 1.0]  # sums 0 and 1: deviation 1/2
+
+
+def test_rewards_of_another_shape() -> None:
+    with pytest.raises(MethodError, match=r"expected rewards of shape \[steps, 3\], got \[4\]"):
+        RewardNormaliser(3).update(torch.zeros(4))
+    with pytest.raises(MethodError, match=r"expected a discount in \[0, 1\], got 2"):
+        RewardNormaliser(3, gamma=2)
+
+
+@pytest.mark.parametrize("rollouts", [1, 2])
+def test_a_state_resumes_bit_for_bit(rollouts: int) -> None:
+    rewards = torch.rand(4, 6, 2, generator=torch.Generator().manual_seed(0))
+    whole, first, second = RewardNormaliser(2), RewardNormaliser(2), RewardNormaliser(2)
+    for rollout in rewards:
+        whole.update(rollout)
+    for rollout in rewards[:rollouts]:
+        first.update(rollout)
+    second.load_state_dict(first.state_dict())
+    for rollout in rewards[rollouts:]:
+        second.update(rollout)
+    assert all(
+        torch.equal(a, b) for a, b in zip(whole.state_dict().values(), second.state_dict().values(), strict=True)
+    )

@@ -1,0 +1,345 @@
+"""What holds for every intrinsic reward: order, state, sizes, errors."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import headway
+from headway.errors import EnvError, MethodError, StateError
+from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.predictors import Forward, register_predictor
+from headway.rl.reward import METHODS, IntrinsicReward, Method, Transitions, make_reward, parse_method
+from headway.rl.scorers import SignalScorer, register_scorer, scorer_names
+from tests.rl.batches import CONTINUOUS, DISCRETE, IMAGE, VECTOR, transitions
+
+SMALL = IntrinsicConfig(features=5, hidden=8, rnd_features=6)
+PARTS = IntrinsicConfig(features=5, hidden=8, rnd_features=6, epochs=2, minibatches=3, train_share=0.5)
+EVERY = [f"{predictor}+{scorer}" for predictor in ("forward", "icm", "rnd") for scorer in scorer_names()]
+
+
+CASES = [
+    *(pytest.param(method, SMALL, id=method) for method in EVERY),
+    *(pytest.param(method, PARTS, id=f"{method} in parts") for method in METHODS[1:]),
+]
+
+
+def made(method: str, config: IntrinsicConfig = SMALL, seed: int = 0, **given: Any) -> IntrinsicReward:
+    reward = make_reward(method, given.get("observations", VECTOR), given.get("actions", DISCRETE), config, seed=seed)
+    assert reward is not None
+    return reward
+
+
+def numbers(state: Any) -> list[torch.Tensor]:
+    """All tensors of a state, in order."""
+    if isinstance(state, torch.Tensor):
+        return [state.clone()]
+    items = state.values() if isinstance(state, dict) else state if isinstance(state, list) else ()
+    return [tensor for item in items for tensor in numbers(item)]
+
+
+def equal(one: Any, other: Any) -> bool:
+    pairs = list(zip(numbers(one), numbers(other), strict=True))
+    return bool(pairs) and all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize(("method", "config"), CASES)
+def test_rewards_are_those_before_the_update_and_change_nothing(method: str, config: IntrinsicConfig) -> None:
+    together, apart = made(method, config), made(method, config)
+    for seed in range(3):
+        batch = transitions(12, seed)
+        before = apart.state_dict()
+        rewards = apart.rewards(batch)
+        assert equal(before, apart.state_dict())
+        assert all(parameter.grad is None for parameter in apart.predictor.parameters())
+        metrics = apart.update(batch)
+        result = together.rewards_and_update(batch)
+        torch.testing.assert_close(result.rewards, rewards)
+        assert result.rewards.dtype == torch.float32
+        assert result.rewards.shape == (12,)
+        assert not result.rewards.requires_grad
+        assert {name: result.metrics[name] for name in metrics} == pytest.approx(metrics)
+        assert equal(apart.state_dict(), together.state_dict())
+
+
+@pytest.mark.parametrize(("method", "config"), CASES)
+def test_a_state_resumes_bit_for_bit(method: str, config: IntrinsicConfig) -> None:
+    whole = made(method, config)
+    expected = [whole.rewards_and_update(transitions(10 + seed, seed)).rewards for seed in range(4)]
+    first = made(method, config)
+    for seed in range(2):
+        first.rewards_and_update(transitions(10 + seed, seed))
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second = made(method, config, seed=99)
+    second.load_state_dict(torch.load(file, weights_only=True))
+    for seed in range(2, 4):
+        assert torch.equal(second.rewards_and_update(transitions(10 + seed, seed)).rewards, expected[seed])
+    assert equal(whole.state_dict(), second.state_dict())
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+@pytest.mark.parametrize("observations", [VECTOR, IMAGE], ids=["vector", "grid"])
+def test_any_number_of_transitions_will_do(method: str, observations: spaces.Space) -> None:
+    reward = made(method, observations=observations)
+    for seed, samples in enumerate((1, 8, 1, 5, 30, 6, 4)):  # also widths of layers, channels and sides of the grid
+        result = reward.rewards_and_update(transitions(samples, seed, observations))
+        assert result.rewards.shape == (samples,)
+        assert torch.isfinite(result.rewards).all()
+
+
+@pytest.mark.parametrize("method", ["gmc", "icm+gmc", "rnd+gmc"])
+def test_the_first_rollout_has_no_momentum_to_be_compared_with(method: str) -> None:
+    reward = made(method)
+    assert (reward.rewards_and_update(transitions(7)).rewards == 0).all()
+    assert (reward.rewards_and_update(transitions(7, 1)).rewards > 0).all()
+
+
+def test_the_seed_decides_the_weights() -> None:
+    same = [made("rnd", seed=seed).rewards(transitions(5)) for seed in (3, 3, 4)]
+    assert torch.equal(same[0], same[1])
+    assert not torch.equal(same[0], same[2])
+
+
+def test_nothing_is_drawn_from_the_global_generator() -> None:
+    before = torch.get_rng_state()
+    made("icm+gmc", PARTS).rewards_and_update(transitions(9))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_encoder_does_not_learn_from_the_forward_loss() -> None:
+    reward = made("icm+gmc", IntrinsicConfig(features=5, hidden=8, icm_inverse_weight=0.0))
+    encoder = [parameter.clone() for parameter in reward.predictor.encoder.parameters()]
+    reward.rewards_and_update(transitions(9))
+    assert all(torch.equal(a, b) for a, b in zip(encoder, reward.predictor.encoder.parameters(), strict=True))
+
+
+def test_the_random_network_stays() -> None:
+    reward = made("rnd+gmc")
+    target = [parameter.clone() for parameter in reward.predictor.target.parameters()]
+    losses = [reward.rewards_and_update(transitions(9)).metrics["predictor_loss"] for _ in range(30)]
+    assert losses[-1] < losses[0]
+    assert all(torch.equal(a, b) for a, b in zip(target, reward.predictor.target.parameters(), strict=True))
+
+
+def test_prediction_error_falls_on_what_is_seen_again() -> None:
+    for method in ("forward", "icm", "rnd"):
+        reward = made(method, IntrinsicConfig(hidden=32, learning_rate=3e-3, icm_inverse_weight=0.0))
+        seen, unseen = transitions(16, 0), transitions(16, 1)
+        first = reward.rewards(seen).mean()
+        for _ in range(150):
+            reward.update(seen)
+        assert reward.rewards(seen).mean() < 0.5 * first, method
+        assert reward.rewards(seen).mean() < reward.rewards(unseen).mean(), method
+
+
+def test_metrics_name_the_losses_that_there_are() -> None:
+    common = {"predictor_loss", "grad_norm", "score_mean", "score_std"}
+    assert set(made("forward").rewards_and_update(transitions(5)).metrics) == common | {"forward_loss"}
+    assert set(made("rnd").rewards_and_update(transitions(5)).metrics) == common
+    result = made("icm+gmc").rewards_and_update(transitions(5))
+    assert set(result.metrics) == common | {"forward_loss", "inverse_loss", "under_floor"}
+    icm = made("icm").rewards_and_update(transitions(5))
+    assert icm.metrics["score_mean"] == pytest.approx(float(icm.rewards.mean()))
+    assert icm.metrics["score_std"] == pytest.approx(float(icm.rewards.std(correction=0)))
+    assert icm.metrics["forward_loss"] == pytest.approx(icm.metrics["score_mean"])
+    weighted = 0.8 * icm.metrics["inverse_loss"] + 0.2 * icm.metrics["forward_loss"]
+    assert icm.metrics["predictor_loss"] == pytest.approx(weighted)
+
+
+def test_delta_loss_tells_actions_apart() -> None:
+    reward = made("forward+delta_loss", actions=spaces.Discrete(3, start=-1))
+    batch = transitions(30, actions=spaces.Discrete(3, start=-1))
+    for _ in range(2):
+        assert (reward.rewards_and_update(batch).rewards == 0).all()
+    rewards = reward.rewards_and_update(batch).rewards
+    by_action = [rewards[batch.actions == action].unique() for action in (-1, 0, 1)]
+    assert [len(values) for values in by_action] == [1, 1, 1]
+    assert len(torch.cat(by_action).unique()) == 3
+    assert (rewards > 0).all()  # the same batch again and again: every loss falls
+
+
+def test_a_user_joins_parts_of_their_own() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for scorer in ("error", headway.NormAll(norm="l2-squared"), SignalScorer(headway.GMC(beta=0.9))):
+        reward = IntrinsicReward(Forward(VECTOR, DISCRETE, SMALL, generator), scorer)
+        assert reward.rewards_and_update(transitions(5)).rewards.shape == (5,)
+        assert reward.name.startswith("forward+")
+
+
+@pytest.mark.parametrize("predictor", ["forward", "icm", "rnd"])
+@pytest.mark.parametrize(
+    "actions",
+    [spaces.Discrete(3, start=5), CONTINUOUS, spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(3)],
+    ids=lambda space: type(space).__name__,
+)
+@pytest.mark.parametrize(
+    "observations",
+    [VECTOR, IMAGE, spaces.Box(0, 1, (2, 3), np.float64), spaces.Box(0, 255, (40, 36, 3), np.uint8)],
+    ids=["vector", "grid", "matrix", "pixels"],
+)
+def test_spaces(predictor: str, actions: spaces.Space, observations: spaces.Space) -> None:
+    reward = made(f"{predictor}+gmc", observations=observations, actions=actions)
+    for seed in range(2):
+        result = reward.rewards_and_update(transitions(4, seed, observations, actions))
+    assert (result.rewards > 0).all()
+
+
+def test_discrete_observations_are_one_hot() -> None:
+    space = spaces.Discrete(4)
+    batch = Transitions(np.array([0, 1, 3]), np.array([0, 1, 2]), np.array([1, 3, 0]))
+    for method in METHODS[1:]:
+        assert made(method, observations=space).rewards_and_update(batch).rewards.shape == (3,)
+
+
+def test_channels_first_images_are_the_same_images() -> None:
+    batch = transitions(5, 0, IMAGE)
+    turned = Transitions(batch.obs.permute(0, 3, 1, 2), batch.actions, batch.next_obs.permute(0, 3, 1, 2))
+    space = spaces.Box(0, 255, (4, 5, 5), np.uint8)
+    first = IntrinsicConfig(features=5, hidden=8, rnd_features=6, channels_first=True)
+    for method in ("icm", "rnd"):
+        one, other = made(method, observations=IMAGE), made(method, first, observations=space)
+        torch.testing.assert_close(one.rewards(batch), other.rewards(turned))
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_an_observation_space_of_several_parts_is_refused(method: str) -> None:
+    space = spaces.Dict({"a": VECTOR})
+    with pytest.raises(EnvError, match=r"expected an observation space .* got Dict; .*FlattenObservation"):
+        make_reward(method, space, DISCRETE)
+
+
+@pytest.mark.parametrize("method", ["forward", "icm", "gmc", "icm+gmc"])
+def test_an_action_space_that_a_predictor_cannot_handle_is_refused(method: str) -> None:
+    with pytest.raises(EnvError, match=r"expected an action space .* got Tuple"):
+        make_reward(method, VECTOR, spaces.Tuple([DISCRETE, CONTINUOUS]))
+
+
+@pytest.mark.parametrize("name", ["ppo+gmc", "", "gmc+icm", "icm+", "+gmc", "icm+gmc+gmc", "ICM", "error"])
+def test_an_unknown_method_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(MethodError, match=r"expected a method out of ppo, forward, .*delta_loss.*joined by '\+', got"):
+        parse_method(name)
+
+
+def test_names_of_methods() -> None:
+    assert parse_method("ppo") is None
+    assert make_reward("ppo", None, None) is None
+    assert parse_method("gmc") == Method("forward", "gmc")
+    assert parse_method("rnd") == Method("rnd", "error")
+    assert parse_method("icm+norm_all") == Method("icm", "norm_all")
+
+
+def test_registries_refuse_a_name_twice() -> None:
+    with pytest.raises(MethodError, match="'icm' twice"):
+        register_predictor("icm")
+    with pytest.raises(MethodError, match="'gmc' twice"):
+        register_scorer("gmc")
+    with pytest.raises(MethodError, match=r"letters, .* got 'a\+b'"):
+        register_predictor("a+b")
+    with pytest.raises(MethodError, match=r"letters, .* got ''"):
+        register_scorer("")
+
+
+def test_a_scorer_serves_one_reward() -> None:
+    scorer = SignalScorer(headway.GMC())
+    generator = torch.Generator().manual_seed(0)
+    IntrinsicReward(Forward(VECTOR, DISCRETE, SMALL, generator), scorer)
+    with pytest.raises(StateError, match="in use already"):
+        IntrinsicReward(Forward(VECTOR, DISCRETE, SMALL, generator), scorer)
+
+
+def test_a_state_that_does_not_fit_changes_nothing() -> None:
+    reward = made("gmc")
+    reward.rewards_and_update(transitions(5))
+    before = reward.state_dict()
+    wider = made("gmc", IntrinsicConfig(hidden=9)).state_dict()
+    for state, message in [
+        (made("icm+gmc").state_dict(), "expected the state of a reward 'gmc'"),
+        (wider, r"scored.0.weight: expected shape \[8, 9\], got \[9, 9\]"),
+        ({**before, "schema": 2}, "schema 2"),
+    ]:
+        with pytest.raises(StateError, match=message):
+            reward.load_state_dict(state)
+    assert equal(before, reward.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden": 0}, "hidden: expected at least 1, got 0"),
+        ({"beta_m": 1.0}, "beta_m: expected a decay rate"),
+        ({"floor": 0.0}, "floor: expected a number above 0"),
+        ({"floor_unit": "kg"}, "floor_unit: expected 'sample' or 'batch', got 'kg'"),
+        ({"train_share": 0.0}, "train_share: expected a share"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm: expected a number above 0 or none"),
+        ({"icm_inverse_weight": -1.0}, "icm_inverse_weight: expected a number of at least 0"),
+    ],
+)
+def test_settings_without_meaning_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(MethodError, match=message):
+        IntrinsicConfig(**changes)
+
+
+def test_settings_travel_as_plain_values() -> None:
+    config = IntrinsicConfig(hidden=7)
+    assert IntrinsicConfig.from_dict(config.to_dict()) == config
+    with pytest.raises(MethodError, match=r"expected fields out of features, .* got widht"):
+        IntrinsicConfig.from_dict({"widht": 3})
+    assert IntrinsicConfig.released() == IntrinsicConfig()
+    assert IntrinsicConfig.paper().floor_unit == "sample"
+
+
+def test_the_released_networks_have_the_released_sizes() -> None:
+    grid, seven = spaces.Box(0, 255, (8, 8, 4), np.float32), spaces.Discrete(7)
+
+    def sizes(module: torch.nn.Module) -> list[tuple[int, ...]]:
+        return [tuple(p.shape) for name, p in module.named_parameters() if name.endswith("weight")]
+
+    forward = made("forward", IntrinsicConfig(), observations=grid, actions=seven).predictor
+    assert sizes(forward.scored) == [(256, 263), (256, 256), (256, 256)]
+    icm = made("icm", IntrinsicConfig(), observations=grid, actions=seven).predictor
+    assert sizes(icm.encoder) == [(32, 4, 3, 3), (64, 32, 3, 3), (64, 64, 3, 3), (128, 4096), (64, 128)]
+    assert sizes(icm.inverse) == [(256, 128), (7, 256)]
+    assert sizes(icm.scored) == [(256, 71), (64, 256)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"actions": np.zeros(2)}, r"the same number .* obs \[3, 6\], actions \[2\]"),
+        ({"next_obs": np.zeros((3, 5))}, r"expected next_obs of shape \[3, 6\], as obs, got \[3, 5\]"),
+        ({"terminated": np.array(True)}, "the same number"),
+        ({"obs": np.zeros((0, 6)), "actions": np.zeros(0), "next_obs": np.zeros((0, 6))}, "got none"),
+    ],
+)
+def test_transitions_that_do_not_fit_together(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(MethodError, match=message):
+        Transitions(**{"obs": np.zeros((3, 6)), "actions": np.zeros(3), "next_obs": np.zeros((3, 6)), **fields})
+
+
+def test_observations_of_another_shape_than_the_space() -> None:
+    batch = Transitions(np.zeros((3, 7)), np.zeros(3), np.zeros((3, 7)))
+    with pytest.raises(MethodError, match=r"expected observations of shape \[6\] each, got \[7\]; .*single"):
+        made("icm").rewards(batch)
+
+
+def test_a_real_environment() -> None:
+    env = gymnasium.make_vec("CartPole-v1", num_envs=3)
+    obs, _ = env.reset(seed=0)
+    env.action_space.seed(0)
+    reward = make_reward("icm+gmc", env.single_observation_space, env.single_action_space)
+    assert reward is not None
+    for _ in range(3):
+        actions = env.action_space.sample()
+        next_obs, *_ = env.step(actions)
+        result = reward.rewards_and_update(Transitions(obs, actions, next_obs))
+        obs = next_obs
+    assert (result.rewards > 0).all()
+    env.close()
