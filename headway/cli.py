@@ -18,9 +18,14 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, MissingExtraError
+
+if TYPE_CHECKING:
+    from headway.experiments.launchers import Launcher
+    from headway.experiments.launching import Request
 
 
 class CommandModule(Protocol):
@@ -45,12 +50,14 @@ class Command:
     name: str
     summary: str
     load: Loader
+    extra: str = ""
+    """The extra that brings the packages that it imports, for the message when one is missing."""
 
 
 COMMANDS: dict[str, Command] = {}
 
 
-def register(name: str, summary: str) -> Callable[[Loader], Loader]:
+def register(name: str, summary: str, extra: str = "") -> Callable[[Loader], Loader]:
     """Add a subcommand.
 
     Raises:
@@ -60,7 +67,7 @@ def register(name: str, summary: str) -> Callable[[Loader], Loader]:
         raise ValueError(f"expected a new name for a command, got {name!r} twice")
 
     def add(load: Loader) -> Loader:
-        COMMANDS[name] = Command(name, summary, load)
+        COMMANDS[name] = Command(name, summary, load, extra)
         return load
 
     return add
@@ -76,8 +83,17 @@ def _bench() -> CommandModule:
 @register("run", "carry out the runs of an experiment; the same command resumes")
 def _run() -> CommandModule:
     from headway.experiments.commands import run
+    from headway.experiments.launching import register_launcher
 
+    register_launcher("ray", _make_ray)
     return run
+
+
+def _make_ray(request: Request) -> Launcher:
+    """The launcher for Ray; experiments and integrations do not know each other, so they are joined here."""
+    from headway.integrations.ray import make_ray
+
+    return make_ray(request)
 
 
 @register("status", "show where the runs of a store stand")
@@ -87,28 +103,80 @@ def _status() -> CommandModule:
     return status
 
 
-@register("demo", "the study in small: two minutes on two cores, ending in a table")
+@register("demo", "the study in small: two minutes on two cores, ending in a table and a report")
 def _demo() -> CommandModule:
     from headway.experiments.commands import demo
 
-    return demo
+    return _WithReport(demo)
 
 
-@register("figures", "draw every figure that the runs of a store allow")
+class _WithReport:
+    """A command that carries out runs, followed by a report on them.
+
+    Experiments and analysis do not know each other, so they are joined here.
+
+    Args:
+        command: the command; its option `out` says where the runs are.
+    """
+
+    def __init__(self, command: CommandModule) -> None:
+        """Do nothing yet."""
+        self._command = command
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options of the command, and one for the report."""
+        self._command.add_arguments(parser)
+        parser.add_argument(
+            "--report", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)"
+        )
+
+    def execute(self, options: argparse.Namespace) -> int:
+        """Run the command; if all went well, write the report, or say why there is none."""
+        code = self._command.execute(options)
+        if code == 0:
+            from headway.analysis.commands import report
+
+            print()
+            report.report_if_possible(options.out, options.report)
+        return code
+
+
+@register("report", "write one page about the runs of a store, with tables and figures", "report")
+def _report() -> CommandModule:
+    from headway.analysis.commands import report
+
+    return report
+
+
+@register("watch", "show the runs of a store in a browser while they go on", "watch")
+def _watch() -> CommandModule:
+    from headway.analysis.commands import watch
+
+    return watch
+
+
+@register("play", "write a film of a trained agent", "rl")
+def _play() -> CommandModule:
+    from headway.experiments.commands import play
+
+    return play
+
+
+@register("figures", "draw every figure that the runs of a store allow", "report")
 def _figures() -> CommandModule:
     from headway.analysis.commands import figures
 
     return figures
 
 
-@register("claims", "judge the paper's claims by the runs of a store")
+@register("claims", "judge the paper's claims by the runs of a store", "report")
 def _claims() -> CommandModule:
     from headway.analysis.commands import claims
 
     return claims
 
 
-@register("export", "write the metrics of a store's runs to one small file")
+@register("export", "write the metrics of a store's runs to one small file", "report")
 def _export() -> CommandModule:
     from headway.analysis.commands import export
 
@@ -125,10 +193,25 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     for command in COMMANDS.values():
         subparser = subparsers.add_parser(command.name, help=command.summary)
         if command.name in arguments:
-            module = command.load()
+            module = _load(command)
             module.add_arguments(subparser)
             subparser.set_defaults(execute=module.execute)
     return parser
+
+
+def _load(command: Command) -> CommandModule:
+    """Import a subcommand.
+
+    Raises:
+        MissingExtraError: a package that it imports is not installed.
+    """
+    try:
+        return command.load()
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if not command.extra or package in ("", "headway") or isinstance(error, MissingExtraError):
+            raise
+        raise MissingExtraError(package, command.extra) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,6 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         options = make_parser(arguments).parse_args(arguments)
+        options.command_line = ["headway", *arguments]
         code: int = options.execute(options)
     except HeadwayError as error:
         print(f"headway: {error}", file=sys.stderr)

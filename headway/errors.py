@@ -117,3 +117,7 @@ class LauncherError(HeadwayError):
 
 class WorkerLostError(HeadwayError):
     """The process that worked on a run is gone, and the run did not end."""
+
+
+class ServerError(HeadwayError):
+    """The live page cannot be served: the port is taken, or the address is not this machine's."""

@@ -25,7 +25,8 @@ from headway.runs.files import store_error, write_atomic
 LOT_SCHEMA = 1
 SUFFIX = ".parquet"
 _SCHEMA_KEY, _MADE_WITH_KEY = b"headway.lot", b"headway.made_with"
-_METRIC = "metric."
+_KINDS = {"numbers": "metric.", "lists": "arms.", "words": "words."}
+"""What the columns of metrics begin with: a metric may be a number per epoch in some runs, and a list in others."""
 _RUNS_PER_ROW_GROUP = 64
 _STATES = tuple(state.value for state in State if state is not State.CORRUPT)
 
@@ -60,7 +61,11 @@ def write_lot(runs: Iterable[RunData], path: Path, columns: Collection[str] | No
     if not kept:
         raise StoreError(f"expected at least one readable run for {path}, got none")
     arrow, parquet = pyarrow()
-    metrics = dict.fromkeys(name for run in kept for name in run.columns if columns is None or name in columns)
+    metrics: dict[str, list[Array | None]] = {}
+    for place, run in enumerate(kept):
+        for name, array in run.columns.items():
+            if columns is None or name in columns:
+                metrics.setdefault(_stored_name(name, array), [None] * len(kept))[place] = array
     table = arrow.table(
         {
             "run_id": [run.id for run in kept],
@@ -72,7 +77,7 @@ def write_lot(runs: Iterable[RunData], path: Path, columns: Collection[str] | No
             "note": [run.note for run in kept],
             "host": [run.host for run in kept],
             "environment": [json.dumps(dict(run.environment)) for run in kept],
-            **{f"{_METRIC}{name}": _pack(arrow, [run.columns.get(name) for run in kept], single) for name in metrics},
+            **{name: _pack(arrow, arrays, single) for name, arrays in metrics.items()},
         }
     )
     table = table.replace_schema_metadata({_SCHEMA_KEY: str(LOT_SCHEMA), _MADE_WITH_KEY: json.dumps(_made_with())})
@@ -124,16 +129,14 @@ class LotReader:
                 self._check_schema(file.schema_arrow.metadata or {})
                 names = [name for name in file.schema_arrow.names if self._is_wanted(name)]
                 table = file.read(columns=names, use_threads=False)
-            rows = table.select([name for name in names if not name.startswith(_METRIC)]).to_pylist()
-            metrics = {
-                name.removeprefix(_METRIC): _unpack(table.column(name)) for name in names if name.startswith(_METRIC)
-            }
+            rows = table.select([name for name in names if _metric(name) is None]).to_pylist()
+            metrics = [(metric, _unpack(table.column(name))) for name in names if (metric := _metric(name))]
         except (arrow.ArrowException, OSError, ValueError, KeyError, OverflowError, TypeError) as error:
             raise DamagedError(f"{self._path}: expected a whole lot of runs, got {str(error)[:200]}") from None
         runs: list[RunData] = []
         problems: list[Problem] = []
         for number, row in enumerate(rows):
-            columns = {name: array for name, arrays in metrics.items() if (array := arrays[number]) is not None}
+            columns = {name: array for name, arrays in metrics if (array := arrays[number]) is not None}
             try:
                 runs.append(_run_of(row, columns, f"{self._path.name}, row {number + 1}"))
             except HeadwayError as error:
@@ -141,7 +144,8 @@ class LotReader:
         return runs, problems
 
     def _is_wanted(self, name: str) -> bool:
-        return not name.startswith(_METRIC) or self._wanted is None or name.removeprefix(_METRIC) in self._wanted
+        metric = _metric(name)
+        return metric is None or self._wanted is None or metric in self._wanted
 
     def _check_schema(self, found: Mapping[bytes, bytes]) -> None:
         version = found.get(_SCHEMA_KEY, b"").decode(errors="replace")
@@ -177,10 +181,20 @@ def _run_of(row: Mapping[str, Any], columns: Arrays, what: str) -> RunData:
     )
 
 
+def _stored_name(name: str, array: Array) -> str:
+    """What the column of a metric is called in a lot."""
+    kind = "words" if array.dtype == object else "lists" if array.ndim == 2 else "numbers"
+    return f"{_KINDS[kind]}{name}"
+
+
+def _metric(stored_name: str) -> str | None:
+    """The metric that a column of a lot holds; None if it holds something else."""
+    return next((stored_name.removeprefix(p) for p in _KINDS.values() if stored_name.startswith(p)), None)
+
+
 def _pack(arrow: Any, arrays: list[Array | None], single: bool) -> Any:
     """One metric of all runs as an Arrow array: a list per run, of numbers or of lists; null where a run has none."""
     present = [array for array in arrays if array is not None]
-    depth = max(array.ndim for array in present)
     lengths = [-1 if array is None else len(array) for array in arrays]
     if present[0].dtype == object:
         return arrow.array([None if array is None else array.tolist() for array in arrays], arrow.list_(arrow.string()))
@@ -188,7 +202,7 @@ def _pack(arrow: Any, arrays: list[Array | None], single: bool) -> Any:
     if single and flat.dtype == np.float64:
         flat = flat.astype(np.float32)
     values = arrow.array(flat)
-    if depth == 2:
+    if present[0].ndim == 2:
         widths = np.concatenate([np.full(len(array), array.shape[1], np.int64) for array in present])
         values = arrow.ListArray.from_arrays(_offsets(widths), values)
     starts = _offsets(np.maximum(lengths, 0))

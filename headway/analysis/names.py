@@ -20,6 +20,8 @@ METHODS: Mapping[str, str] = {
     "dot": "Dot Product",
     "cosine": "Cosine",
     "projection": "Projection",
+    "gmc_hard": "GMC, hard gate",
+    "gmc_soft": "GMC, soft gate",
 }
 """Titles of the methods, in the order in which they are listed."""
 

@@ -108,24 +108,36 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {"released": RELEASED, "paper": PAPER
 NAMED_CHANGES = 3
 """A label names up to this many changes, and counts more than that."""
 
-_DOORKEY_DEFAULTS = {"env_id": "MiniGrid-DoorKey-8x8-v0", "steps": 1465 * 2048}
+PROTOCOL_EXPERIMENTS = ("controlled",)
+"""The experiments whose runs follow one of these presets; others name theirs in their parameters."""
+
+_USUAL: Mapping[str, Mapping[str, Any]] = {
+    "doorkey": {"env_id": "MiniGrid-DoorKey-8x8-v0", "steps": 1465 * 2048},
+}
+"""Parameters of other experiments that need no mention in a label."""
 
 
 def protocol_label(spec: RunSpec) -> str:
     """Name the protocol that a run followed.
 
-    Two runs of one experiment, dataset and condition have the same label exactly when nothing but their method and
-    their seed differs: every other parameter that is not as the preset has it is part of the label.
+    Two runs of one experiment, dataset and condition have the same label exactly when nothing that their numbers
+    depend on differs but their method and their seed: everything else that is not as the preset has it is part of
+    the label. Epochs that do not count (beyond the protocol's `epochs_used`) make no difference, and a field that
+    an older run does not know has not been changed.
 
     Returns:
         "released", "paper" or "demo"; or, with changes, such as "released, floor=1e-06" or
         "released, 12 changes (1f3a9c)".
     """
-    if spec.protocol:
+    if spec.experiment in PROTOCOL_EXPERIMENTS:
         base, changes = _nearest(spec.protocol)
+        changes |= _changed_length(spec)
+        usual: Mapping[str, Any] = {}
     else:
-        base, changes = str(spec.params.get("preset", "")) or "unnamed", {}
-    changes |= _changed_params(spec)
+        base, changes = str(spec.params.get("preset") or "unnamed"), dict(spec.protocol)
+        usual = _USUAL.get(spec.experiment, {})
+    params = {name: value for name, value in spec.params.items() if name not in ("dataset", "epochs", "preset")}
+    changes |= {name: value for name, value in params.items() if usual.get(name, _ABSENT) != value}
     if not changes:
         return base
     words = [f"{name}={_text(value)}" for name, value in sorted(changes.items())]
@@ -136,10 +148,7 @@ def protocol_label(spec: RunSpec) -> str:
 
 
 class _Absent:
-    """Stands for a field that a protocol does not have."""
-
-    def __repr__(self) -> str:
-        return "absent"
+    """Stands for a value that is not there; equal to no other."""
 
 
 _ABSENT = _Absent()
@@ -147,25 +156,23 @@ _ABSENT = _Absent()
 
 def _nearest(protocol: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The preset with the fewest differences, and these."""
-    found = {name: _differences(protocol, preset) for name, preset in PRESETS.items()}
+    found = {
+        name: {field: value for field, value in protocol.items() if preset.get(field, _ABSENT) != value}
+        for name, preset in PRESETS.items()
+    }
     name = min(found, key=lambda name: len(found[name]))
     return name, found[name]
 
 
-def _differences(protocol: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
-    names = protocol.keys() | preset.keys()
-    values = {name: protocol.get(name, _ABSENT) for name in names}
-    return {name: value for name, value in values.items() if preset.get(name, _ABSENT) != value}
-
-
-def _changed_params(spec: RunSpec) -> dict[str, Any]:
-    """The parameters, other than the dataset, that are not what the protocol would make them."""
-    expected: dict[str, Any] = {"dataset": spec.params.get("dataset"), "preset": spec.params.get("preset")}
-    if spec.experiment == "doorkey":
-        expected |= _DOORKEY_DEFAULTS
+def _changed_length(spec: RunSpec) -> dict[str, Any]:
+    """The number of epochs, if another one than the protocol's counts."""
     long = spec.params.get("dataset") == "mnist" and spec.condition == "curriculum"
-    expected["epochs"] = spec.protocol.get("epochs_curriculum_mnist" if long else "epochs", _ABSENT)
-    return {name: value for name, value in spec.params.items() if expected.get(name, _ABSENT) != value}
+    usual = spec.protocol.get("epochs_curriculum_mnist" if long else "epochs")
+    length = spec.params.get("epochs")
+    used = spec.protocol.get("epochs_used")
+    if isinstance(used, int) and isinstance(usual, int) and isinstance(length, int):
+        return {"epochs": length} if min(length, used) != min(usual, used) else {}
+    return {"epochs": length} if length != usual else {}
 
 
 def _text(value: Any) -> str:

@@ -13,11 +13,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headway.analysis.lots import LotReader, find_lots
+from headway.analysis.lots import SUFFIX, LotReader, find_lots
 from headway.analysis.rundata import Failure, Group, Problem, Progress, RunData
 from headway.analysis.stores import StoreReader
 from headway.errors import StoreError
@@ -114,7 +114,7 @@ class ResultsReader:
     """Reads the same place again and again, quickly: what has not changed on disk is not read anew.
 
     Args:
-        path: a run store, a folder of exported lots (or both in one), or one lot.
+        path: a run store; one lot; or a folder of stores and lots, as a campaign leaves them.
         columns: the metrics to read; None for all.
 
     Raises:
@@ -125,53 +125,89 @@ class ResultsReader:
         """Find out what there is; read nothing yet."""
         self.path = Path(path)
         self._wanted = None if columns is None else frozenset(columns)
-        self._store = StoreReader(self.path, self._wanted) if (self.path / STORE_FILE).exists() else None
-        self._lots: dict[Path, LotReader] = {}
-        if self._store is None and not find_lots(self.path):
+        self._readers: dict[Path, StoreReader | LotReader] = {}
+        if not self._sources():
             raise StoreError(_nothing_at(self.path))
 
     def read(self) -> Results:
         """Read everything as it is now.
 
         Raises:
-            StoreError: the store cannot be read at all.
+            StoreError: the store cannot be read at all. One of several that cannot is a problem among others.
         """
         runs: dict[str, RunData] = {}
         problems: list[Problem] = []
-        if self._store is not None:
-            found, problems = self._store.read()
-            runs = {run.id: run for run in found}
-        for path in find_lots(self.path):
-            reader = self._lots.setdefault(path, LotReader(path, self._wanted))
-            found, wrong = reader.read()
+        sources = self._sources()
+        for source, reader in sources.items():
+            try:
+                found, wrong = reader.read()
+            except StoreError as error:
+                if len(sources) == 1:
+                    raise
+                found, wrong = [], [Problem(source.name, "", str(error))]
             problems += wrong
             for run in found:
                 if run.id not in runs or (run.finished and not runs[run.id].finished):
                     runs[run.id] = run
-        return Results(tuple(sorted(runs.values(), key=lambda run: run.order)), tuple(problems))
+        kept, doubles = _without_doubles(runs.values())
+        return Results(tuple(sorted(kept, key=lambda run: run.order)), tuple(problems + doubles))
+
+    def _sources(self) -> dict[Path, StoreReader | LotReader]:
+        """The stores and lots that are there now; each keeps its reader, which remembers what it has read."""
+        folders = [self.path] if _is_store(self.path) else find_stores(self.path)
+        for folder in folders:
+            self._readers.setdefault(folder, StoreReader(folder, self._wanted))
+        lots = find_lots(self.path)
+        for file in lots:
+            self._readers.setdefault(file, LotReader(file, self._wanted))
+        return {source: self._readers[source] for source in (*folders, *lots)}
+
+
+def find_stores(path: Path) -> list[Path]:
+    """The run stores directly inside a folder."""
+    return sorted(child for child in path.iterdir() if _is_store(child)) if path.is_dir() else []
+
+
+def _is_store(path: Path) -> bool:
+    return (path / STORE_FILE).is_file()
+
+
+def _without_doubles(runs: Iterable[RunData]) -> tuple[list[RunData], list[Problem]]:
+    """Leave out finished runs that only differ from another one in epochs that do not count.
+
+    They would count a seed twice. The longer one stays.
+    """
+    kept: dict[tuple[object, ...], RunData] = {}
+    others: list[RunData] = []
+    problems: list[Problem] = []
+    for run in sorted(runs, key=lambda run: (-run.rows, run.id)):
+        key = (run.group, run.method, run.seed)
+        if not run.finished:
+            others.append(run)
+        elif key in kept:
+            problems.append(Problem(run.id, run.label, f"left out: the longer run {kept[key].id} says the same"))
+        else:
+            kept[key] = run
+    return [*kept.values(), *others], problems
 
 
 def load_results(path: str | os.PathLike[str], columns: Collection[str] | None = None) -> Results:
     """Read the runs of a store, or of exported lots.
 
     Args:
-        path: a run store, a folder of exported lots (or both in one), or one lot.
+        path: a run store; one lot; or a folder of stores and lots, as a campaign leaves them.
         columns: the metrics to read; None for all.
 
     Raises:
-        StoreError: there is nothing of the kind at ``path``, or it cannot be read at all. What is wrong with
+        StoreError: there is nothing of the kind at ``path``, or a store cannot be read at all. What is wrong with
             single runs is in ``problems`` instead.
     """
     return ResultsReader(path, columns).read()
 
 
 def _nothing_at(path: Path) -> str:
-    """Say that there are no runs at a path, and where there are some."""
-    what = f"expected a run store (a folder with {STORE_FILE}) or exported lots (*.parquet) at {path}, got "
+    """Say that there are no runs at a path, and what there is."""
+    what = f"expected a run store (a folder with {STORE_FILE}), exported lots (*{SUFFIX}) or a folder of them at {path}"
     if not path.exists():
-        return f"{what}nothing; check the path"
-    if not path.is_dir():
-        return f"{what}another file"
-    inside = sorted(child for child in path.iterdir() if child.is_dir() and (child / STORE_FILE).exists())
-    hint = f"; there is a store in {', '.join(map(str, inside[:5]))}" if inside else ""
-    return f"{what}neither{hint}"
+        return f"{what}, got nothing; check the path"
+    return f"{what}, got a folder without any" if path.is_dir() else f"{what}, got another file"

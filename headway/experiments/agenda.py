@@ -33,16 +33,24 @@ class Agenda:
         specs: the runs, in the order in which they are to be started.
         retry: the ids of failed runs that are to be run again.
         clock: gives seconds.
+        most_losses: how many times in a row a run that lost its worker, without having come any further, is
+            started again before it counts as failed.
     """
 
     def __init__(
-        self, specs: Iterable[RunSpec], retry: Collection[str] = (), clock: Callable[[], float] = time.monotonic
+        self,
+        specs: Iterable[RunSpec],
+        retry: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+        most_losses: int = MOST_LOSSES,
     ) -> None:
         """Put all runs on the agenda."""
+        self.most_losses = most_losses
         self._ready = deque(Task(spec, spec.run_id in retry) for spec in specs)
         self._held: deque[tuple[float, Task]] = deque()
         self._waiting_for: set[str] = set()
         self._losses: dict[str, int] = {}
+        self._reached: dict[str, int] = {}
         self._clock = clock
 
     def __len__(self) -> int:
@@ -71,11 +79,23 @@ class Agenda:
         self._held.append((self._clock() + ASK_AGAIN, replace(task, retry_failed=False)))
         return is_news
 
-    def put_back(self, task: Task) -> bool:
-        """Start a run that lost its worker again, next; False when it has lost too many."""
+    def waits_for(self, run_id: str) -> bool:
+        """Whether another process held a run when it was last asked for."""
+        return run_id in self._waiting_for
+
+    def put_back(self, task: Task, reached: int = 0) -> bool:
+        """Start a run that lost its worker again, next; False when it has lost too many.
+
+        Args:
+            task: the run.
+            reached: how far it had come; losses count anew for a run that gets on between them.
+        """
         run_id = task.spec.run_id
+        if reached > self._reached.get(run_id, 0):
+            self._losses[run_id] = 0
+            self._reached[run_id] = reached
         self._losses[run_id] = self._losses.get(run_id, 0) + 1
-        if self._losses[run_id] > MOST_LOSSES:
+        if self._losses[run_id] > self.most_losses:
             return False
         self.push(task)
         return True

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from headway.errors import HeadwayError
 from headway.runs import Run
@@ -26,6 +27,8 @@ class Context:
         checkpoint_seconds: the least time between two checkpoints.
         should_stop: asked between batches; when it says yes, the run checkpoints and stops.
         report: told (step, total, losses) between epochs.
+        threads: cores that a run may use.
+        datasets: those that are in memory already, by name; the others are loaded.
     """
 
     data_dir: Path | None = None
@@ -34,6 +37,8 @@ class Context:
     checkpoint_seconds: float = 10.0
     should_stop: Callable[[], bool] = never
     report: Callable[[int, int, dict[str, float]], None] | None = None
+    threads: int = 1
+    datasets: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Stopped(HeadwayError):  # noqa: N818 - it is a request, not an error

@@ -12,8 +12,6 @@ from headway.errors import UsageError
 from headway.experiments.base import Context
 from headway.experiments.registry import find_experiment
 from headway.runs import RunRecord, RunSpec, RunStore, State
-from headway.runs.files import read_bytes
-from headway.runs.store import STORE_FILE
 
 MOST_SEEDS = 100_000
 _RANGE = re.compile(r"(\d{1,18})(?::(\d{1,18}))?", re.ASCII)
@@ -97,7 +95,7 @@ def look_up(store: RunStore, specs: Sequence[RunSpec]) -> tuple[RunRecord, ...]:
     Raises:
         StoreError: the store cannot be read, or is of a newer version.
     """
-    if read_bytes(store.root / STORE_FILE) is None:
+    if not store.exists():
         return tuple(RunRecord(spec.run_id, State.PENDING, spec) for spec in specs)
     known = {record.run_id: record for record in store.status()}
     return tuple(known.get(spec.run_id, RunRecord(spec.run_id, State.PENDING, spec)) for spec in specs)

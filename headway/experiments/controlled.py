@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import torch
 
@@ -19,8 +18,9 @@ from headway.experiments.base import Context, Stopped
 from headway.experiments.environment import CONDITIONS
 from headway.experiments.protocol import Protocol
 from headway.experiments.signals import NAMES
+from headway.experiments.torching import one_thread, saves
 from headway.experiments.trial import Trial
-from headway.runs import Run, RunSpec, Write, Writer
+from headway.runs import Run, RunSpec, Writer
 
 EXPERIMENT = "controlled"
 CALIBRATION_BATCHES = 40
@@ -102,12 +102,12 @@ def run(run: Run, context: Context) -> None:
                     context.report(trial.epoch, epochs, losses)
             due = row is None or time.monotonic() - last >= context.checkpoint_seconds
             if due and trial.step > saved:
-                run.checkpoint(trial.step, _saves(trial.state_dict()))
+                run.checkpoint(trial.step, saves(trial.state_dict()))
                 saved, last = trial.step, time.monotonic()
             if row is None:
                 raise Stopped("stopped on request")
         if context.keep_weights:
-            run.save("final.pt", _saves(trial.model.state_dict()))
+            run.save("final.pt", saves(trial.model.state_dict()))
         provenance = json.dumps(_provenance(_dataset(run.spec, context))).encode()
         run.save("provenance.json", lambda file: _write(file, provenance))
         run.finish()
@@ -128,17 +128,6 @@ def estimate(spec: RunSpec, context: Context) -> float:
     return _epochs(spec) * (batch * trial.batches + test)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums come out in one order, so that a run gives the same numbers wherever it is carried out."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _epochs(spec: RunSpec) -> int:
     epochs = spec.params["epochs"]
     if not isinstance(epochs, int):
@@ -146,18 +135,19 @@ def _epochs(spec: RunSpec) -> int:
     return epochs
 
 
-def _saves(state: Any) -> Write:
-    """A function that writes a state to a file."""
-    return lambda file: torch.save(state, cast(IO[bytes], file))
-
-
 def _make(spec: RunSpec, context: Context) -> Trial:
     protocol = Protocol.from_dict(spec.protocol)
     return Trial(_dataset(spec, context), spec.condition, spec.method, protocol, spec.seed, context.device)
 
 
+def datasets(spec: RunSpec) -> tuple[str, ...]:
+    """The datasets that a run needs."""
+    return (str(spec.params["dataset"]),)
+
+
 def _dataset(spec: RunSpec, context: Context) -> Dataset:
-    return _load(str(spec.params["dataset"]), context.data_dir)
+    (name,) = datasets(spec)
+    return context.datasets.get(name) or _load(name, context.data_dir)
 
 
 @lru_cache(maxsize=1)

@@ -173,8 +173,8 @@ def describe(event: Event, tally: Tally) -> str:
         return STOPPING
     name = label(tally.specs[event.run_id])
     match event:
-        case Started(pid=pid):
-            return f"{name}: started (process {pid})"
+        case Started(pid=pid, host=host):
+            return f"{name}: started (process {pid}{f' on {host}' if host else ''})"
         case Lost(message=message):
             return f"{name}: {message}; starts again from its checkpoint"
         case Ended(outcome=Outcome.HELD):

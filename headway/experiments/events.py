@@ -20,10 +20,11 @@ class Outcome(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Started:
-    """A process has claimed a run and works on it."""
+    """A process has claimed a run and works on it; `host` is the machine, if it is not this one."""
 
     run_id: str
     pid: int
+    host: str = ""
 
 
 @dataclass(frozen=True)

@@ -77,9 +77,19 @@ def conclude(agenda: Agenda, task: Task, ended: Ended, tell: Tell) -> None:
         tell(ended)
 
 
-def start_again(store: RunStore, agenda: Agenda, task: Task, why: str, tell: Tell) -> None:
-    """Put a run that lost its worker back on the agenda; or, not for the first time, record it as failed."""
-    if agenda.put_back(task):
+def start_again(store: RunStore, agenda: Agenda, task: Task, why: str, tell: Tell, reached: int = 0) -> None:
+    """Put a run that lost its worker back on the agenda; or, if that has happened too often, record it as failed.
+
+    Args:
+        store: where the run is kept.
+        agenda: what is to be done.
+        task: the run.
+        why: what became of the worker.
+        tell: told what happens.
+        reached: how far the run had come, if that is known.
+    """
+    if agenda.put_back(task, reached):
         tell(Lost(task.spec.run_id, why))
-    else:
-        conclude(agenda, task, give_up(store, task.spec, f"{why}, for the second time"), tell)
+        return
+    times = "for the second time" if agenda.most_losses == 1 else f"{agenda.most_losses + 1} times without getting on"
+    conclude(agenda, task, give_up(store, task.spec, f"{why}, {times}"), tell)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -31,17 +32,19 @@ class LocalProcesses:
 
     Args:
         workers: how many; fewer are started if there are fewer runs.
+        devices: the devices that the workers share evenly; none leaves them the one of the job.
     """
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, devices: Sequence[str] = ()) -> None:
         """Start nothing yet."""
         if workers < 1:
             raise UsageError(f"expected at least 1 worker, got {workers}")
         self.workers = workers
+        self.devices = tuple(devices)
 
     def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
         """Attempt all runs; see `Launcher`."""
-        crew = _Crew(job, tell, stop, self.workers)
+        crew = _Crew(job, tell, stop, self.workers, self.devices)
         try:
             crew.work()
         finally:
@@ -57,6 +60,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(target=main, args=(theirs, setup), name="headway-worker")
+        self.device = setup.context.device
         self.task: Task | None = None
         self.is_ready = False
         self.is_leaving = False
@@ -95,7 +99,7 @@ class _Worker:
 class _Crew:
     """The workers of one launch, and what they are to do."""
 
-    def __init__(self, job: Job, tell: Tell, stop: StopRequest, size: int) -> None:
+    def __init__(self, job: Job, tell: Tell, stop: StopRequest, size: int, devices: Sequence[str] = ()) -> None:
         self.trouble = ""
         self._job = job
         self._tell = tell
@@ -103,6 +107,7 @@ class _Crew:
         self._size = size
         self._agenda = Agenda(job.specs, job.retry)
         self._setup = Setup(job.store, job.context, registered_experiments())
+        self._devices = devices or (job.context.device,)
         self._workers: dict[Connection, _Worker] = {}
         self._failed_starts = 0
         self._is_stopping = False
@@ -141,9 +146,14 @@ class _Crew:
         while self._has_free_hand() and (task := self._agenda.take()):
             free = next((worker for worker in self._workers.values() if worker.is_free), None)
             if free is None:
-                free = _Worker(self._setup)
+                free = _Worker(replace(self._setup, context=replace(self._job.context, device=self._next_device())))
                 self._workers[free.connection] = free
             free.send(task)
+
+    def _next_device(self) -> str:
+        """The device with the fewest workers."""
+        used = [worker.device for worker in self._workers.values()]
+        return min(self._devices, key=used.count)
 
     def _begin_to_stop(self) -> None:
         self._is_stopping = True

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol, cast
 
 from headway.errors import ExperimentError
 from headway.experiments.base import Context
 from headway.runs import Run, RunSpec
 
-_MODULES = {"controlled": "headway.experiments.controlled"}
+_MODULES = {
+    "controlled": "headway.experiments.controlled",
+    "doorkey": "headway.experiments.doorkey",
+}
 
 
 class ExperimentModule(Protocol):
@@ -49,6 +52,19 @@ def register_experiments(modules: Mapping[str, str]) -> None:
 def registered_experiments() -> dict[str, str]:
     """The modules of all experiments, by name."""
     return dict(_MODULES)
+
+
+def needed_datasets(specs: Iterable[RunSpec]) -> list[str]:
+    """The names of the datasets that runs need, as their experiments' function `datasets` tells; not all have one.
+
+    Raises:
+        ExperimentError: a run is of no known experiment.
+    """
+    names: dict[str, None] = {}
+    for spec in specs:
+        ask = getattr(find_experiment(spec.experiment), "datasets", None)
+        names.update(dict.fromkeys(ask(spec) if ask else ()))
+    return list(names)
 
 
 def find_experiment(name: str) -> ExperimentModule:

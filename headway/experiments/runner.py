@@ -16,7 +16,6 @@ from headway.experiments.stopping import StopRequest, stop_on_signals
 from headway.experiments.tally import Tally
 from headway.experiments.wording import last_line
 from headway.runs import RunRecord, RunSpec, RunStore, State
-from headway.runs.status import METRICS_FILE
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def run_campaign(
     stop = stop or StopRequest()
     with stop_on_signals(stop):
         campaign.store.add_all(campaign.specs)
-        records = {spec.run_id: campaign.store.record(spec.run_id) for spec in campaign.specs}
+        records = {record.run_id: record for record in campaign.store.records(spec.run_id for spec in campaign.specs)}
         tally = Tally(campaign.specs)
         for record in records.values():
             if end := _end(campaign, record):
@@ -103,16 +102,11 @@ def run_campaign(
 
 def _end(campaign: Campaign, record: RunRecord) -> Ended | None:
     """How a run ended that needs no attempt; None for one that does."""
-    if record.state is State.DONE and _has_metrics(campaign.store, record):
+    if record.state is State.DONE and campaign.store.has_metrics(record):
         return Ended(record.run_id, Outcome.DONE, here=False)
     if record.state is State.FAILED and not campaign.retry_failed:
         return Ended(record.run_id, Outcome.FAILED, last_line(record.status.error if record.status else ""), here=False)
     return None
-
-
-def _has_metrics(store: RunStore, record: RunRecord) -> bool:
-    """Tell whether a done run's metrics are still there; if somebody has removed them, it is run again."""
-    return record.status is not None and (store.folder(record.run_id) / METRICS_FILE).is_file()
 
 
 def _job(campaign: Campaign, records: Mapping[str, RunRecord], tally: Tally) -> Job:

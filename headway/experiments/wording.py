@@ -17,8 +17,8 @@ def label(spec: RunSpec) -> str:
 
 
 def dataset_of(spec: RunSpec) -> str:
-    """The dataset of a run, or nothing."""
-    return str(spec.params.get("dataset", ""))
+    """The dataset or the environment of a run, or nothing."""
+    return str(spec.params.get("dataset", spec.params.get("env_id", "")))
 
 
 def duration(seconds: float | None) -> str:

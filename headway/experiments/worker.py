@@ -86,7 +86,7 @@ class Inbox:
 
 def main(connection: Connection, setup: Setup) -> None:
     """Carry out runs until the parent says stop or is gone. Runs in a process of its own."""
-    _use_one_thread()
+    use_threads(1)
     register_experiments(setup.experiments)
     inbox = Inbox(connection)
     _listen_to_signals(inbox)
@@ -98,10 +98,11 @@ def main(connection: Connection, setup: Setup) -> None:
 
     tell(Ready())
     while task := inbox.take():
-        tell(_work(task, setup.store, context, tell))
+        tell(work(task, setup.store, context, tell))
 
 
-def _work(task: Task, store: RunStore, context: Context, tell: Tell) -> Ended | Trouble:
+def work(task: Task, store: RunStore, context: Context, tell: Tell) -> Ended | Trouble:
+    """Attempt a run, and say how it ended or what is wrong that concerns every run; nothing is raised."""
     try:
         return attempt(store, task.spec, context, tell, task.retry_failed)
     except HeadwayError as error:
@@ -110,11 +111,11 @@ def _work(task: Task, store: RunStore, context: Context, tell: Tell) -> Ended | 
         return Trouble("".join(traceback.format_exception(error)).rstrip())
 
 
-def _use_one_thread() -> None:
+def use_threads(number: int) -> None:
     """Leave the other cores to other workers: by the variables that torch reads, or, if it has, by asking it."""
-    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    os.environ.update(OMP_NUM_THREADS=str(number), MKL_NUM_THREADS=str(number))
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+        sys.modules["torch"].set_num_threads(number)
 
 
 def _listen_to_signals(inbox: Inbox) -> None:

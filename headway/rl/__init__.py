@@ -8,18 +8,64 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headway.rl.envs.doorkey import DoorKeyVectorEnv
     from headway.rl.envs.drawing import render_grid
-    from headway.rl.envs.make import env_ids, make_env
     from headway.rl.envs.farama import MiniGridVectorEnv
+    from headway.rl.envs.make import env_ids, make_env
     from headway.rl.envs.noise import DoorNoise
+    from headway.rl.episodes import Episodes, Step
+    from headway.rl.intrinsic import IntrinsicConfig
+    from headway.rl.normalise import RewardNormaliser
+    from headway.rl.predictors import ICM, RND, Forward, Predictor, register_predictor
+    from headway.rl.reward import IntrinsicResult, IntrinsicReward, make_reward
+    from headway.rl.scorers import Scorer, SignalScorer, register_scorer
+    from headway.rl.transitions import Transitions
 
-__all__ = ["DoorKeyVectorEnv", "DoorNoise", "MiniGridVectorEnv", "env_ids", "make_env", "render_grid"]
+__all__ = [
+    "ICM",
+    "RND",
+    "DoorKeyVectorEnv",
+    "DoorNoise",
+    "Episodes",
+    "Forward",
+    "IntrinsicConfig",
+    "IntrinsicResult",
+    "IntrinsicReward",
+    "MiniGridVectorEnv",
+    "Predictor",
+    "RewardNormaliser",
+    "Scorer",
+    "SignalScorer",
+    "Step",
+    "Transitions",
+    "env_ids",
+    "make_env",
+    "make_reward",
+    "register_predictor",
+    "register_scorer",
+    "render_grid",
+]
 
 _HOMES = {
+    "ICM": "headway.rl.predictors",
+    "RND": "headway.rl.predictors",
     "DoorKeyVectorEnv": "headway.rl.envs.doorkey",
     "DoorNoise": "headway.rl.envs.noise",
+    "Episodes": "headway.rl.episodes",
+    "Forward": "headway.rl.predictors",
+    "IntrinsicConfig": "headway.rl.intrinsic",
+    "IntrinsicResult": "headway.rl.reward",
+    "IntrinsicReward": "headway.rl.reward",
     "MiniGridVectorEnv": "headway.rl.envs.farama",
+    "Predictor": "headway.rl.predictors",
+    "RewardNormaliser": "headway.rl.normalise",
+    "Scorer": "headway.rl.scorers",
+    "SignalScorer": "headway.rl.scorers",
+    "Step": "headway.rl.episodes",
+    "Transitions": "headway.rl.transitions",
     "env_ids": "headway.rl.envs.make",
     "make_env": "headway.rl.envs.make",
+    "make_reward": "headway.rl.reward",
+    "register_predictor": "headway.rl.predictors",
+    "register_scorer": "headway.rl.scorers",
     "render_grid": "headway.rl.envs.drawing",
 }
 

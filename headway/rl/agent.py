@@ -36,9 +36,7 @@ class Policy(nn.Module):
         """Make the network."""
         super().__init__()
         self.head = make_head(action_space)
-        self.network = make_network(
-            observation_space.shape, self.head.outputs, config, generator, self.head.last_gain
-        )
+        self.network = make_network(observation_space.shape, self.head.outputs, config, generator, self.head.last_gain)
         self._scale = config.observation_scale
         self._known: dict[bytes, Array] = {}
 

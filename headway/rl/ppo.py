@@ -90,9 +90,7 @@ class PPO:
             raise EnvError(f"expected observations of numbers, got the space {env.single_observation_space}")
         agent_seed, env_seed = (int(word) for word in np.random.SeedSequence(seed).generate_state(2))
         self._generator = torch.Generator().manual_seed(agent_seed)
-        self.agent = Agent(
-            env.single_observation_space, env.single_action_space, self.config, self._generator, device
-        )
+        self.agent = Agent(env.single_observation_space, env.single_action_space, self.config, self._generator, device)
         self._normaliser = None
         if self.config.normalise_intrinsic:
             gamma = self.config.gamma if self.config.value_heads == 1 else self.config.intrinsic_gamma
@@ -113,9 +111,7 @@ class PPO:
             metrics by name; None if asked to stop, after which only `load_state_dict` makes sense.
         """
         config, policy = self.config, self.agent.policy
-        rollout = collect(
-            self.episodes, policy.act, policy.head, config.rollout_steps, self._generator, should_stop
-        )
+        rollout = collect(self.episodes, policy.act, policy.head, config.rollout_steps, self._generator, should_stop)
         if rollout is None:
             return None
         mark("act")
@@ -159,9 +155,7 @@ class PPO:
         frames, where = distinct_rows(read(np.concatenate(rows), self.config.observation_scale))
         return frames.to(self._device), where.to(self._device)
 
-    def _pay_and_value(
-        self, rollout: Rollout, frames: Tensor, where: Tensor
-    ) -> tuple[IntrinsicResult | None, Values]:
+    def _pay_and_value(self, rollout: Rollout, frames: Tensor, where: Tensor) -> tuple[IntrinsicResult | None, Values]:
         """Intrinsic rewards, for which the predictor learns, and beside it the values of all observations."""
         reward = self.reward
 

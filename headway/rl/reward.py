@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headway.errors import MethodError, StateError
+from headway.errors import MethodError, StateError, did_you_mean
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.predictors import Prediction, Predictor, find_predictor, predictor_names
 from headway.rl.scorers import Scorer, SignalScorer, find_scorer, scorer_names
@@ -239,7 +239,7 @@ def parse_method(name: str) -> Method | None:
     if predictor not in predictor_names() or scorer not in scorer_names():
         raise MethodError(
             f"expected a method out of {', '.join(METHODS)}, or a predictor ({', '.join(predictor_names())}) and "
-            f"a scorer ({', '.join(scorer_names())}) joined by '+', got {name!r}"
+            f"a scorer ({', '.join(scorer_names())}) joined by '+', got {name!r}{did_you_mean(name, METHODS)}"
         )
     return Method(predictor, scorer)
 

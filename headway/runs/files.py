@@ -203,11 +203,17 @@ def open_regular(path: str | Path) -> int:
         OSError: as ``os.open`` does.
         DamagedError: it is no regular file.
     """
+    return _open_sized(path)[0]
+
+
+def _open_sized(path: str | Path) -> tuple[int, int]:
+    """`open_regular`, and the length of the file: one question to the system instead of two."""
     descriptor = os.open(path, _READ)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode):
         os.close(descriptor)
         raise DamagedError(f"expected a regular file, got something else at {path}; move it away")
-    return descriptor
+    return descriptor, info.st_size
 
 
 def read_bytes(path: str | Path, limit: int | None = None) -> bytes | None:
@@ -222,13 +228,12 @@ def read_bytes(path: str | Path, limit: int | None = None) -> bytes | None:
         DamagedError: the disk cannot read it, or it is no regular file, or too long.
     """
     try:
-        descriptor = open_regular(path)
+        descriptor, size = _open_sized(path)
     except FileNotFoundError:
         return None
     except OSError as exc:
         raise store_error("read", path, exc) from exc
     try:
-        size = os.fstat(descriptor).st_size
         if limit is not None and size > limit:
             raise DamagedError(f"{path}: expected at most {limit} bytes, got {size}")
         return _read_all(descriptor, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 import math
 from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -15,16 +16,23 @@ MAX_DEPTH = 32
 MAX_BYTES = 1 << 20
 MAX_INTEGER = 2**64  # exclusive; wide enough for every seed and counter
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False)
+_MOST_KEPT = 256
+_LONGEST_KEPT = 1 << 14
 
 
 class FrozenDict(Mapping[str, Any]):
-    """A mapping that cannot be changed, but can be pickled and copied (``MappingProxyType`` cannot)."""
+    """A mapping that cannot be changed, but can be pickled and copied (``MappingProxyType`` cannot).
 
-    __slots__ = ("_items",)
+    Attributes:
+        text: its canonical text, if `freeze_parsed` has made it; then everything in it is frozen too.
+    """
+
+    __slots__ = ("_items", "text")
 
     def __init__(self, items: Mapping[str, Any]) -> None:
         """Copy ``items``."""
         self._items = dict(items)
+        self.text: str | None = None
 
     def __getitem__(self, key: str) -> Any:
         """Return the value under ``key``."""
@@ -59,6 +67,8 @@ def freeze(value: Any, where: str, depth: int = 0) -> Any:
         SpecError: JSON cannot hold the value exactly, or it is nested too deeply.
     """
     if _is_plain(value):
+        return value
+    if type(value) is FrozenDict and value.text is not None and not depth:
         return value
     if isinstance(value, str):
         return _freeze_string(value, where)
@@ -119,6 +129,36 @@ def _freeze_integer(value: int, where: str) -> int:
     return int(value)
 
 
+_kept: dict[bytes, FrozenDict] = {}
+
+
+def freeze_parsed(value: dict[str, Any], where: str) -> FrozenDict:
+    """Freeze a mapping that a JSON parser has made, and keep the outcome for the next one that is equal.
+
+    The runs of a study have nearly all of their settings in common, and a listing reads thousands of them.
+
+    Args:
+        value: a mapping of plain strings, numbers, lists and mappings, as ``json`` makes it.
+        where: its name in error messages.
+
+    Raises:
+        SpecError: as `freeze`.
+    """
+    try:
+        key = marshal.dumps(value, 2)  # a name for exactly this content, types and order included; never read back
+    except ValueError:  # nested too deeply, which `freeze` explains
+        key = b""
+    found = _kept.get(key)
+    if found is None:
+        found = freeze(value, where)
+        found.text = canonical_text(found)
+        if 0 < len(key) <= _LONGEST_KEPT:
+            if len(_kept) >= _MOST_KEPT:
+                _kept.clear()
+            _kept[key] = found
+    return found
+
+
 def thaw(value: Any) -> Any:
     """Return a frozen value as plain dicts and lists, which ``json.dumps`` takes."""
     if isinstance(value, FrozenDict):
@@ -134,7 +174,14 @@ def canonical(value: Any) -> bytes:
     Keys are sorted, and a float that is a whole number within the range of integers is written as that
     integer, because a trip through another JSON library may turn 1.0 into 1 (and -0.0 into 0).
     """
-    return _CANONICAL.encode(_whole_floats_as_integers(value)).encode()
+    return canonical_text(value).encode()
+
+
+def canonical_text(value: Any) -> str:
+    """`canonical` before it is encoded."""
+    if type(value) is FrozenDict and value.text is not None:
+        return value.text
+    return _CANONICAL.encode(_whole_floats_as_integers(value))
 
 
 def _whole_floats_as_integers(value: Any) -> Any:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from headway.errors import ClaimLostError, StoreError
 from headway.runs.checkpoints import SLOTS, Checkpoint, find_newest, write_checkpoint
-from headway.runs.claims import Claim
 from headway.runs.files import FileSum, SummingWriter, Write, Writer, remove, write_atomic, write_bytes
 from headway.runs.jsonable import canonical, freeze
 from headway.runs.metrics import Columns, RowLog, to_parquet
@@ -27,6 +26,23 @@ METRICS_SCHEMA = 1
 PROGRESS_INTERVAL = 1.0
 
 _LEFTOVER = re.compile(r"\.(?!spec\.json\.).+\.[0-9a-f]{16}\.tmp", re.ASCII)
+
+
+class Hold(Protocol):
+    """What a run needs of the claim on it."""
+
+    @property
+    def number(self) -> int:
+        """How many times the run has been claimed."""
+        ...
+
+    def check(self) -> None:
+        """Raise `ClaimLostError` if another process holds the run now."""
+        ...
+
+    def release(self) -> None:
+        """Give the run back."""
+        ...
 
 
 class Run:
@@ -52,15 +68,29 @@ class Run:
         self,
         folder: Path,
         spec: RunSpec,
-        claim: Claim,
+        claim: Hold,
         previous: Status | None,
         note: str = "",
         clock: Callable[[], float] = time.monotonic,
+        *,
+        kept: Callable[[], object] = lambda: None,
     ) -> None:
-        """Hold a claimed run; made by ``RunStore.claim``, which also calls `begin`."""
+        """Hold a claimed run; made by ``RunStore.claim``, which also calls `begin`.
+
+        Args:
+            folder: the run's folder.
+            spec: the run.
+            claim: the claim on it.
+            previous: its last status.
+            note: what is worth knowing about that.
+            clock: gives seconds.
+            kept: called when the folder holds a new state to resume from, or how the run ended, before the run
+                is given back. What it raises counts as a failure to write.
+        """
         self.spec = spec
         self.folder = folder
         self._claim = claim
+        self._kept = kept
         self._clock = clock
         self._began = clock()
         self._written = -PROGRESS_INTERVAL
@@ -159,6 +189,7 @@ class Run:
         write_checkpoint(self.folder / self._slot, self.run_id, step, rows.encode(), write)
         self._step = step
         self._slot = _other(self._slot)
+        self._kept()
 
     def progress(
         self,
@@ -231,6 +262,7 @@ class Run:
         self._status = replace(self._status, state=State.DONE)
         try:
             self._write_status()
+            self._kept()
         except BaseException:
             self._status = replace(self._status, state=State.RUNNING)
             raise
@@ -279,6 +311,7 @@ class Run:
             self._claim.check()
             self._status = replace(self._status, state=state, error=error, note=note or self._status.note)
             self._write_status()
+            self._kept()
         finally:
             self._release()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -14,9 +14,10 @@ from headway.runs.jsonable import (
     MAX_BYTES,
     FrozenDict,
     Json,
-    canonical,
+    canonical_text,
     check_schema,
     freeze,
+    freeze_parsed,
     parse_object,
     thaw,
 )
@@ -73,7 +74,7 @@ class RunSpec:
         The schema number is no part of it. A field that a later schema adds must be left out of the hash
         while it has its default value, so that old ids stay.
         """
-        return hashlib.sha256(canonical(self._content())).hexdigest()[:16]
+        return hashlib.sha256(self._canonical()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values: the fields, the schema number and the id."""
@@ -104,6 +105,10 @@ class RunSpec:
         """
         if not isinstance(data, Mapping):
             raise SpecError(f"{what}: expected a mapping, got {type(data).__name__}")
+        return cls._make(data, what, lambda value, name: value)
+
+    @classmethod
+    def _make(cls, data: Mapping[str, Any], what: str, prepare: Callable[[Any, str], Any]) -> RunSpec:
         check_schema(data, SPEC_SCHEMA, what, SpecError)
         content = {key: value for key, value in data.items() if key not in ("schema", "run_id")}
         missing, unknown = _REQUIRED - content.keys(), content.keys() - _NAMES
@@ -112,6 +117,9 @@ class RunSpec:
             found = f"no {names}" if missing else f"also {names}"
             raise SpecError(f"{what}: expected the fields {', '.join(sorted(_NAMES))}, got {found}")
         try:
+            for name in ("params", "protocol"):
+                if name in content:
+                    content[name] = prepare(content[name], name)
             spec = cls(**content)
         except SpecError as exc:
             raise SpecError(f"{what}: {exc}") from None
@@ -125,13 +133,13 @@ class RunSpec:
     @classmethod
     def from_json(cls, text: str | bytes, what: str = "run spec") -> RunSpec:
         """Parse what `to_json` gives; any other text is a `SpecError` that says what is wrong with it."""
-        return cls.from_dict(parse_object(text, what, SpecError), what)
+        return cls._make(parse_object(text, what, SpecError), what, _freeze_parsed_mapping)
 
     def __eq__(self, other: object) -> bool:
         """Compare by canonical content."""
         if not isinstance(other, RunSpec):
             return NotImplemented
-        return canonical(self._content()) == canonical(other._content())
+        return self._canonical() == other._canonical()
 
     def __hash__(self) -> int:
         """Hash by id, so that equal specs share it."""
@@ -144,9 +152,19 @@ class RunSpec:
     def _content(self) -> FrozenDict:
         return FrozenDict({name: getattr(self, name) for name in _NAMES})
 
+    def _canonical(self) -> bytes:
+        """``canonical(self._content())``, put together from the texts that the parts may have already."""
+        parts = (f'"{name}":{canonical_text(getattr(self, name))}' for name in _SORTED)
+        return f"{{{','.join(parts)}}}".encode()
+
 
 _NAMES = {field.name: field for field in fields(RunSpec)}.keys()
+_SORTED = sorted(_NAMES)
 _REQUIRED = frozenset({"experiment", "method", "seed"})
+
+
+def _freeze_parsed_mapping(value: Any, name: str) -> Any:
+    return freeze_parsed(value, name) if isinstance(value, dict) else value
 
 
 def _name(value: Any, where: str) -> str:

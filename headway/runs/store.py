@@ -173,6 +173,27 @@ class RunStore:
             raise store_error("read", self.root, exc) from exc
         return sorted((read_record(self.root, name) for name in names), key=spec_order)
 
+    @property
+    def place(self) -> str:
+        """Where the store is, for people."""
+        return str(self.root)
+
+    def has(self, run_id: str) -> bool:
+        """Tell whether a run was added.
+
+        Raises:
+            StoreError: that cannot be found out.
+        """
+        return read_bytes(self.root / run_id / SPEC_FILE, MAX_BYTES) is not None
+
+    def exists(self) -> bool:
+        """Tell whether there is a store yet.
+
+        Raises:
+            StoreError: that cannot be found out.
+        """
+        return read_bytes(self.root / STORE_FILE, MAX_BYTES) is not None
+
     def runs(self, where: Callable[[RunRecord], bool]) -> list[RunRecord]:
         """List the runs for which ``where`` holds."""
         return [record for record in self.status() if where(record)]
@@ -185,6 +206,33 @@ class RunStore:
         """
         self.folder(run_id)
         return read_record(self.root, run_id)
+
+    def records(self, run_ids: Iterable[str]) -> list[RunRecord]:
+        """Return some runs, as `record` does, in the given order.
+
+        Raises:
+            StoreError: one of them is not there.
+        """
+        return [self.record(run_id) for run_id in run_ids]
+
+    def has_metrics(self, record: RunRecord) -> bool:
+        """Tell whether the metrics of a run that is done are still there; somebody may have removed them."""
+        return record.status is not None and (self.root / record.run_id / METRICS_FILE).is_file()
+
+    def free(self, run_id: str) -> bool:
+        """Give a run back whose process is gone, for others to claim; tell whether it is free now.
+
+        Whether a process on another machine is gone shows only to somebody who watches its claim for the whole
+        lease, see `claim`. One process that asks from time to time thus spares the others the waiting.
+
+        Raises:
+            StoreError: there is no such run, or its folder cannot be written to.
+        """
+        claim = try_claim(self.folder(run_id), self._watch, self.lease)
+        if claim is None:
+            return False
+        claim.release()
+        return True
 
     def metrics(self, run_id: str) -> Columns:
         """Return a run's metrics, a list of values for each column.

@@ -175,25 +175,27 @@ def rows_of(spec: RunSpec) -> list[dict[str, Any]]:
     return doorkey_rows(spec) if spec.experiment == "doorkey" else controlled_rows(spec)
 
 
-def begin(store: RunStore, spec: RunSpec, rows: Sequence[dict[str, Any]]) -> Run:
-    """Claim a run and log rows, with a checkpoint after them if there are any; it is running until it is ended."""
+def begin(store: RunStore, spec: RunSpec, rows: Sequence[dict[str, Any]], total: int | None = None) -> Run:
+    """Claim a run and log rows; it is running until it is ended."""
     run = store.claim(spec)
     assert run is not None, f"{spec} is taken"
     run.restore()
     for row in rows:
         run.log(row)
-    run.progress(len(rows), len(rows_of(spec)), speed=2.0)
+    run.progress(len(rows), total or len(rows), speed=2.0)
     return run
 
 
 def half(rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """The first half of the rows."""
     return rows[: len(rows) // 2]
 
 
 def start(store: RunStore, spec: RunSpec) -> Run:
     """A run that is half-way and still running; end it with `.interrupt()`."""
-    run = begin(store, spec, half(rows_of(spec)))
-    run.checkpoint(len(rows_of(spec)) // 2, lambda file: file.write(b"state"))
+    rows = rows_of(spec)
+    run = begin(store, spec, half(rows), len(rows))
+    run.checkpoint(len(rows) // 2, lambda file: file.write(b"state"))
     return run
 
 

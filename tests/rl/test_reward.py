@@ -14,9 +14,10 @@ from gymnasium import spaces
 import headway
 from headway.errors import EnvError, MethodError, StateError
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.predictors import Forward, register_predictor
+from headway.rl.predictors import Forward, Prediction, Predictor, register_predictor, registry
+from headway.rl.predictors.encoders import perceptron
 from headway.rl.reward import METHODS, IntrinsicReward, Method, Transitions, make_reward, parse_method
-from headway.rl.scorers import SignalScorer, register_scorer, scorer_names
+from headway.rl.scorers import ErrorScorer, SignalScorer, register_scorer, scorer_names
 from tests.rl.batches import CONTINUOUS, DISCRETE, IMAGE, VECTOR, transitions
 
 SMALL = IntrinsicConfig(features=5, hidden=8, rnd_features=6)
@@ -234,6 +235,26 @@ def test_names_of_methods() -> None:
     assert parse_method("gmc") == Method("forward", "gmc")
     assert parse_method("rnd") == Method("rnd", "error")
     assert parse_method("icm+norm_all") == Method("icm", "norm_all")
+
+
+def test_a_predictor_of_ones_own_goes_with_every_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_PREDICTORS", dict(registry._PREDICTORS))
+
+    @register_predictor("change")
+    class Change(Predictor):
+        def __init__(self, observation_space, action_space, config, generator) -> None:
+            super().__init__()
+            self.scored = perceptron([6, config.hidden, 6], generator)
+
+        def predict(self, batch: Transitions, train: bool) -> Prediction:
+            losses = (self.scored(batch.obs) - (batch.next_obs - batch.obs)).square().mean(1)
+            return Prediction(losses, losses.detach())
+
+    for scorer in scorer_names():
+        reward = made(f"change+{scorer}")
+        for seed in range(2):
+            assert torch.isfinite(reward.rewards_and_update(transitions(5, seed)).rewards).all()
+    assert isinstance(made("change").scorer, ErrorScorer)
 
 
 def test_registries_refuse_a_name_twice() -> None:

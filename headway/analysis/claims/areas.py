@@ -158,7 +158,8 @@ def _never_worse(evidence: Evidence) -> Judgement:
     """GMC is comparable or better in all conditions, or significantly worse in one."""
     estimates = [_relative(evidence, dataset, condition, "gmc") for condition, dataset in CONDITIONS]
     strict = [_relative(evidence, dataset, condition, "gmc", 1 - 0.05 / 4) for condition, dataset in CONDITIONS]
-    n, text = min(e.n for e in estimates), ", ".join(e.text(".4f") for e in estimates)
+    n = min(e.n for e in estimates)
+    text = ", ".join(f"{_name(place)} {e.text('.4f')}" for place, e in enumerate(estimates))
     if n < MIN_SEEDS:
         return Judgement(Verdict.UNDECIDED, text, n, f"{n} seeds, at least {MIN_SEEDS} are needed")
     worse = [_name(place) for place, e in enumerate(strict) if e.is_above(1)]

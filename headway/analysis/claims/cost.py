@@ -63,4 +63,4 @@ def _within_bound(evidence: Evidence) -> Judgement:
         raise TooLittleDataError(f"no run has the metric {BOUND_COLUMN}")
     least = min(float(run.columns[BOUND_COLUMN].min()) for run in runs)
     verdict = Verdict.REPRODUCED if least >= 1 else Verdict.CONTRADICTED
-    return Judgement(verdict, f"{least:.6g}", len(runs))
+    return Judgement(verdict, f"{least:.6g} in {len(runs)} {'run' if len(runs) == 1 else 'runs'}", 0)

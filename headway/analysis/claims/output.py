@@ -12,17 +12,31 @@ from headway.analysis.claims.verdicts import Finding, Verdict
 from headway.analysis.stats import Estimate
 
 SCHEMA = 1
+SHOWN_REASONS = 3
+"""Reasons for which parts have no figure that one line names."""
 
 
 def as_text(results: Sequence[ClaimResult], verbose: bool = True) -> str:
     """The claims for a terminal: a line each, with a line for each part below it unless it is not wanted."""
-    lines: list[str] = []
+    lines = [f"Protocol: {results[0].protocol}"] if results else []
     for result in results:
         lines.append(f"{result.claim.id:4}{result.verdict.value:14}{result.claim.text}")
         if verbose:
-            lines += [f"        {_line(finding)}" for finding in result.findings]
+            lines += [f"        {line}" for line in _lines(result.findings)]
     lines.append(summary(results))
     return "\n".join(lines)
+
+
+def _lines(findings: Sequence[Finding]) -> list[str]:
+    """A line for each part; those for which there are no runs share one."""
+    without = [finding for finding in findings if not finding.judgement.ours]
+    lines = [_line(finding) for finding in findings if finding.judgement.ours]
+    if without:
+        reasons = list(dict.fromkeys(finding.judgement.why for finding in without))
+        more = f"; and {len(reasons) - SHOWN_REASONS} more" if len(reasons) > SHOWN_REASONS else ""
+        parts = f"{len(without)} parts: " if len(without) > 1 else f"{without[0].part}: "
+        lines.append(f"{Verdict.UNDECIDED.value:14}{parts}{'; '.join(reasons[:SHOWN_REASONS])}{more}")
+    return lines
 
 
 def summary(results: Sequence[ClaimResult]) -> str:
@@ -91,7 +105,7 @@ def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
 
 def _line(finding: Finding) -> str:
     found = finding.judgement
-    parts = [f"{finding.verdict.value:14}{finding.part}: {found.ours or 'no figure'}; paper: {finding.paper}"]
+    parts = [f"{finding.verdict.value:14}{finding.part}: {found.ours}; paper: {finding.paper}"]
     parts += [f"n = {found.n}"] if found.n else []
     parts += [found.why] if found.why else []
     parts += [] if finding.counts else ["does not count"]

@@ -74,6 +74,8 @@ def evaluate_claims(
 ) -> list[ClaimResult]:
     """Judge every claim by the finished runs of one protocol.
 
+    Parts that do not count (datasets that are not in the paper) are left out where there are no runs for them.
+
     Args:
         results: the runs.
         protocol: the label of the protocol.
@@ -82,4 +84,8 @@ def evaluate_claims(
     """
     evidence = Evidence(results, protocol, bench, seed)
     claims = sorted(CLAIMS.values(), key=lambda claim: int(claim.id.removeprefix("C")))
-    return [ClaimResult(claim, protocol, tuple(claim.judge(evidence))) for claim in claims]
+    return [ClaimResult(claim, protocol, tuple(filter(_is_worth_showing, claim.judge(evidence)))) for claim in claims]
+
+
+def _is_worth_showing(finding: Finding) -> bool:
+    return finding.counts or bool(finding.judgement.ours)

@@ -50,10 +50,11 @@ def execute(options: argparse.Namespace) -> int:
     judged = [evaluate_claims(results, label, bench, options.seed) for label in labels]
     _say_what_is_missing(results)
     print("\n\n".join(as_text(claims, verbose=not options.brief) for claims in judged), flush=True)
-    _write(options.json, json.dumps(document(options.path, results, judged), indent=1) + "\n")
-    _write(
-        options.markdown, "\n".join(f"## Protocol: {claims[0].protocol}\n\n{as_markdown(claims)}" for claims in judged)
-    )
+    if options.json:
+        _write(options.json, json.dumps(document(options.path, results, judged), indent=1) + "\n")
+    if options.markdown:
+        sections = [f"## Protocol: {claims[0].protocol}\n\n{as_markdown(claims)}" for claims in judged]
+        _write(options.markdown, "\n".join(sections))
     return 0
 
 

@@ -22,11 +22,15 @@ HATCHES: Mapping[str, str] = {
     "dot": "----",
     "cosine": "xxxx",
     "projection": "||||",
+    "gmc_hard": "++++",
+    "gmc_soft": "oooo",
 }
 """Bars that need a second sign besides their colour; all others are plain."""
 
+LARGE = 0.3
+"""The axis is broken only where so much of it is empty ..."""
 WORTH = 1.35
-"""The axis is broken if that makes the bars below the break so many times as tall."""
+"""... and if that makes the bars below the break so many times as tall."""
 UPPER = 0.45
 """What is above a break takes up no more than this part of what is below."""
 GAP = 0.07
@@ -35,6 +39,7 @@ FARTHEST = 2.0
 """How far beyond the longest bar an interval may reach before it is cut off, in lengths of that bar."""
 
 
+_TIGHTEST = 0.25
 _AFTER_GAP = 0.04
 _LEAST_SPAN = 0.02
 _NUMBER, _LINE = 25.0, 10.0
@@ -95,9 +100,10 @@ def auc_bars(ax: Axes, ratios: Mapping[str, Mapping[str, Estimate]], *, numbers:
 def plan_scale(bars: Sequence[Estimate], room: float) -> Scale:
     """The axis for these bars.
 
-    It shows 1, all values, and their intervals unless one reaches far beyond all bars. It is broken where nothing
-    is (no bar ends there, no interval reaches there, 1 is not there) if that makes the bars below much taller. What
-    is above the break is squeezed if it would take up more than its part.
+    It shows 1, all values, and their intervals unless one reaches far beyond all bars. It is broken when a few bars
+    make all others flat: at the largest stretch where nothing is (no bar ends there, no interval reaches there, 1 is
+    not there), if most bars are below it and become much taller. What is above the break is squeezed if it would
+    take up more than its part.
 
     Args:
         bars: what is shown.
@@ -109,10 +115,13 @@ def plan_scale(bars: Sequence[Estimate], room: float) -> Scale:
     whole = Scale(low - below * height, high + room * height)
     end, resume = _largest_gap(bars)
     lower, upper = max(end - low, _LEAST_SPAN), max(high - resume, _LEAST_SPAN)
-    factor = min(1.0, UPPER * lower / upper)
+    factor = min(1.0, max(_TIGHTEST, UPPER * lower / upper))
     height_broken = (lower + factor * upper) / (1 - below - 2 * room - GAP - _AFTER_GAP)
     start, stop = end + room * height_broken, resume - _AFTER_GAP * height_broken / factor
-    if height < WORTH * height_broken or stop - start < GAP * height_broken:
+    few = 3 * sum(bar.value > end for bar in bars) <= len(bars)
+    if not few or resume - end < LARGE * (high - low) or height < WORTH * height_broken:
+        return whole
+    if stop - start < GAP * height_broken:  # the numbers of the bars below would fill it
         return whole
     return Scale(low - below * height_broken, high + room * height_broken / factor, Break(start, stop, factor))
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headway.analysis.figures.style import plain
 from headway.analysis.names import title
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
+from headway.analysis.tables import usable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +71,7 @@ class Setting:
     @property
     def title(self) -> str:
         """As a title, such as "CIFAR-10, Curriculum"."""
-        return ", ".join(filter(None, (title(self.group.dataset), title(self.group.condition))))
+        return plain(", ".join(filter(None, (title(self.group.dataset), title(self.group.condition)))))
 
     @property
     def seeds(self) -> str:
@@ -77,11 +79,9 @@ class Setting:
         return seeds_text(self.methods.values())
 
     def pick(self, methods: Iterable[str], *columns: str) -> dict[str, tuple[RunData, ...]]:
-        """Those of the methods that have finished runs, all of them with these columns."""
-        found = {method: self.methods[method] for method in methods if method in self.methods}
-        return {
-            method: runs for method, runs in found.items() if all(c in run.columns for run in runs for c in columns)
-        }
+        """The runs of those methods that have any with these columns."""
+        found = {method: usable(self.methods[method], columns) for method in methods if method in self.methods}
+        return {method: runs for method, runs in found.items() if runs}
 
 
 Item = Drawing | Omission

@@ -14,6 +14,7 @@ from headway.analysis.figures.catalogue import Drawing, Item, Kind, Omission, Se
 from headway.analysis.figures.groups import Column, group_panels
 from headway.analysis.figures.style import (
     COLUMN_WIDTH,
+    GATES,
     MAIN,
     OTHERS,
     PALE,
@@ -25,13 +26,11 @@ from headway.analysis.figures.style import (
 )
 from headway.analysis.names import GROUPS, title
 from headway.analysis.rundata import RunData
-from headway.analysis.stats import Estimate, ratio, unpaired_ratio
+from headway.analysis.stats import Estimate
+from headway.analysis.tables import NEEDED, areas, relative_area
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-LOSS_COLUMNS = ("test_loss", "test_count")
-GROUP_COLUMNS = (*LOSS_COLUMNS, "train_count")
 
 Runs = Mapping[str, tuple[RunData, ...]]
 
@@ -48,18 +47,19 @@ def groups(settings: Sequence[Setting]) -> Iterator[Item]:
 
 
 def ablation(settings: Sequence[Setting]) -> Iterator[Item]:
-    """The same for GMC and its variants."""
+    """The same for GMC and its variants, and for GMC and its noise gates."""
     for setting in filter(_is_controlled, settings):
-        yield _group_item(setting, slug("ablation", setting.name), VARIANTS, need=VARIANTS[1:])
+        for name, signals in (("ablation", VARIANTS), ("gates", GATES)):
+            yield _group_item(setting, slug(name, setting.name), signals, need=signals[1:])
 
 
 def _group_item(setting: Setting, name: str, signals: Sequence[str], need: Sequence[str]) -> Item:
-    runs = setting.pick(signals, *GROUP_COLUMNS)
+    runs = setting.pick(signals, *NEEDED)
     if not any(signal in runs for signal in need):
         return Omission(name, f"no finished runs of {_names(need)}")
     caption = (
-        f"{setting.title}. Top: test loss of each group{_least_text(setting)}. Bottom: share of the draws of a "
-        f"{_arm(setting)} of each group; arrows mark the peak of its visits, the line is uniform sampling. "
+        f"{setting.title}. Top: test loss of each group{_least_text(setting)}. Bottom: share of the draws "
+        f"{_arm_text(setting)}; arrows mark the peak of its visits, the line is uniform sampling. "
         f"Mean and 95% interval over {seeds_text(runs.values())}."
     )
     return Drawing(name, caption, partial(group_figure, setting, runs))
@@ -72,7 +72,7 @@ def group_figure(setting: Setting, runs: Runs) -> Figure:
             title(signal),
             summaries.bands(members, summaries.group_losses),
             summaries.bands(members, summaries.group_shares_per_arm),
-            None if signal == "uniform" else [float(peak) for peak in summaries.peak_epochs(members)],
+            _peaks(signal, members),
         )
         for signal, members in runs.items()
     ]
@@ -89,12 +89,19 @@ def group_figure(setting: Setting, runs: Runs) -> Figure:
     return figure
 
 
+def _peaks(signal: str, runs: Sequence[RunData]) -> list[float] | None:
+    """When the visits of each group peak; None for Uniform, and for runs that cannot be averaged epoch by epoch."""
+    if signal == "uniform" or len({run.rows for run in runs}) > 1:
+        return None
+    return [float(peak) for peak in summaries.peak_epochs(runs)]
+
+
 def average_losses(settings: Sequence[Setting]) -> Iterator[Item]:
     """Average test loss of the six signals: a figure for each setting, and one with all of them."""
     found: dict[Setting, Runs] = {}
     for setting in filter(_is_controlled, settings):
         name = slug("average-loss", setting.name)
-        runs = setting.pick((*MAIN, *OTHERS), *LOSS_COLUMNS)
+        runs = setting.pick((*MAIN, *OTHERS), *NEEDED)
         if not runs:
             yield Omission(name, f"no finished runs of {_names((*MAIN, *OTHERS))}")
             continue
@@ -125,37 +132,34 @@ def loss_areas(settings: Sequence[Setting]) -> Iterator[Item]:
     for name, signals, need in (
         ("auc", (*MAIN, *OTHERS), (*MAIN[1:], *OTHERS)),
         ("auc-ablation", VARIANTS, VARIANTS[1:]),
+        ("auc-gates", GATES, GATES[1:]),
     ):
-        ratios: dict[str, dict[str, Estimate]] = {}
+        found: dict[str, Runs] = {}
         for setting in settings:
-            runs = setting.pick(("uniform", *signals), *LOSS_COLUMNS)
+            runs = setting.pick(("uniform", *signals), *NEEDED)
             if "uniform" in runs and any(signal in runs for signal in need):
-                label = "\n".join(reversed(setting.title.split(", ")))
-                ratios[label] = {
-                    signal: area_ratio(runs[signal], runs["uniform"]) for signal in signals if signal in runs
-                }
-        if ratios:
+                found["\n".join(reversed(setting.title.split(", ")))] = runs
+        if found:
             caption = (
                 "Area under the test-loss curve relative to Uniform's (1; lower is better), with Fieller's 95% "
-                f"interval over {seeds_text([m for s in settings for m in s.pick(signals).values()])}."
+                f"interval over {seeds_text([members for runs in found.values() for members in runs.values()])}."
             )
-            yield Drawing(name, caption, partial(area_figure, ratios))
+            yield Drawing(name, caption, partial(area_figure, found))
         elif settings:
             yield Omission(name, f"no condition with finished runs of Uniform and of one of {_names(need)}")
 
 
 def area_ratio(runs: Sequence[RunData], uniform: Sequence[RunData]) -> Estimate:
-    """Loss area relative to Uniform's: by seeds that both have, if there are two or more, else all against all."""
-    ours = {run.seed: summaries.auc(run) for run in runs}
-    theirs = {run.seed: summaries.auc(run) for run in uniform}
-    shared = sorted(ours.keys() & theirs.keys())
-    if len(shared) >= 2 or len(shared) == len(ours) == len(theirs):
-        return ratio([ours[seed] for seed in shared], [theirs[seed] for seed in shared])
-    return unpaired_ratio(list(ours.values()), list(theirs.values()))
+    """Loss area of some runs relative to that of Uniform's."""
+    return relative_area(areas(runs), areas(uniform))
 
 
-def area_figure(ratios: Mapping[str, Mapping[str, Estimate]]) -> Figure:
+def area_figure(found: Mapping[str, Runs]) -> Figure:
     """The bars of all settings in one panel."""
+    ratios = {
+        label: {signal: area_ratio(members, runs["uniform"]) for signal, members in runs.items()}
+        for label, runs in found.items()
+    }
     figure = new_figure(TEXT_WIDTH if len(ratios) > 1 else COLUMN_WIDTH, 2.8)
     ax = figure.subplots()
     auc_bars(ax, ratios)
@@ -183,7 +187,7 @@ def telemetry(settings: Sequence[Setting]) -> Iterator[Item]:
 
 def telemetry_figure(settings: Sequence[Setting]) -> Figure:
     """A column for each condition; the upper row is left out if no run has a floor."""
-    has_floor = any(setting.pick(VARIANTS, "under_floor") for setting in settings)
+    has_floor = any(setting.pick(setting.methods, "under_floor") for setting in settings)
     rows = 2 if has_floor else 1
     width = TEXT_WIDTH if len(settings) > 1 else COLUMN_WIDTH
     figure = new_figure(width, (1.5 if len(settings) > 1 else 1.7) * rows + 0.75)
@@ -245,6 +249,10 @@ def _arm(setting: Setting) -> str:
     return "group" if setting.group.condition == "noise" else "class"
 
 
+def _arm_text(setting: Setting) -> str:
+    return "of each group" if _arm(setting) == "group" else "of a class of each group"
+
+
 def _least(setting: Setting) -> list[float]:
     """The entropy of each group's labels where they are drawn anew each time."""
     return [math.log(len(group)) for group in GROUPS] if setting.group.condition == "noise" else []
@@ -255,4 +263,4 @@ def _least_text(setting: Setting) -> str:
 
 
 def _names(signals: Iterable[str]) -> str:
-    return ", ".join(map(title, signals))
+    return " / ".join(map(title, signals))

@@ -219,8 +219,10 @@ def step_axis(ax: Axes) -> None:
 
 
 def percent(band: Band) -> Band:
-    """The curve in percent."""
-    return Band(band.x, 100 * band.mean, 100 * band.low, 100 * band.high, band.n)
+    """A share from 0 to 1 in percent; its interval ends where shares do."""
+    low, high = (100 * np.clip(end, 0, 1) for end in (band.low, band.high))
+    known = np.isfinite(band.low) & np.isfinite(band.high)
+    return Band(band.x, 100 * band.mean, np.where(known, low, band.low), np.where(known, high, band.high), band.n)
 
 
 def _finite(arrays: Iterable[Any]) -> Any:

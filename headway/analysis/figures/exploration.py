@@ -54,7 +54,7 @@ def reward_figure(found: Mapping[Setting, Runs]) -> Figure:
         panels[0].set_title("Environment")
     curves = panels[1:] if size else panels
     for ax, (setting, runs) in zip(curves, found.items(), strict=True):
-        reward_curves(ax, reward_bands(runs), title(setting.group.condition))
+        reward_curves(ax, reward_bands(runs), setting.title)
     _align(curves)
     handles = {label: handle for ax in curves for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     labels = [look.name for look in METHODS.values() if look.name in handles]

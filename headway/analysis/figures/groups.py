@@ -98,55 +98,58 @@ def allocation(
 
 
 def mark_peaks(ax: Axes, shares: Sequence[Band], peaks: Sequence[float]) -> None:
-    """An arrow on each curve at its peak, with the name of the group over it.
+    """An arrow to each curve at its peak, from the name of the group at the top of the panel.
 
     Args:
         ax: a panel of `allocation`, with its final limits.
         shares: the curves, from 0 to 1.
         peaks: the epoch of each peak.
     """
-    taken: list[tuple[float, float]] = []
-    for look, band, peak in sorted(zip(GROUPS, shares, peaks, strict=False), key=lambda mark: mark[2]):
+    marks = []
+    for look, band, peak in zip(GROUPS, shares, peaks, strict=False):
         place = int(np.argmin(np.abs(band.x - peak)))
-        x, y = float(band.x[place]), 100 * float(band.mean[place])
-        if not np.isfinite(y):
-            continue
+        if np.isfinite(band.mean[place]):
+            marks.append((float(band.x[place]), 100 * float(band.mean[place]), look))
+    marks.sort(key=lambda mark: mark[0])
+    left, right = ax.get_xlim()
+    letters = spread([(x - left) / (right - left) for x, _, _ in marks], LETTER)
+    for letter, (x, y, look) in zip(letters, marks, strict=True):
         ax.annotate(
             look.name,
             (x, y),
-            (_LETTER * _aside(ax, x, y, taken), 9),
-            textcoords="offset points",
+            (letter, 0.985),
+            textcoords="axes fraction",
             ha="center",
-            va="bottom",
+            va="top",
             fontsize=7,
             weight="bold",
             color=INK,
-            arrowprops={"arrowstyle": "-|>", "color": look.colour, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 1.5},
+            arrowprops={"arrowstyle": "-|>", "color": look.colour, "linewidth": 0.75, "shrinkA": 1, "shrinkB": 2},
             zorder=6,
         )
 
 
-_LETTER = 9.0
-"""Size of a letter with some room, in points."""
+LETTER = 0.085
+"""Width of a letter with some room, as a part of a panel."""
 
 
-def _aside(ax: Axes, x: float, y: float, taken: list[tuple[float, float]]) -> int:
-    """How many letters aside from its arrow a letter must stand so as not to cover another; takes the place."""
-    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    wide, high = _LETTER / 120, _LETTER / 80  # a panel is some 120 points wide and 80 high
-    across, up = (x - left) / (right - left), (y - bottom) / (top - bottom)
-    way = 1 if across < 0.5 else -1
-    steps = 0 if wide / 2 < across < 1 - wide / 4 else way
-    while any(abs(across + steps * wide - a) < 0.9 * wide and abs(up - b) < high for a, b in taken):
-        steps += way
-    taken.append((across + steps * wide, up))
-    return steps
+def spread(places: Sequence[float], room: float) -> list[float]:
+    """Move places apart, as little as needed for letters of this width: sorted in [0, 1] -> sorted in [0, 1]."""
+    found: list[float] = []
+    for place in places:
+        found.append(max(place, room / 2, found[-1] + room if found else 0.0))
+    limit = 1 - room / 4
+    for number in reversed(range(len(found))):
+        found[number] = min(found[number], limit)
+        limit = found[number] - room
+    return found
 
 
 def _make_room(ax: Axes) -> None:
-    """Leave a quarter more above the curves, for arrows."""
+    """Leave room above the curves, for the letters and their arrows."""
     bottom, top = ax.get_ylim()
-    ax.set_ylim(bottom, top + 0.25 * (top - bottom))
+    ax.set_ylim(bottom, top + 0.28 * (top - bottom))
+    ax.set_yticks([tick for tick in ax.get_yticks() if 0 <= tick <= top])
 
 
 def align_rows(axes: Any) -> None:

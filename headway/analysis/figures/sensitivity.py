@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,17 +12,21 @@ import numpy as np
 
 from headway.analysis.columns import Array
 from headway.analysis.figures.catalogue import Drawing, Item, Omission, Setting, seeds_text, slug
-from headway.analysis.figures.controlled import LOSS_COLUMNS, area_ratio
+from headway.analysis.figures.controlled import area_ratio
 from headway.analysis.figures.heatmap import colour_bar, sensitivity_map
-from headway.analysis.figures.style import COLUMN_WIDTH, VARIANTS, new_figure
+from headway.analysis.figures.style import COLUMN_WIDTH, GATES, VARIANTS, new_figure
 from headway.analysis.names import title
 from headway.analysis.rundata import Group, RunData
+from headway.analysis.tables import NEEDED
+from headway.runs import RunSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AXES = ("beta", "floor")
 """The fields of the protocol that span the grid: rows and columns."""
+OF_SIGNALS = r"(beta|floor|gate|dot|cosine|norm|delta)(_.*)?|bias_correction|scored"
+"""The fields of the protocol that concern signals alone; Uniform depends on none of them."""
 
 
 @dataclass
@@ -44,21 +49,28 @@ class Family:
 def families(settings: Sequence[Setting]) -> list[Family]:
     """Sort runs by what they share apart from decay rate and floor."""
     found: dict[object, Family] = {}
+    uniform: dict[object, dict[int, RunData]] = {}
     for setting in settings:
-        protocol = next(iter(setting.methods.values()))[0].spec.protocol
-        if setting.group.dataset is None or any(name not in protocol for name in AXES):
+        spec = next(iter(setting.methods.values()))[0].spec
+        if setting.group.dataset is None or any(name not in spec.protocol for name in AXES):
             continue
-        beta, floor = (float(str(protocol[name])) for name in AXES)
-        rest = tuple(sorted((name, str(value)) for name, value in protocol.items() if name not in AXES))
-        params = next(iter(setting.methods.values()))[0].spec.params
-        key = (setting.group.experiment, setting.group.condition, str(sorted(params.items())), rest)
-        family = found.setdefault(key, Family(setting))
+        for run in setting.pick(["uniform"], *NEEDED).get("uniform", ()):
+            uniform.setdefault(_apart_from(OF_SIGNALS, spec), {}).setdefault(run.seed, run)
+        family = found.setdefault(_apart_from("|".join(AXES), spec), Family(setting))
         family.groups.add(setting.group)
-        for run in setting.pick(["uniform"], *LOSS_COLUMNS).get("uniform", ()):
-            family.uniform.setdefault(run.seed, run)
-        for signal, runs in setting.pick(VARIANTS, *LOSS_COLUMNS).items():
+        beta, floor = (float(str(spec.protocol[name])) for name in AXES)
+        for signal, runs in setting.pick((*VARIANTS, *GATES[1:]), *NEEDED).items():
             family.points.setdefault(signal, {})[beta, floor] = runs
+    for family in found.values():
+        spec = next(iter(family.setting.methods.values()))[0].spec
+        family.uniform = uniform.get(_apart_from(OF_SIGNALS, spec), {})
     return list(found.values())
+
+
+def _apart_from(pattern: str, spec: RunSpec) -> object:
+    """What a run depends on, but for its method, its seed and the fields of the protocol whose names match."""
+    rest = {name: str(value) for name, value in spec.protocol.items() if not re.fullmatch(pattern, name)}
+    return (spec.experiment, spec.condition, *sorted(map(str, spec.params.items())), *sorted(rest.items()))
 
 
 def grid_points(settings: Sequence[Setting]) -> set[Group]:
@@ -69,13 +81,14 @@ def grid_points(settings: Sequence[Setting]) -> set[Group]:
 
 def maps(settings: Sequence[Setting]) -> Iterator[Item]:
     """A map for each setting and signal that has several points."""
-    is_grid = False
+    names: list[str] = []
     for family in families(settings):
         for signal, points in family.points.items():
             if len(points) < 2:
                 continue
-            is_grid = True
             name = slug("sensitivity", family.setting.name, signal)
+            names.append(name)
+            name += f"-{names.count(name)}" if names.count(name) > 1 else ""  # a grid for each of several protocols
             if not family.uniform:
                 yield Omission(name, "no finished runs of Uniform to compare with")
                 continue
@@ -85,7 +98,7 @@ def maps(settings: Sequence[Setting]) -> Iterator[Item]:
                 "bold where the 95% interval does not hold 1."
             )
             yield Drawing(name, caption, partial(map_figure, family, signal))
-    if not is_grid and settings:
+    if not names and settings:
         yield Omission("sensitivity", "no runs that differ in decay rate or floor alone")
 
 
@@ -95,9 +108,10 @@ def map_figure(family: Family, signal: str) -> Figure:
     rows, columns = (sorted({point[axis] for point in points}) for axis in (0, 1))
     values: Array = np.full((len(rows), len(columns)), np.nan)
     sure = np.zeros(values.shape, bool)
+    uniform = list(family.uniform.values())
     for (beta, floor), runs in points.items():
         place = rows.index(beta), columns.index(floor)
-        estimate = area_ratio(runs, list(family.uniform.values()))
+        estimate = area_ratio(runs, uniform)
         values[place], sure[place] = estimate.value, not estimate.covers(1)
     figure = new_figure(COLUMN_WIDTH, min(4.0, 1.15 + 0.34 * len(rows)))
     ax = figure.subplots()

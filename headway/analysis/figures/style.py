@@ -66,6 +66,8 @@ SIGNALS: Mapping[str, Look] = {
     "dot": Look(title("dot"), "#D081B0", DASHED, "P"),
     "cosine": Look(title("cosine"), "#6B3A00", DASH_DOT, "*"),
     "projection": Look(title("projection"), "#CFC75A", LONG, "h"),
+    "gmc_hard": Look(title("gmc_hard"), "#00483A", SHORT, "<"),
+    "gmc_soft": Look(title("gmc_soft"), "#8ECBEF", DASH_DOT, ">"),
 }
 """The signals of the controlled study, in the order in which they are shown."""
 
@@ -74,7 +76,9 @@ MAIN = ("uniform", "curiosity", "gmc")
 OTHERS = ("norm_last", "norm_all", "delta_loss")
 """... the second ..."""
 VARIANTS = ("gmc", "dot", "cosine", "projection")
-"""... and the ablation's."""
+"""... the ablation's, which are told from GMC by where they take absolute values or norms ..."""
+GATES = ("gmc", "gmc_hard", "gmc_soft")
+"""... and GMC with its noise gates."""
 
 METHODS: Mapping[str, Look] = {
     "ppo": Look(title("ppo"), "#000000", DOTTED, "x"),
@@ -187,8 +191,14 @@ def looks_for(keys: Iterable[str], known: Mapping[str, Look]) -> dict[str, Look]
     looks = {key: look for key, look in known.items() if key in keys}
     for place, key in enumerate(unknown):
         colour, dash, marker = _SPARE[place % len(_SPARE)]
-        looks[key] = Look(key, colour, dash, marker)
+        looks[key] = Look(plain(key), colour, dash, marker)
     return looks
+
+
+def plain(name: str) -> str:
+    """A name that a user has chosen, so that matplotlib shows it as it is: no formula, and not left out of legends."""
+    name = name.replace("$", r"\$")
+    return f" {name}" if name.startswith("_") else name
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:

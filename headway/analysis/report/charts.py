@@ -19,6 +19,9 @@ from headway.analysis.summaries import Band, Curve
 LEAST_LOSS = (0.0, math.log(2), math.log(3), math.log(4))
 """The least test loss of each group in the noise condition, where labels are drawn anew among 1, 2, 3 or 4."""
 
+NOISE_SHARES = (("noise_time_share", "time in the noise"), ("noise_reward_share", "reward from the noise"))
+"""Columns of exploration runs about the noise, and what they are."""
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -78,7 +81,9 @@ def _group_chart(setting: Setting, key: str, words: str, names: Sequence[str]) -
         losses = summaries.bands(runs, summaries.group_losses)
         shares = summaries.bands(runs, summaries.group_shares_per_arm)
         panels += [
-            _panel(name, title(name), _by_group(losses), {"label": "test loss (nats)", "zero": True}, lines=least, row=0),
+            _panel(
+                name, title(name), _by_group(losses), {"label": "test loss (nats)", "zero": True}, lines=least, row=0
+            ),
             _panel(
                 name,
                 title(name),
@@ -131,8 +136,8 @@ def areas(settings: Sequence[Setting], numbers: Mapping[str, Areas]) -> Chart | 
     chart = _chart(
         "areas",
         "Area under the test-loss curve, relative to Uniform",
-        "Below 1 is better than uniform sampling. Whiskers are 95% intervals of the ratio over seeds (Fieller, paired by "
-        "seed). Drag up or down over a panel to zoom.",
+        "Below 1 is better than uniform sampling. Whiskers are 95% intervals of the ratio over seeds (Fieller, paired "
+        "by seed). Drag up or down over a panel to zoom.",
         panels,
         looks.signal_items(names),
         legend="Signals",
@@ -146,9 +151,11 @@ def areas(settings: Sequence[Setting], numbers: Mapping[str, Areas]) -> Chart | 
 def telemetry(setting: Setting) -> Chart | None:
     """Entropy of the policy, and share of parameters under the floor; None if neither was logged."""
     arms = sum(map(len, summaries.arms_of_groups(next(iter(setting.shown.values()))[0])))
-    panels, names = [], set()
+    panels: list[dict[str, Any]] = []
+    names: set[str] = set()
+    most = {"value": math.log(arms), "label": "uniform"}
     for column, label, y, lines in (
-        ("policy_entropy", "Policy entropy", {"label": "nats", "zero": True}, [{"value": math.log(arms), "label": "uniform"}]),
+        ("policy_entropy", "Policy entropy", {"label": "nats", "zero": True}, [most]),
         ("under_floor", "Parameters under the floor", {"label": "share", "zero": True, "percent": True}, []),
     ):
         bands = column_bands(setting, column)
@@ -171,7 +178,8 @@ def telemetry(setting: Setting) -> Chart | None:
 
 def rewards(settings: Sequence[Setting]) -> Chart | None:
     """Episode returns of exploration methods, one panel for each condition."""
-    panels, names = [], set()
+    panels: list[dict[str, Any]] = []
+    names: set[str] = set()
     settings = [setting for setting in settings if setting.kind == EXPLORATION]
     many = len({setting.group.protocol for setting in settings}) > 1
     for setting in settings:
@@ -201,9 +209,10 @@ def rewards(settings: Sequence[Setting]) -> Chart | None:
 
 def television(settings: Sequence[Setting]) -> Chart | None:
     """How much of their time and of their reward methods get from the noise; None if there is none."""
-    panels, names = [], set()
+    panels: list[dict[str, Any]] = []
+    names: set[str] = set()
     for setting in settings:
-        for column, label in (("noise_time_share", "time in the noise"), ("noise_reward_share", "reward from the noise")):
+        for column, label in NOISE_SHARES:
             bands = column_bands(setting, column, summaries.reward_steps) if setting.kind == EXPLORATION else {}
             if bands and any(float(band.mean[-1]) != 0 for band in bands.values()):
                 y = {"label": label, "percent": True, "zero": True}
@@ -250,7 +259,8 @@ def _by_group(bands: Sequence[Band]) -> dict[str, Band]:
 
 def _peaks(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """The peak of each group's visits, where all runs are finished and there is a curve; Uniform's mean nothing."""
-    if runs[0].method == "uniform" or not all(run.finished for run in runs) or len({run.rows for run in runs}) != 1 or runs[0].rows < 3:
+    is_whole = all(run.finished for run in runs) and len({run.rows for run in runs}) == 1
+    if runs[0].method == "uniform" or not is_whole or runs[0].rows < 3:
         return []
     return [{"key": f"group-{place}", "x": x} for place, x in enumerate(series.whole(summaries.peak_epochs(runs)))]
 
@@ -318,5 +328,3 @@ def _chart(
     if len(picks) > 1:
         data["picks"] = {"label": "Signals", "items": list(picks)}
     return Chart(name, heading, caption.strip(), data)
-
-

@@ -46,7 +46,9 @@ def films(source: Path, settings: Sequence[Setting]) -> list[Film]:
                 if content and len(content) <= min(MOST_BYTES, room):
                     room -= len(content)
                     data = base64.b64encode(content).decode()
-                    found.append(Film(f"{title(name)}, {setting.title}, seed {run.seed}", f"data:image/gif;base64,{data}"))
+                    found.append(
+                        Film(f"{title(name)}, {setting.title}, seed {run.seed}", f"data:image/gif;base64,{data}")
+                    )
                     break
     return found
 

@@ -10,6 +10,7 @@ from headway.analysis.names import METHODS, rank
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
 from headway.analysis.summaries import arms_of_groups
+from headway.analysis.tables import NEEDED
 from headway.runs import State
 
 CONTROLLED, EXPLORATION = "controlled", "exploration"
@@ -74,7 +75,7 @@ def kind_of(run: RunData) -> str:
     if not run.rows:
         return ""
     arms = sum(map(len, arms_of_groups(run)))
-    if all(name in columns and columns[name].shape[1:] == (arms,) for name in ("test_loss", "test_count", "train_count")):
+    if all(name in columns and columns[name].shape[1:] == (arms,) for name in NEEDED):
         return CONTROLLED
     if all(name in columns and columns[name].ndim == 1 for name in ("episode_return", "env_steps")):
         return EXPLORATION

@@ -148,9 +148,9 @@ def _cover(setting: Setting, method: str) -> Cover:
     for state, word in WORDS.items():
         seeds = [run.seed for run in runs if run.state is state]
         if seeds and state is not State.DONE:
-            rest.append(f"{word}: seed{'s' if len(seeds) > 1 else ''} {ranges(seeds)}")
+            rest.append(f"{word}: {_seeds(seeds)}")
     if missing := _missing(setting, method):
-        rest.append(f"not in the store: seed{'s' if len(missing) > 1 else ''} {ranges(missing)}")
+        rest.append(f"not in the store: {_seeds(missing)}")
     is_bad = any(run.state in BAD for run in runs)
     return Cover(title(method), len(done), len(runs) + len(missing), "; ".join(rest), is_bad)
 
@@ -167,10 +167,14 @@ def _gaps(setting: Setting) -> list[str]:
     short = {name: seeds for name, seeds in short.items() if seeds}
     if not short:
         return []
-    parts = [f"{title(name)} lacks seed{'s' if len(seeds) > 1 else ''} {ranges(seeds)}" for name, seeds in short.items()]
+    parts = [f"{title(name)} lacks {_seeds(seeds)}" for name, seeds in short.items()]
     if len(parts) > 4:
         parts = [*parts[:3], f"{count(len(parts) - 3, 'more method')}"]
     return [f"{setting.title} ({setting.group.protocol}): {listed(parts)}."]
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {ranges(seeds)}"
 
 
 def _unfinished_seeds(setting: Setting, method: str) -> list[int]:

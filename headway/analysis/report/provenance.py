@@ -60,7 +60,9 @@ def origins(settings: Sequence[Setting]) -> list[Origin]:
 def _origin(setting: Setting) -> Origin:
     runs = [run for members in setting.all.values() for run in members]
     known = [run.environment for run in runs if run.environment]
-    names = list(dict.fromkeys(name for environment in known for name in environment if name not in ("note", "dataset")))
+    names = list(
+        dict.fromkeys(name for environment in known for name in environment if name not in ("note", "dataset"))
+    )
     facts = {name: _distinct(environment.get(name) for environment in known) for name in names}
     notes = list(dict.fromkeys(str(environment["note"]) for environment in known if environment.get("note")))
     return Origin(
@@ -80,7 +82,9 @@ def protocols(runs: Iterable[RunData]) -> list[Rules]:
         families.setdefault((run.experiment, run.protocol), []).append(run)
     found = []
     for (experiment, label), members in families.items():
-        params = {name: _distinct(run.spec.params.get(name) for run in members) for run in members for name in run.spec.params}
+        params = {
+            name: _distinct(run.spec.params.get(name) for run in members) for run in members for name in run.spec.params
+        }
         fields = {name: _text(value) for name, value in members[0].spec.protocol.items()}
         found.append(Rules(label, title(experiment), [*params.items(), *fields.items()]))
     return found

@@ -72,10 +72,12 @@ class Live:
     Attributes:
         interval: seconds between two looks.
         version: what it shows now.
+        figures_version: which figures.
     """
 
     interval: float
     version: str
+    figures_version: str
 
 
 def render_sections(view: View, links: Links = NO_LINKS, live: bool = False) -> dict[str, str]:
@@ -106,6 +108,11 @@ def render_page(view: View, links: Links = NO_LINKS, live: Live | None = None) -
             data=_safe(embed(view.figures)),
         )
     )
+
+
+def live_policy() -> str:
+    """The Content-Security-Policy of a live page, to be sent as a header too."""
+    return policy([_read(EARLY), _read((*LATE, *LIVE))], _read(STYLES), live=True)
 
 
 def mark(html: str) -> str:

@@ -44,7 +44,7 @@ def grids(results: Results) -> list[Grid]:
     """All grids among the finished runs; empty if no runs differ in decay rate or floor alone."""
     settings: list[DrawnSetting] = settings_of(results)
     only = frozenset(grid_points(settings))
-    found = []
+    found: list[Grid] = []
     for place, family in enumerate(families(settings)):
         for signal, points in family.points.items():
             if len(points) > 1 and family.uniform:

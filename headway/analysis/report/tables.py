@@ -88,7 +88,7 @@ def escape(text: str) -> str:
 
 
 def _csv_cell(cell: Cell) -> Cell:
-    """A value for a spreadsheet: text that it would take for a formula is quoted, so that opening a file runs nothing."""
+    """A value for a spreadsheet; what it would take for a formula is quoted, so that opening a file runs nothing."""
     if isinstance(cell, str) and cell.startswith(_FORMULA):
         return "'" + cell
     if isinstance(cell, float) and not math.isfinite(cell):
@@ -118,7 +118,11 @@ def summary_table(settings: Sequence[Setting], areas: Mapping[str, Areas]) -> Ta
     heads = ["setting", "protocol", "signal", "seeds", "area", "area low", "area high"]
     heads += ["ratio", "ratio low", "ratio high", *groups]
     formats = dict.fromkeys(("ratio", "ratio low", "ratio high"), ".4f") | dict.fromkeys(groups, ".3f")
-    return Table("summary", "Areas under the test-loss curve and shares of the last draws", heads, rows, formats) if rows else None
+    return (
+        Table("summary", "Areas under the test-loss curve and shares of the last draws", heads, rows, formats)
+        if rows
+        else None
+    )
 
 
 def welch_table(settings: Sequence[Setting], tests: Mapping[str, Sequence[WelchRow]]) -> Table | None:
@@ -130,11 +134,14 @@ def welch_table(settings: Sequence[Setting], tests: Mapping[str, Sequence[WelchR
             numbers: list[Cell] = [None] * 7
             if test:
                 numbers = [test.t, test.df, test.p, row.p_holm, *_ends(test.difference)]
-            pair = [title(row.method), title(row.baseline), *row.n]
-            rows.append([*_names(setting), *pair, *numbers, row.stars])
+            rows.append([*_names(setting), title(row.method), title(row.baseline), *row.n, *numbers, row.stars])
     heads = ["setting", "protocol", "signal", "against", "seeds", "seeds against", "t", "df", "p", "p (Holm)"]
     heads += ["difference", "difference low", "difference high", "mark"]
-    return Table("welch", "Welch's t-tests on areas under the test-loss curve", heads, rows, {"t": ".3f", "df": ".1f"}) if rows else None
+    return (
+        Table("welch", "Welch's t-tests on areas under the test-loss curve", heads, rows, {"t": ".3f", "df": ".1f"})
+        if rows
+        else None
+    )
 
 
 def rewards_table(settings: Sequence[Setting], rewards: Mapping[str, Mapping[str, Estimate]]) -> Table | None:
@@ -173,7 +180,11 @@ def areas_table(settings: Sequence[Setting]) -> Table | None:
         for runs in setting.finished.values()
         for run in runs
     ]
-    return Table("areas", "Area of every run", ["setting", "protocol", "signal", "seed", "area", "run"], rows) if rows else None
+    return (
+        Table("areas", "Area of every run", ["setting", "protocol", "signal", "seed", "area", "run"], rows)
+        if rows
+        else None
+    )
 
 
 def _names(setting: Setting) -> list[Cell]:

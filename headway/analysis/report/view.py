@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,14 @@ class View:
         return {chart.id: chart.data for members in self.charts.values() for chart in members}
 
 
-def make_view(source: Path, results: Results, now: datetime, *, live: bool = False) -> View:
+def make_view(
+    source: Path,
+    results: Results,
+    now: datetime,
+    *,
+    live: bool = False,
+    claims: Mapping[str, Sequence[ClaimResult]] | None = None,
+) -> View:
     """Work everything out.
 
     Args:
@@ -83,6 +90,7 @@ def make_view(source: Path, results: Results, now: datetime, *, live: bool = Fal
         results: the runs.
         now: the time of the page.
         live: show also what is not finished, and leave out what takes long: the recordings.
+        claims: what `claims_of` gave for these runs, if that is known already.
     """
     settings = settings_of(results, with_unfinished=live)
     found = grids(results)
@@ -108,7 +116,7 @@ def make_view(source: Path, results: Results, now: datetime, *, live: bool = Fal
         areas=areas,
         tests=tests,
         rewards=rewards,
-        claims=claims_of(results),
+        claims=claims_of(results) if claims is None else claims,
         grids=found,
         charts=_charts(single, areas, found),
         films=[] if live else films.films(source, settings),
@@ -116,6 +124,18 @@ def make_view(source: Path, results: Results, now: datetime, *, live: bool = Fal
         rules=provenance.protocols(results.runs),
         versions=provenance.versions(),
         tables=[table for table in made if table],
+    )
+
+
+def update_view(view: View, results: Results, now: datetime) -> View:
+    """The view with what is quickly told anew: what was run, and how far it is."""
+    settings = settings_of(results, with_unfinished=True)
+    return replace(
+        view,
+        made_at=now,
+        results=results,
+        overview=overview_of(results, settings),
+        campaign=campaign_of(results),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
 from collections import Counter
@@ -13,12 +14,15 @@ from headway.errors import UsageError
 from headway.experiments.base import Context
 from headway.experiments.campaign import Estimator, Plan, look_up, make_plan
 from headway.experiments.commands.output import emit
+from headway.experiments.commands.sharing import add_sharing_arguments, choose, print_jobs
 from headway.experiments.events import Outcome
-from headway.experiments.runner import Campaign, default_workers, make_launcher, run_campaign
+from headway.experiments.launching import Request, known_launchers, make_named_launcher
+from headway.experiments.places import Place, open_store, parse_place
+from headway.experiments.runner import Campaign, cores, default_workers, run_campaign
 from headway.experiments.tally import Tally
 from headway.experiments.tensorboard import Mirror, mirrored
 from headway.experiments.wording import aligned, count, dataset_of, duration, label
-from headway.runs import RunSpec, RunStore, State
+from headway.runs import RunSpec, State
 
 FAILED, INTERRUPTED = 1, 130
 _SHOWN_FAILURES = 10
@@ -27,14 +31,20 @@ _SHOWN_FAILURES = 10
 def add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where and how runs are carried out."""
     add = parser.add_argument
-    add("--out", type=Path, default=Path("runs"), metavar="DIR", help="the run store")
+    add("--out", type=parse_place, default=Path("runs"), metavar="DIR", help="the run store: a folder or a URL")
     add("--workers", type=whole(0), metavar="N", help="processes; 0 runs in this one (default: one per core)")
+    add("--launcher", default="local", metavar="NAME", help=f"who carries out the runs: {', '.join(known_launchers())}")
+    add("--address", metavar="HOST:PORT", help="of the cluster (default: the one at hand, or one of this machine)")
+    add("--cpus-per-run", type=above_zero, metavar="X", help="cores that a run gets on a cluster")
+    add("--gpus-per-run", type=above_zero, metavar="X", help="GPUs that a run gets on a cluster; 0.25 shares one")
+    add("--runs-per-gpu", type=whole(1), metavar="N", help="runs that share a GPU; with --device cuda")
     add("--data-dir", type=Path, metavar="DIR", help="where datasets are looked for first")
     add("--device", default="cpu", metavar="NAME", help="where tensors live, such as cpu or cuda:0")
     add("--keep-weights", action="store_true", help="keep the final weights with each run")
     add("--tensorboard", type=Path, metavar="DIR", help="also write the metrics for TensorBoard")
     add("--retry-failed", action="store_true", help="run again what has failed before")
     add("--dry-run", action="store_true", help="only list the runs, and guess how long they take")
+    add_sharing_arguments(parser)
 
 
 def whole(least: int) -> Callable[[str], int]:
@@ -52,6 +62,17 @@ def whole(least: int) -> Callable[[str], int]:
     return read
 
 
+def above_zero(text: str) -> float:
+    """A reader of numbers above zero for argparse."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return number
+
+
 def conduct(specs: Sequence[RunSpec], options: argparse.Namespace, why_no_estimate: str = "") -> int:
     """Carry out runs as the options of `add_campaign_arguments` say, or only list them; return the exit code.
 
@@ -64,12 +85,18 @@ def conduct(specs: Sequence[RunSpec], options: argparse.Namespace, why_no_estima
         UsageError: there is no such device.
         HeadwayError: something is wrong that concerns every run.
     """
-    context = Context(options.data_dir, _device(options.device), options.keep_weights)
-    campaign = Campaign(specs, RunStore(options.out), context, options.retry_failed)
+    specs = choose(specs, options.shard, options.only)
+    store = open_store(options.out)
+    if options.print_jobs:
+        return print_jobs(specs, store, options.command_line)
+    launcher = make_named_launcher(options.launcher, _request(options))
+    device = options.device if options.launcher != "local" else _device(options.device)
+    threads = _threads(len(specs), options)
+    context = Context(options.data_dir, device, options.keep_weights, threads=threads)
+    campaign = Campaign(specs, store, context, options.retry_failed)
     if options.dry_run:
         return _rehearse(campaign, options.workers, why_no_estimate)
-    launcher = None if options.workers is None else make_launcher(options.workers)
-    _first_words(campaign, options.workers)
+    _first_words(campaign, options)
     mirror = Mirror(campaign.store, options.tensorboard) if options.tensorboard else None
     try:
         tally = run_campaign(campaign, launcher, mirrored(mirror) if mirror else None)
@@ -79,6 +106,19 @@ def conduct(specs: Sequence[RunSpec], options: argparse.Namespace, why_no_estima
         print("headway: stopped at once; the same command resumes from the last checkpoints", file=sys.stderr)
         return INTERRUPTED
     return _last_words(tally, options.out)
+
+
+def _request(options: argparse.Namespace) -> Request:
+    names = ("workers", "device", "address", "cpus_per_run", "gpus_per_run", "runs_per_gpu")
+    return Request(**{name: getattr(options, name) for name in names})
+
+
+def _threads(runs: int, options: argparse.Namespace) -> int:
+    """The cores that each run may use: those that it asked for on a cluster, or those that its workers leave here."""
+    if options.launcher != "local":
+        return max(1, int(options.cpus_per_run or 1))
+    workers = default_workers(runs) if options.workers is None else options.workers
+    return max(1, cores() // max(1, workers))
 
 
 def _device(name: str) -> str:
@@ -116,19 +156,25 @@ def _print_plan(plan: Plan, specs: Sequence[RunSpec], why_no_estimate: str) -> N
     emit(f"{count(len(specs), 'run')}: {counts}; {time or guess}")
 
 
-def _first_words(campaign: Campaign, workers: int | None) -> None:
+def _first_words(campaign: Campaign, options: argparse.Namespace) -> None:
     """Say what is about to happen."""
     records = look_up(campaign.store, campaign.specs)
     over = Counter(record.state for record in records)
     done, failed = over[State.DONE], 0 if campaign.retry_failed else over[State.FAILED]
     left = len(records) - done - failed
-    workers = default_workers(left) if workers is None else workers
     before = "".join(f", {number} {word} before" for number, word in ((done, "done"), (failed, "failed")) if number)
-    how = f"with {count(workers, 'worker')}" if workers else "in this process"
-    emit(f"{count(len(records), 'run')} in {campaign.store.root}{before}; {left} to go {how}")
+    emit(f"{count(len(records), 'run')} in {options.out}{before}; {left} to go {_how(options, left)}")
 
 
-def _last_words(tally: Tally, out: Path) -> int:
+def _how(options: argparse.Namespace, left: int) -> str:
+    """Who carries out the runs, in words."""
+    if options.launcher != "local":
+        return f"by {options.launcher}" + (f" at {options.address}" if options.address else "")
+    workers = default_workers(left) if options.workers is None else options.workers
+    return f"with {count(workers, 'worker')}" if workers else "in this process"
+
+
+def _last_words(tally: Tally, out: Place) -> int:
     """Say how a campaign ended and what to do next; return the exit code."""
     done, before = tally.count(Outcome.DONE), tally.count(Outcome.DONE, here=False)
     failures = tally.failures()
@@ -144,7 +190,7 @@ def _last_words(tally: Tally, out: Path) -> int:
     return FAILED if failures else 0
 
 
-def _complain(tally: Tally, out: Path) -> None:
+def _complain(tally: Tally, out: Place) -> None:
     failures = tally.failures()
     lines = [f"headway: {len(failures)} of {count(len(tally.specs), 'run')} failed:"]
     for end in failures[:_SHOWN_FAILURES]:

@@ -43,7 +43,9 @@ def execute(arguments: Sequence[str], experiments: Mapping[str, ExperimentComman
     prepared = [(lot, *_prepare(lot, options, experiments, options.file)) for lot in lots]
     worst = 0
     for lot, command, own in prepared:
-        emit(f"lot {lot.name}:")
+        own.command_line = ["headway", "run", "--campaign", *arguments, "--lot", lot.name]
+        if not own.print_jobs:
+            emit(f"lot {lot.name}:")
         code = command.execute(own)
         if code == INTERRUPTED:
             return code

@@ -6,12 +6,13 @@ import argparse
 import sys
 
 from headway.errors import UsageError
-from headway.experiments.commands import ablation, controlled, lots, sensitivity
+from headway.experiments.commands import ablation, controlled, doorkey, lots, sensitivity
 
 EXPERIMENTS = {
     "controlled": (controlled, "curricula over labelled images, with and without noise"),
     "ablation": (ablation, "the same for GMC and its variants"),
     "sensitivity": (sensitivity, "the same for GMC over a grid of its constants"),
+    "doorkey": (doorkey, "exploration of a grid world, with and without noise at its door"),
 }
 """The experiments that can be run, each with its module of options and a few words."""
 

@@ -11,21 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from headway.experiments.commands.output import emit
+from headway.experiments.places import Place, open_store, parse_place
 from headway.experiments.wording import aligned, count, dataset_of, duration, last_line, losses_text, steps
-from headway.runs import RunRecord, RunStore, State
+from headway.runs import RunRecord, State
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = "Shows where the runs of a store stand."
-    parser.add_argument("store", type=Path, nargs="?", default=Path("runs"), metavar="DIR", help="the run store")
+    parser.add_argument("store", type=parse_place, nargs="?", default=Path("runs"), metavar="DIR", help="the run store")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--failed", action="store_true", help="only failed and corrupt runs, with their tracebacks")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    records = RunStore(options.store).status()
+    records = open_store(options.store).status()
     shown = [record for record in records if _is_bad(record)] if options.failed else records
     if options.json:
         emit(json.dumps({"counts": counts(records), "runs": [as_dict(record) for record in shown]}, indent=1))
@@ -95,6 +96,6 @@ def _in_full(record: RunRecord) -> str:
     return f"{record.run_id} {name}: {record.state.value}\n{textwrap.indent(text.rstrip(), '    ')}\n"
 
 
-def _summary(store: Path, records: Sequence[RunRecord]) -> str:
+def _summary(store: Place, records: Sequence[RunRecord]) -> str:
     numbers = ", ".join(f"{number} {state}" for state, number in counts(records).items())
     return f"{count(len(records), 'run')} in {store}" + (f": {numbers}" if numbers else "")

@@ -43,7 +43,7 @@ class GridVectorEnv(Base):
     | key | when | what |
     |---|---|---|
     | `door_distance` | always | Manhattan distance of the agent from the nearest door [N] |
-    | `episode_return`, `episode_length` | an episode has ended | of those that ended [N]; `_episode_return` says which |
+    | `episode_return`, `episode_length` | an episode has ended | of those that ended [N]; `_episode_return` tells |
 
     Args:
         env_id: the name of the environment.
@@ -68,6 +68,7 @@ class GridVectorEnv(Base):
         """Set up the spaces; nothing is drawn before the first reset."""
         self.env_id = env_id
         self.num_envs = num_envs
+        self.shape = shape
         self.autoreset_mode = autoreset_mode
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": 10, "autoreset_mode": autoreset_mode}
         self.single_observation_space = Box(0, 255, (*shape, 3), np.uint8)
@@ -102,7 +103,9 @@ class GridVectorEnv(Base):
             raise EnvError(f"expected reset options among {', '.join(self._reset_options())}, got {', '.join(unknown)}")
         rows = check_reset_mask(options.get("reset_mask"), self.num_envs)
         if len(rows) < self.num_envs and not self._started:
-            raise EnvError("expected a first reset of all environments, got a reset_mask; call reset() without it first")
+            raise EnvError(
+                "expected a first reset of all environments, got a reset_mask; call reset() without it first"
+            )
         if seed is not None:
             self._seed(check_seed(seed), rows)
         self._begin(rows, options)
@@ -210,7 +213,7 @@ class GridVectorEnv(Base):
             "class": type(self).__name__,
             "id": self.env_id,
             "num_envs": self.num_envs,
-            "shape": list(self.single_observation_space.shape or ()),
+            "shape": list(self.shape),
             "autoreset_mode": self.autoreset_mode.value,
         }
 

@@ -75,7 +75,9 @@ class DoorKeyVectorEnv(GridVectorEnv):
         )
         self._grids = np.zeros((num_envs, size, size, 3), dtype=np.uint8)
         self._codes = self._grids.reshape(-1)  # code c of cell i of all cells is at 3 i + c
-        super().__init__(f"MiniGrid-DoorKey-{size}x{size}-v0", num_envs, (size, size), len(Action), seed, autoreset_mode)
+        super().__init__(
+            f"MiniGrid-DoorKey-{size}x{size}-v0", num_envs, (size, size), len(Action), seed, autoreset_mode
+        )
 
     @property
     def has_door(self) -> bool:
@@ -162,21 +164,21 @@ class DoorKeyVectorEnv(GridVectorEnv):
 
     def _pick_up(self, where: Mask) -> None:
         """Take the key; there is one key, so hands are free wherever one lies."""
-        rows = np.flatnonzero(where)
+        rows = where.nonzero()[0]
         if len(rows):
             self._write(self._room[rows] + self._key[rows], EMPTY)
             self._key[rows] = CARRIED
 
     def _drop(self, where: Mask, ahead: NDArray[np.intp]) -> None:
         """Put the key down, where the agent has it."""
-        rows = np.flatnonzero(where & (self._key == CARRIED))
+        rows = (where & (self._key == CARRIED)).nonzero()[0]
         if len(rows):
             self._key[rows] = ahead[rows]
             self._write(self._room[rows] + self._key[rows], KEY)
 
     def _toggle(self, where: Mask) -> None:
         """Open a closed door, close an open one, open a locked one with the key."""
-        rows = np.flatnonzero(where & ((self._door_state != _LOCKED) | (self._key == CARRIED)))
+        rows = (where & ((self._door_state != _LOCKED) | (self._key == CARRIED))).nonzero()[0]
         if len(rows):
             state = np.where(self._door_state[rows] == _OPEN, _CLOSED, _OPEN)
             self._door_state[rows] = state

@@ -133,7 +133,7 @@ class Replayable:
         """Keep the environment."""
         self.env = env
         self.world = env.unwrapped
-        self._start: dict[str, Any] | None = None
+        self._start: Mapping[str, Any] | None = None
         self._actions: list[int] = []
 
     def reset(self, seed: int | None) -> Grids:

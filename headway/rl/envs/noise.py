@@ -51,15 +51,16 @@ class Quiet(Base):
         super().__init__(env)
         self.env: GridVectorEnv = env
         self.channel = channel
-        width, height, codes = env.single_observation_space.shape or ()
-        self._size = (width, height)
         if channel:
-            self.single_observation_space = Box(-np.inf, np.inf, (width, height, codes + 1), np.float32)
+            self.single_observation_space = Box(-np.inf, np.inf, (*env.shape, 4), np.float32)
             self.observation_space = batch_space(self.single_observation_space, env.num_envs)
-        self._noise = np.zeros((env.num_envs, width, height), dtype=np.float32)
+        self._noise = np.zeros((env.num_envs, *env.shape), dtype=np.float32)
         self._on = np.zeros(env.num_envs, dtype=bool)
+        self._all = np.arange(env.num_envs)
 
-    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
         """Begin new episodes, as the environment does; a seed starts the noise anew as well."""
         seen, infos = self.env.reset(seed=seed, options=options)
         rows = check_reset_mask((options or {}).get("reset_mask"), self.num_envs)
@@ -73,7 +74,7 @@ class Quiet(Base):
         seen, rewards, terminated, truncated, infos = self.env.step(actions)
         if "final_info" in infos:
             self._add_final(infos)
-        self._renew(np.arange(self.num_envs), infos)
+        self._renew(self._all, infos)
         return self._with_channel(seen), rewards, terminated, truncated, infos | self._told()
 
     def _add_final(self, infos: dict[str, Any]) -> None:
@@ -159,7 +160,7 @@ class DoorNoise(Quiet):
             self._noise[loud] = self._shaped(self._streams.normal(loud, self._noise[0].size))
 
     def _shaped(self, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        return numbers.reshape(len(numbers), *self._size)
+        return numbers.reshape(len(numbers), *self.env.shape)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the coming steps depend on, as numbers, strings, lists and dicts."""

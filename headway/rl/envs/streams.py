@@ -51,7 +51,7 @@ class Streams:
     def uniform(self, rows: Rows, count: int) -> NDArray[np.float64]:
         """Uniform numbers in [0, 1) from some streams [rows, count], with all 53 bits."""
         words = self._words(rows, count)
-        return (words >> np.uint64(11)) * _TO_UNIT
+        return (words >> np.uint64(11)).astype(np.float64) * _TO_UNIT
 
     def normal(self, rows: Rows, count: int) -> NDArray[np.float32]:
         """Standard normal numbers from some streams [rows, count], up to 5.8 deviations.
@@ -80,7 +80,7 @@ class Streams:
 
     def _words(self, rows: Rows, count: int) -> NDArray[np.uint64]:
         """The next words of some streams [rows, count]; the arithmetic is modulo 2**64."""
-        at = self._used[rows, np.newaxis] + np.arange(1, count + 1, dtype=np.uint64)
+        at: NDArray[np.uint64] = np.add.outer(self._used[rows], np.arange(1, count + 1, dtype=np.uint64))
         self._used[rows] += np.uint64(count)
         at *= _STEP
         at += self._keys[rows, np.newaxis]

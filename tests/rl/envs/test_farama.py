@@ -73,7 +73,9 @@ def test_an_environment_does_not_depend_on_how_many_others_there_are() -> None:
 
 
 def test_grids_are_whole_also_in_partial_view() -> None:
-    whole, part = (make_env("MiniGrid-DoorKey-8x8-v0", 2, backend="minigrid", view=view) for view in ("full", "partial"))
+    whole, part = (
+        make_env("MiniGrid-DoorKey-8x8-v0", 2, backend="minigrid", view=view) for view in ("full", "partial")
+    )
     obs, _ = whole.reset()
     seen, _ = part.reset()
     assert seen.shape == (2, 7, 7, 3)

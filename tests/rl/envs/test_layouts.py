@@ -39,7 +39,9 @@ def farama(size: int, count: int) -> Layouts:
     rows = []
     for index in range(count):
         env.reset(seed=12345 if index == 0 else None)
-        things = {each.type: each.cur_pos for each in env.grid.grid if each is not None and each.type in ("door", "key")}
+        things = {
+            each.type: each.cur_pos for each in env.grid.grid if each is not None and each.type in ("door", "key")
+        }
         rows.append((*things["door"], *env.agent_pos, env.agent_dir, *things["key"]))
     return Layouts(*np.array(rows).T)
 
@@ -61,7 +63,9 @@ def exact(size: int, names: Sequence[str]) -> dict[Hashable, float]:
             keys = [cell for cell in cells if cell != agent] if keyed else [(0, 0)]
             share = 1 / (len(walls) * len(cells) * len(keys) * len(doors) * len(directions))
             for key, door, direction in itertools.product(keys, doors, directions):
-                every = dict(zip([each.name for each in fields(Layouts)], (wall, door, *agent, direction, *key), strict=True))
+                every = dict(
+                    zip([each.name for each in fields(Layouts)], (wall, door, *agent, direction, *key), strict=True)
+                )
                 law[tuple(every[name] for name in names)] += share
     return law
 

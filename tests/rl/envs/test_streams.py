@@ -51,7 +51,9 @@ def test_normal_numbers_are_standard_normal_and_independent() -> None:
     assert abs(flat.var() - 1) < 4 * np.sqrt(2 / len(flat))
     assert abs(stats.kurtosis(flat)) < 4 * np.sqrt(24 / len(flat))
     pairs = numbers[:, :500] * numbers[:, 501:1001]  # from one word: the same radius
-    assert abs(np.corrcoef(numbers[:, :500].reshape(-1), numbers[:, 501:1001].reshape(-1))[0, 1]) < 4 / np.sqrt(pairs.size)
+    assert abs(np.corrcoef(numbers[:, :500].reshape(-1), numbers[:, 501:1001].reshape(-1))[0, 1]) < 4 / np.sqrt(
+        pairs.size
+    )
     squares = numbers[:, :500] ** 2, numbers[:, 501:1001] ** 2
     assert abs(np.corrcoef(squares[0].reshape(-1), squares[1].reshape(-1))[0, 1]) < 4 / np.sqrt(pairs.size)
     assert np.abs(np.corrcoef(numbers[:40])[~np.eye(40, dtype=bool)]).max() < 5 / np.sqrt(1001)

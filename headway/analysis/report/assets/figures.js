@@ -114,23 +114,37 @@ var Charts = (function () {
     this.setZoom(low <= full[0] && high >= full[1] ? null : [low, high]);
   };
 
-  function mount(data) { // (re)binds every figure of the page to its data
-    Panel.forget();
-    watcher.disconnect();
-    figures.clear();
+  Figure.prototype.destroy = function () {
+    watcher.unobserve(this.node);
+    this.panels.forEach(function (panel) { panel.destroy(); });
+    this.panels = [];
+    this.isDrawn = false;
+  };
+
+  function mount(data) { // binds every figure of the page to its data, and leaves alone those that are as they were
+    var found = new Map();
     document.querySelectorAll("[data-figure]").forEach(function (node) {
-      var found = data[node.dataset.figure];
-      if (!found) return;
-      var figure = new Figure(node, found);
-      figures.set(found.id, figure);
-      if (node.querySelector(".panels")) figure.draw(); else watcher.observe(node);
+      var content = data[node.dataset.figure], before = figures.get(node.dataset.figure);
+      if (!content) return;
+      var text = JSON.stringify(content);
+      if (before && before.node === node && before.text === text) { found.set(content.id, before); return; }
+      var figure = new Figure(node, content), wasDrawn = Boolean(before && before.isDrawn);
+      figure.text = text;
+      if (before) before.destroy();
+      found.set(content.id, figure);
+      if (!wasDrawn) watcher.observe(node);
+      else figure.redraw = true;
     });
+    figures.forEach(function (figure, id) { if (found.get(id) !== figure) figure.destroy(); });
+    figures.clear();
+    found.forEach(function (figure, id) { figures.set(id, figure); });
+    found.forEach(function (figure) { if (figure.redraw) { figure.redraw = false; figure.draw(); } });
   }
   function drawAll() { figures.forEach(function (figure) { figure.draw(); }); }
 
   document.addEventListener("themechange", function () {
     figures.forEach(function (figure) {
-      if (figure.isDrawn) { figure.isDrawn = false; figure.panels = []; figure.draw(); }
+      if (figure.isDrawn) { figure.destroy(); figure.draw(); }
     });
   });
   window.addEventListener("beforeprint", drawAll);

@@ -3,7 +3,8 @@
 (function () {
   var badge = document.getElementById("live");
   var interval = 1000 * Number(document.documentElement.dataset.interval);
-  var version = document.documentElement.dataset.version;
+  var version = document.documentElement.dataset.version, figuresVersion = document.documentElement.dataset.figures;
+  var figures = JSON.parse(document.getElementById("figures-data").textContent);
   var isOver = false;
 
   function say(text, isLost) {
@@ -13,7 +14,8 @@
   }
 
   function apply(view) {
-    var changed = false;
+    var changed = Boolean(view.figures);
+    figures = view.figures || figures;
     Object.keys(view.sections).forEach(function (id) {
       var section = document.getElementById(id);
       if (!section || section.dataset.mark === view.sections[id].mark) return;
@@ -23,23 +25,24 @@
       section.dataset.mark = view.sections[id].mark;
       section.hidden = !view.sections[id].html;
       section.querySelectorAll("details[data-id]").forEach(function (node) { node.open = open.has(node.dataset.id); });
-      changed = true;
+      changed = changed || Boolean(section.querySelector("[data-figure]"));
     });
     document.querySelectorAll(".bar nav a").forEach(function (link) {
       var section = document.getElementById(link.hash.slice(1));
       link.parentNode.hidden = !section || section.hidden;
     });
-    if (changed || view.version !== version) Charts.mount(view.figures);
+    if (changed) Charts.mount(figures);
     version = view.version;
+    figuresVersion = view.figuresVersion;
   }
 
   function ask() {
     if (isOver) return;
-    fetch("view.json?version=" + encodeURIComponent(version), { cache: "no-store" }).then(function (answer) {
-      if (answer.status === 204) return null;
-      if (!answer.ok) throw new Error("status " + answer.status);
-      return answer.json();
+    var question = "view.json?version=" + encodeURIComponent(version) + "&figures=" + encodeURIComponent(figuresVersion);
+    fetch(question, { cache: "no-store" }).then(function (answer) {
+      return answer.status === 204 ? null : answer.json();
     }).then(function (view) {
+      if (view && view.error) { say(view.error, true); return; }
       if (view) apply(view);
       say("live", false);
     }).catch(function () { say("no connection: is headway watch still running?", true); })

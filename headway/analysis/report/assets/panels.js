@@ -90,7 +90,7 @@ var Panel = (function () {
       values: function (_, splits) { return splits.map(function (value) { return Number.isInteger(value) || !dots ? number(value) : ""; }); },
     });
     if (dots) Object.assign(bottom, {
-      grid: { show: false }, label: undefined, rotate: -35,
+      grid: { show: false }, label: undefined, rotate: 35,
       splits: function () { return names.map(function (_, place) { return place; }); },
       values: function (_, splits) { return splits.map(function (place) { return panel.isEmpty(place) ? "" : names[place]; }); },
     });
@@ -226,6 +226,11 @@ var Panel = (function () {
     this.figure.voice.textContent = this.describe(place);
   };
 
-  Panel.forget = function () { sizes.disconnect(); };
+  Panel.prototype.destroy = function () {
+    sizes.unobserve(this.box);
+    if (this.plot) this.plot.destroy();
+    this.plot = null;
+  };
+
   return Panel;
 })();

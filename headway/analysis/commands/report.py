@@ -1,0 +1,127 @@
+"""The command `headway report`: one page about the runs of a store."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+from headway.errors import HeadwayError, MissingExtraError
+
+PACKAGES = ("jinja2", "matplotlib", "numpy", "pyarrow", "scipy")
+"""What a report needs; the extra "report" brings them."""
+FORMATS = ("pdf", "svg", "png")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = "Writes one page that opens from disk, with tables and figures beside it."
+    add = parser.add_argument
+    add("store", type=Path, nargs="?", default=Path("runs"), metavar="RUNS", help="a run store, or a folder of lots")
+    add("--out", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
+    add(
+        "--formats",
+        nargs="*",
+        default=list(FORMATS),
+        choices=FORMATS,
+        metavar="FORMAT",
+        help=f"of the figures for print, out of {', '.join(FORMATS)}; none draws no such figures",
+    )
+    add("--open", action="store_true", help="open the page in a browser when it is there")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    index = make_report(options.store, options.out, options.formats)
+    if options.open:
+        import webbrowser
+
+        webbrowser.open(index.absolute().as_uri())
+    return 0
+
+
+def make_report(store: Path, out: Path, formats: list[str] | None = None) -> Path:
+    """Write a report, show how far it is, and say what came out.
+
+    Returns:
+        the page.
+
+    Raises:
+        HeadwayError: there are no runs, the folder cannot be written to, or a package is missing.
+    """
+    require()
+    from headway.analysis.report import write_report
+    from headway.analysis.report.words import count
+
+    began = time.monotonic()
+    line = ProgressLine(sys.stderr)
+    try:
+        written = write_report(store, out, formats=FORMATS if formats is None else formats, tell=line)
+    finally:
+        line.clear()
+    counts = ", ".join(f"{tile.number} {tile.label}" for tile in written.view.overview.tiles)
+    print(f"{written.index}: {counts}")
+    seconds, files = time.monotonic() - began, count(len(written.files), "file")
+    print(f"{written.size / 1e6:.1f} MB, {files} in {out}, {seconds:.0f} s")
+    return written.index
+
+
+def report_if_possible(store: Path, out: Path) -> bool:
+    """Write a report, or say in a line why not; for commands that end in one.
+
+    Returns:
+        whether it was written.
+    """
+    try:
+        index = make_report(store, out, ["png"])
+    except MissingExtraError as error:
+        print(f"No report: {error}")
+        return False
+    except HeadwayError as error:
+        print(f"No report: {error}", file=sys.stderr)
+        return False
+    print(f"Open it in a browser: {index.absolute().as_uri()}")
+    return True
+
+
+def require() -> None:
+    """Make sure that a report can be made.
+
+    Raises:
+        MissingExtraError: a package is not installed.
+    """
+    for package in PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(package, "report")
+
+
+class ProgressLine:
+    """Shows what is being done in one line that is written over; nothing if nobody looks.
+
+    Args:
+        stream: where the line goes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """Show nothing yet."""
+        self._stream = stream
+        self._length = 0
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show a step."""
+        if self._stream.isatty():
+            self._show(f"{what} ({done + 1} of {total})" if total > 1 else f"{what} ...")
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._length:
+            self._show("")
+            self._stream.write("\r")
+
+    def _show(self, text: str) -> None:
+        self._stream.write(f"\r{text.ljust(self._length)}")
+        self._stream.flush()
+        self._length = len(text)

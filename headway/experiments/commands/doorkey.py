@@ -1,0 +1,59 @@
+"""The command `headway run doorkey`."""
+
+from __future__ import annotations
+
+import argparse
+
+from headway.errors import ProtocolError, SpecError, UsageError
+from headway.experiments.campaign import parse_seeds, parse_settings, parse_sweeps
+from headway.experiments.commands.common import add_campaign_arguments, conduct, whole
+from headway.experiments.doorkey import CONDITIONS, PAPER_METHODS, specs
+from headway.experiments.exploration import ExplorationProtocol
+from headway.rl.reward import METHODS
+from headway.runs import RunSpec
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = "Compares intrinsic rewards of an agent that explores a grid with a key, a door and noise."
+    add = parser.add_argument
+    add("--method", nargs="+", default=list(PAPER_METHODS), metavar="NAME", help=f"out of {', '.join(METHODS)}")
+    add("--noise", nargs="+", default=list(CONDITIONS), metavar="NAME", help=f"out of {', '.join(CONDITIONS)}")
+    add("--seeds", default="0:3", metavar="SEEDS", help="5, or 0,3,7, or 0:20 for 0 to 19")
+    add("--preset", default="released", metavar="NAME", help="released, paper, fast or quick")
+    add("--env", metavar="ID", help="the environment, instead of the preset's")
+    add("--steps", type=whole(1), metavar="N", help="length of each run in steps, instead of the preset's")
+    add("--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of the preset; repeatable")
+    add("--sweep", action="append", default=[], metavar="FIELD=V1,V2,...", help="every value of a field; repeatable")
+    add_campaign_arguments(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    return conduct(expand(options), options)
+
+
+def expand(options: argparse.Namespace) -> list[RunSpec]:
+    """The runs that the options ask for.
+
+    Raises:
+        UsageError: an option names what does not exist, or what does not go together.
+    """
+    try:
+        protocol = ExplorationProtocol.named(options.preset).override(parse_settings(options.set))
+        seeds = parse_seeds(options.seeds)
+        return [
+            spec
+            for values in parse_sweeps(options.sweep)
+            for spec in specs(
+                options.method,
+                options.noise,
+                seeds,
+                protocol.override(values),
+                options.preset,
+                options.env,
+                options.steps,
+            )
+        ]
+    except (ProtocolError, SpecError) as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,91 @@
+"""Dividing the runs of a command among jobs that do not know of each other, such as the tasks of an array job."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headway.errors import UsageError
+from headway.experiments.campaign import look_up
+from headway.experiments.commands.output import emit
+from headway.experiments.wording import count, label
+from headway.runs import RunSpec, RunStore, State
+
+_SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
+_NOT_PASSED_ON = "--print-jobs"
+"""The option that a printed command must not have; it may be abbreviated."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Every n-th run, beginning with the i-th; i counts from 1."""
+
+    index: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read "2/8"; a type for argparse."""
+        match = _SHARD.fullmatch(text)
+        shard = cls(int(match[1]), int(match[2])) if match else cls(0, 0)
+        if not 1 <= shard.index <= shard.of:
+            raise argparse.ArgumentTypeError(f"expected a share such as 2/8 (1/8 to 8/8), got {text!r}")
+        return shard
+
+
+def add_sharing_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that leave a part of the runs to other commands."""
+    add = parser.add_argument
+    add("--shard", type=Shard.parse, metavar="I/N", help="only a share of the runs: the i-th of n, from 1/n to n/n")
+    add("--only", action="append", metavar="RUN", help="only the run with this id; repeatable")
+    add(_NOT_PASSED_ON, action="store_true", help="only print a command for each run that is not done")
+
+
+def choose(specs: Sequence[RunSpec], shard: Shard | None, only: Sequence[str] | None) -> list[RunSpec]:
+    """The runs that are this command's.
+
+    Args:
+        specs: all runs.
+        shard: the share of them; runs next to each other go to different shares, since they take alike.
+        only: ids.
+
+    Raises:
+        UsageError: there is no run of such an id.
+    """
+    chosen = list(dict.fromkeys(specs))
+    if shard:
+        chosen = chosen[shard.index - 1 :: shard.of]
+    if not only:
+        return chosen
+    known = {spec.run_id: spec for spec in chosen}
+    for run_id in only:
+        if run_id not in known:
+            raise UsageError(f"expected the id of one of the {len(known)} runs that the options mean, got {run_id!r}")
+    return [known[run_id] for run_id in dict.fromkeys(only)]
+
+
+def print_jobs(specs: Sequence[RunSpec], store: RunStore, command_line: Sequence[str]) -> int:
+    """Print a command for each run that is not done, one a line; return the exit code.
+
+    Args:
+        specs: the runs.
+        store: where they are kept.
+        command_line: the command with all of its options.
+    """
+    done = {record.run_id for record in look_up(store, specs) if record.state is State.DONE}
+    left = [spec for spec in specs if spec.run_id not in done]
+    common = shlex.join(pass_on(command_line))
+    for spec in left:
+        emit(f"{common} --launcher local --workers 0 --only {spec.run_id}  # {label(spec)}")
+    summary = f"{count(len(left), 'command')}; {len(done)} of {count(len(specs), 'run')} done before"
+    print(f"headway: {summary}", file=sys.stderr)
+    return 0
+
+
+def pass_on(command_line: Sequence[str]) -> list[str]:
+    """A command line without the option to print jobs."""
+    return [word for word in command_line if len(word) < 4 or not _NOT_PASSED_ON.startswith(word)]

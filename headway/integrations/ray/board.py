@@ -1,0 +1,92 @@
+"""A board in the cluster: workers write what happens on it, and read on it whether to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from headway.experiments.events import Advanced, Event
+
+POST_INTERVAL = 0.5
+"""Seconds between two looks of a worker at the board."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """An event, and the attempt that it belongs to: a worker that counts as lost may still write."""
+
+    attempt: int
+    event: Event
+    host: str = ""
+
+
+class Board:
+    """Runs as an actor. If it is lost, Ray makes a new one; what was on it is lost, which harms no run."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._notes: list[Note] = []
+        self._stopping = False
+
+    def post(self, notes: list[Note]) -> bool:
+        """Write notes on the board; tell whether the campaign stops."""
+        self._notes += notes
+        return self._stopping
+
+    def take(self, stopping: bool) -> list[Note]:
+        """Take all notes off the board, and say whether the campaign stops."""
+        self._stopping = stopping
+        notes, self._notes = self._notes, []
+        return notes
+
+
+class Link:
+    """A worker's connection to the board, looked after in a thread.
+
+    Args:
+        board: the handle of the actor.
+        attempt: the number of the worker's attempt.
+        host: the name of its machine.
+        ray: the module.
+    """
+
+    def __init__(self, board: Any, attempt: int, host: str, ray: Any) -> None:
+        """Begin to write and to read."""
+        self.stopping = threading.Event()
+        self._board = board
+        self._attempt = attempt
+        self._host = host
+        self._ray = ray
+        self._waiting: list[Note] = []
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep_up, name="headway-ray-link", daemon=True)
+        self._thread.start()
+
+    def tell(self, event: Event) -> None:
+        """Write an event on the board soon; of a run's progress, only the latest counts."""
+        with self._lock:
+            if isinstance(event, Advanced) and self._waiting and isinstance(self._waiting[-1].event, Advanced):
+                self._waiting.pop()
+            self._waiting.append(Note(self._attempt, event, self._host))
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._over.set()
+        self._thread.join()
+        self.post()
+
+    def post(self) -> None:
+        """Write on the board now, and read whether to stop; a board that is away for a moment is no trouble."""
+        with self._lock:
+            notes, self._waiting = self._waiting, []
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            if self._ray.get(self._board.post.remote(notes), timeout=10):
+                self.stopping.set()
+
+    def _keep_up(self) -> None:
+        self.post()
+        while not self._over.wait(POST_INTERVAL):
+            self.post()

@@ -1,0 +1,182 @@
+"""Films of agents: shots with a caption, as a GIF or an MP4."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from headway.errors import MissingExtraError, UsageError
+from headway.rl.envs.drawing import render_grid
+from headway.rl.playback import Shot
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+SIDE = 256
+"""Pixels that the longer side of a grid has, about."""
+MARGIN, LINE, TEXT = 8, 17, 13
+LEAST_WIDTH = 304
+PAPER, INK, FAINT = (16, 18, 22), (228, 231, 236), (142, 149, 160)
+GOOD, BAD, NOISY = (96, 200, 120), (230, 110, 90), (240, 196, 64)
+SAMPLES = 48
+"""Frames that the palette of a GIF is made from."""
+SUFFIXES = (".gif", ".mp4")
+Report = Callable[[int, int], object]
+
+
+@dataclass(frozen=True)
+class Title:
+    """What a film is about: the same in every frame.
+
+    Attributes:
+        method: of the agent.
+        place: where it acts.
+        episodes: how many episodes the film has.
+    """
+
+    method: str
+    place: str
+    episodes: int
+
+
+def write_film(
+    path: Path,
+    shots: Sequence[Shot],
+    title: Title,
+    fps: float = 10.0,
+    save: Callable[[Path, bytes], object] = Path.write_bytes,
+    report: Report = lambda done, total: None,
+) -> None:
+    """Draw shots and write them as a film.
+
+    Args:
+        path: a file name that ends in .gif or .mp4.
+        shots: one for each frame; the last of an episode stays for a while.
+        title: what the film is about.
+        fps: frames per second.
+        save: writes the finished file.
+        report: told how many of how many shots are drawn.
+
+    Raises:
+        UsageError: another kind of file, or MP4 without what it takes to write one.
+    """
+    check_suffix(path)
+    make = _gif if path.suffix.lower() == ".gif" else _mp4
+    save(path, make(shots, title, fps, report))
+
+
+def check_suffix(path: Path) -> None:
+    """Make sure that a film of that name can be written, before it is made.
+
+    Raises:
+        UsageError: it cannot; the message says what to do.
+        MissingExtraError: a package is missing.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"expected a file name that ends in .gif or .mp4, got {path.name!r}")
+    if importlib.util.find_spec("PIL") is None:
+        raise MissingExtraError("Pillow", "rl")
+    if path.suffix.lower() == ".mp4":
+        for module, package in (("imageio", "imageio"), ("imageio_ffmpeg", "imageio-ffmpeg")):
+            if importlib.util.find_spec(module) is None:
+                raise UsageError(
+                    f"expected {package} to write an MP4, got none; run: pip install {package}, or write a .gif"
+                )
+
+
+def draw(shot: Shot, title: Title) -> npt.NDArray[np.uint8]:
+    """One frame [height, width, 3]: the grid, and under it who acts, how far it is and what it got.
+
+    Both sides are even, as video codecs want them.
+    """
+    from PIL import Image, ImageDraw
+
+    tile = min(64, max(8, SIDE // max(shot.grid.shape[:2])))
+    grid = Image.fromarray(render_grid(shot.grid, tile, shot.noise))
+    width = _even(max(LEAST_WIDTH, grid.width + 2 * MARGIN))
+    height = _even(grid.height + 2 * MARGIN + 3 * LINE + MARGIN // 2)
+    frame = Image.new("RGB", (width, height), PAPER)
+    frame.paste(grid, ((width - grid.width) // 2, MARGIN))
+    text = ImageDraw.Draw(frame)
+    top = grid.height + MARGIN + MARGIN // 2
+    for line, (left, colour, right, right_colour) in enumerate(_caption(shot, title)):
+        text.text((MARGIN, top + line * LINE), left, fill=colour, font=_font())
+        text.text((width - MARGIN, top + line * LINE), right, fill=right_colour, font=_font(), anchor="ra")
+    return np.asarray(frame)
+
+
+def _caption(shot: Shot, title: Title) -> list[tuple[str, Any, str, Any]]:
+    """Three lines, each with a left and a right part and their colours."""
+    ending = {"solved": GOOD, "": FAINT}.get(shot.ended, BAD)
+    noise = ("noise on", NOISY) if shot.noise_on else ("" if shot.noise is None else "noise off", FAINT)
+    return [
+        (title.method, INK, title.place, FAINT),
+        (f"episode {shot.episode}/{title.episodes}   step {shot.step}", INK, *noise),
+        (f"reward {shot.reward:.2f}   return {shot.total:.2f}", INK, shot.ended, ending),
+    ]
+
+
+@lru_cache(maxsize=1)
+def _font() -> Any:
+    from PIL import ImageFont
+
+    return ImageFont.load_default(TEXT)
+
+
+def _even(length: int) -> int:
+    return length + length % 2
+
+
+def _hold(shot: Shot, fps: float) -> int:
+    """How many frames a shot stays: the last of an episode for a second or so."""
+    return max(2, round(fps)) if shot.ended else 1
+
+
+def _gif(shots: Sequence[Shot], title: Title, fps: float, report: Report) -> bytes:
+    """All frames share one palette, made from a few of them: colours do not flicker."""
+    from PIL import Image
+
+    palette = _palette(shots, title)
+    pictures: list[Picture] = []
+    for shot in shots:
+        whole = Image.fromarray(draw(shot, title))
+        pictures.append(whole.quantize(palette=palette, dither=Image.Dither.NONE))
+        report(len(pictures), len(shots))
+    durations = [round(_hold(shot, fps) * 1000 / fps) for shot in shots]
+    file = io.BytesIO()
+    pictures[0].save(file, "GIF", save_all=True, append_images=pictures[1:], duration=durations, loop=0, optimize=False)
+    return file.getvalue()
+
+
+def _palette(shots: Sequence[Shot], title: Title) -> Picture:
+    """The 256 colours that suit a sample of the frames best, seen side by side."""
+    from PIL import Image
+
+    chosen = [shots[i] for i in np.linspace(0, len(shots) - 1, min(SAMPLES, len(shots))).round().astype(int)]
+    strip = np.concatenate([draw(shot, title) for shot in chosen], axis=1)
+    return Image.fromarray(strip).quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+
+
+def _mp4(shots: Sequence[Shot], title: Title, fps: float, report: Report) -> bytes:
+    import tempfile
+
+    import imageio.v2 as imageio
+
+    with tempfile.TemporaryDirectory() as folder:  # ffmpeg goes back in the file, so it cannot write to memory
+        path = Path(folder) / "film.mp4"
+        writer: Any
+        with imageio.get_writer(path, fps=fps, codec="libx264", quality=8, macro_block_size=2) as writer:
+            for done, shot in enumerate(shots, 1):
+                frame = draw(shot, title)
+                for _ in range(_hold(shot, fps)):
+                    writer.append_data(frame)
+                report(done, len(shots))
+        return path.read_bytes()

@@ -1,0 +1,242 @@
+"""Which figures runs allow, and what every one of them must hold: sizes, fonts, nothing covered, nothing cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from headway.analysis.figures import style
+from headway.analysis.figures.catalogue import Drawing, Plan, plan_figures, seeds_text, settings_of, slug
+from headway.analysis.figures.controlled import area_ratio
+from headway.analysis.figures.exploration import doorkey_size
+from headway.analysis.results import Results, load_results
+from headway.analysis.summaries import auc
+from headway.runs import RunStore
+from tests.analysis import stores
+
+EPOCHS = 12
+SIGNALS = (*stores.SIX, "dot", "cosine")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Two conditions, eight signals, exploration with and without noise, and a grid of floors."""
+    store = RunStore(tmp_path_factory.mktemp("runs"))
+    stores.finish_all(store, stores.controlled_specs(methods=SIGNALS, seeds=2, epochs=EPOCHS))
+    stores.finish_all(store, stores.doorkey_specs(methods=("ppo", "icm", "gmc"), seeds=2))
+    for beta in (0.9, 0.99):
+        for floor in (1e-6, 1e-4):
+            stores.finish_all(
+                store, [stores.controlled_spec(seed=s, epochs=EPOCHS, beta=beta, floor=floor) for s in (0, 1)]
+            )
+    return load_results(store.root)
+
+
+@pytest.fixture(scope="module")
+def plans(results: Results) -> list[Plan]:
+    return plan_figures(results)
+
+
+NAMES = {
+    *("groups-mnist-curriculum-main", "groups-mnist-curriculum-others", "groups-mnist-noise-main"),
+    *("groups-mnist-noise-others", "average-loss-mnist-curriculum", "average-loss-mnist-noise", "average-loss"),
+    *("auc", "auc-ablation", "ablation-mnist-curriculum", "ablation-mnist-noise", "telemetry-mnist"),
+    *("minigrid", "environment", "television", "sensitivity-mnist-noise-gmc"),
+}
+
+
+@pytest.fixture(scope="module")
+def drawn(plans: list[Plan]) -> dict[str, Figure]:
+    """Every figure, laid out."""
+    figures = {}
+    with style.house_style():
+        for drawing in _drawings(plans):
+            figures[drawing.name] = drawing.draw()
+            figures[drawing.name].draw_without_rendering()
+    return figures
+
+
+def _drawings(plans: list[Plan]) -> Iterator[Drawing]:
+    for plan in plans:
+        yield from plan.drawings
+
+
+def _texts(figure: Figure) -> list[Text]:
+    found = figure.findobj(lambda artist: isinstance(artist, Text) and artist.get_visible() and artist.get_text())
+    return [text for text in found if text.get_window_extent().width > 0]
+
+
+def test_every_kind_of_figure_is_planned(plans: list[Plan]) -> None:
+    assert {drawing.name for drawing in _drawings(plans)} == NAMES
+    assert {item.name: item.reason for plan in plans for item in plan.omissions} == {
+        "auc-gates": "no condition with finished runs of Uniform and of one of GMC, hard gate / GMC, soft gate",
+        "gates-mnist-curriculum": "no finished runs of GMC, hard gate / GMC, soft gate",
+        "gates-mnist-noise": "no finished runs of GMC, hard gate / GMC, soft gate",
+    }
+
+
+def test_points_of_a_grid_have_no_figures_of_their_own(plans: list[Plan]) -> None:
+    labels = [plan.protocol for plan in plans]
+    assert not any("floor" in label for label in labels)
+    assert labels[-1] == ""
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_figure_is_fit_for_print(name: str, drawn: dict[str, Figure]) -> None:
+    figure = drawn[name]
+    assert figure.get_figwidth() in (style.COLUMN_WIDTH, style.TEXT_WIDTH)
+    assert figure.get_figheight() <= 9
+    texts = _texts(figure)
+    assert texts
+    for text in texts:
+        assert text.get_fontsize() >= style.SMALLEST_FONT, text.get_text()
+        box = Text.get_window_extent(text)
+        for inside in (box.x0 >= -1, box.y0 >= -1, box.x1 <= figure.bbox.x1 + 1, box.y1 <= figure.bbox.y1 + 1):
+            assert inside, f"{text.get_text()!r} is cut off"
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_words_do_not_cover_each_other(name: str, drawn: dict[str, Figure]) -> None:
+    boxes = [(text.get_text(), Text.get_window_extent(text).padded(-1)) for text in _texts(drawn[name])]
+    for place, (one, box) in enumerate(boxes):
+        for other, second in boxes[place + 1 :]:
+            assert not box.overlaps(second), f"{one!r} and {other!r}"
+
+
+@pytest.mark.parametrize("name", sorted(NAMES - {"environment", "sensitivity-mnist-noise-gmc"}))
+def test_the_legend_covers_no_panel_and_names_every_curve(name: str, drawn: dict[str, Figure]) -> None:
+    (legend,) = drawn[name].legends
+    box = legend.get_window_extent()
+    for ax in drawn[name].axes:
+        assert not box.overlaps(ax.bbox)
+    named = {text.get_text().removeprefix("group ") for text in legend.get_texts()}
+    shown = {label for ax in drawn[name].axes for label in ax.get_legend_handles_labels()[1]}
+    assert shown <= named
+
+
+def test_panels_of_a_row_are_aligned(drawn: dict[str, Figure]) -> None:
+    for name in ("groups-mnist-noise-main", "average-loss", "telemetry-mnist", "television"):
+        tops = {round(ax.bbox.y1) for ax in drawn[name].axes}
+        rows = 2 if name in ("groups-mnist-noise-main", "telemetry-mnist") else 1
+        assert len(tops) == rows, name
+
+
+def test_curves_hold_the_numbers_of_the_runs(results: Results, drawn: dict[str, Figure]) -> None:
+    runs = results.select(condition="noise", method="gmc", protocol=results.runs[0].protocol).runs
+    (ax,) = drawn["average-loss-mnist-noise"].axes
+    (line,) = [line for line in ax.lines if line.get_label() == "GMC"]
+    mean = sum(run.columns["test_loss_mean"] for run in runs) / len(runs)
+    assert line.get_ydata() == pytest.approx(mean)
+
+
+def test_bars_hold_the_ratio_of_mean_areas(results: Results, drawn: dict[str, Figure]) -> None:
+    label = results.runs[0].protocol
+    chosen = results.select(condition="noise", protocol=label).methods()
+    ours, theirs = (sum(map(auc, chosen[method])) for method in ("curiosity", "uniform"))
+    assert area_ratio(chosen["curiosity"], chosen["uniform"]).value == pytest.approx(ours / theirs)
+    (ax,) = drawn["auc"].axes
+    bars = next(group for group in ax.containers if group.get_label() == "Curiosity")
+    assert bars[0].get_height() + 1 == pytest.approx(area_ratio(*_of(results, "curriculum")).value)
+
+
+def _of(results: Results, condition: str) -> tuple:
+    chosen = results.select(condition=condition, protocol=results.runs[0].protocol).methods()
+    return chosen["curiosity"], chosen["uniform"]
+
+
+def test_captions_tell_seeds_and_setting(plans: list[Plan]) -> None:
+    captions = {drawing.name: drawing.caption for drawing in _drawings(plans)}
+    assert captions["groups-mnist-noise-main"].startswith("MNIST, Noise. Top: test loss of each group (thin lines")
+    assert captions["groups-mnist-noise-main"].endswith("Mean and 95% interval over 2 seeds.")
+    assert "share of the draws of each group;" in captions["groups-mnist-noise-main"]
+    assert "of a class of each group" in captions["groups-mnist-curriculum-main"]
+    assert "MiniGrid-DoorKey-8x8-v0" in captions["minigrid"]
+
+
+def test_only_finished_runs_count_and_missing_signals_are_named(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    stores.finish(store, stores.controlled_spec(method="gmc", epochs=EPOCHS))
+    stores.stop(store, stores.controlled_spec(method="uniform", epochs=EPOCHS))
+    stores.fail(store, stores.controlled_spec(method="curiosity", epochs=EPOCHS))
+    (plan, rest) = plan_figures(load_results(tmp_path))
+    assert [drawing.name for drawing in plan.drawings] == [
+        "groups-mnist-noise-main",
+        "average-loss-mnist-noise",
+        "telemetry-mnist",
+    ]
+    reasons = {item.name: item.reason for item in (*plan.omissions, *rest.omissions)}
+    assert reasons["groups-mnist-noise-others"] == "no finished runs of NormLast / NormAll / DeltaLoss"
+    assert reasons["auc"].startswith("no condition with finished runs of Uniform and of one of Curiosity / GMC")
+    assert reasons["sensitivity"] == "no runs that differ in decay rate or floor alone"
+    with style.house_style():
+        for drawing in plan.drawings:  # a single seed: no intervals, no warnings
+            drawing.draw().draw_without_rendering()
+
+
+def test_runs_of_two_protocols_share_no_figure(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    for protocol in ("released", "paper"):
+        stores.finish_all(
+            store, stores.controlled_specs(methods=("uniform", "gmc"), seeds=2, epochs=3, protocol=protocol)
+        )
+    results = load_results(tmp_path)
+    first, second, _ = plan_figures(results)
+    assert {first.protocol, second.protocol} == set(results.protocols())
+    assert [d.name for d in first.drawings] == [d.name for d in second.drawings]
+    (only,) = plan_figures(results, first.protocol)
+    assert only.protocol == first.protocol
+
+
+def test_a_grid_without_uniform_says_so(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    for floor in (1e-6, 1e-4):
+        stores.finish(store, stores.controlled_spec(epochs=3, floor=floor))
+    (rest,) = plan_figures(load_results(tmp_path))
+    assert [(item.name, item.reason) for item in rest.omissions] == [
+        ("sensitivity-mnist-noise-gmc", "no finished runs of Uniform to compare with")
+    ]
+
+
+def test_uniform_of_another_unit_of_the_floor_serves_a_grid(tmp_path: Path) -> None:
+    """Uniform depends on no field of a signal; everything else must agree."""
+    store = RunStore(tmp_path)
+    for floor in (1e-6, 1e-4):
+        stores.finish(store, stores.controlled_spec(epochs=3, floor=floor, floor_unit="sample"))
+    stores.finish(store, stores.controlled_spec(method="uniform", epochs=3, learning_rate=0.1))
+    assert not any(plan.drawings for plan in plan_figures(load_results(tmp_path)) if not plan.protocol)
+    stores.finish(store, stores.controlled_spec(method="uniform", epochs=3))
+    drawn = [d.name for plan in plan_figures(load_results(tmp_path)) if not plan.protocol for d in plan.drawings]
+    assert drawn == ["sensitivity-mnist-noise-gmc"]
+
+
+def test_exploration_without_noise_has_no_television(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    stores.finish_all(store, stores.doorkey_specs(conditions=("none",), methods=("ppo",), seeds=2))
+    plan, _ = plan_figures(load_results(tmp_path))
+    assert [drawing.name for drawing in plan.drawings] == ["minigrid", "environment"]
+    assert ("television", "no finished runs with noise") in [(item.name, item.reason) for item in plan.omissions]
+
+
+def test_settings_come_in_the_order_of_listings(results: Results) -> None:
+    titles = [setting.title for setting in settings_of(results)]
+    assert titles[:2] == ["MNIST, Curriculum", "MNIST, Noise"]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "size"),
+    [("MiniGrid-DoorKey-8x8-v0", 8), ("MiniGrid-DoorKey-16x16-v0", 16), ("CartPole-v1", None), ("", None)],
+)
+def test_only_doorkey_can_be_drawn(env_id: str, size: int | None) -> None:
+    assert doorkey_size(env_id) == size
+
+
+def test_words_for_file_names_and_seeds() -> None:
+    assert slug("average loss", "CIFAR-10", "../noise") == "average-loss-cifar-10-noise"
+    assert slug("") == "figure"
+    assert seeds_text([]) == "no seeds"
+    assert seeds_text([(None,), (None,)]) == "1 seed"
+    assert seeds_text([(None,) * 18, (None,) * 20]) == "18 to 20 seeds"

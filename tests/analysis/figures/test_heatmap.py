@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headway.analysis.figures import heatmap
+from headway.errors import FigureError
+from tests.analysis.figures.panels import new_axes
+
+VALUES = np.array([[0.8, 1.0, 1.25], [0.9, np.nan, 1.1]])
+
+
+def test_every_cell_has_its_number_and_the_sure_ones_are_bold() -> None:
+    ax = heatmap.sensitivity_map(new_axes(), VALUES, [0.9, 0.999], [1e-8, 1e-4, 1], sure=VALUES < 0.85)
+    assert [text.get_text() for text in ax.texts] == ["0.80", "1.00", "1.25", "0.90", "–", "1.10"]
+    assert [text.get_weight() for text in ax.texts] == ["bold"] + ["normal"] * 5
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1e-8", "1e-4", "1"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["0.9", "0.999"]
+    assert ax.get_ylim()[0] > ax.get_ylim()[1], "the first row is at the top"
+
+
+def test_colours_diverge_from_one_equally_for_a_ratio_and_its_inverse() -> None:
+    ax = heatmap.sensitivity_map(new_axes(), VALUES, [1, 2], [1, 2, 3])
+    mesh = ax.collections[0]
+    ends = mesh.norm(np.log([0.8, 1.0, 1.25]))
+    assert ends[1] == pytest.approx(0.5)
+    assert ends[0] + ends[2] == pytest.approx(1)
+    low, middle, high = mesh.cmap([0.1, 0.5, 0.9])[:, :3]
+    assert low[2] > low[0], "below one is blue rather than red"
+    assert high[0] > high[2], "above one is red rather than blue"
+    assert middle.min() > 0.9
+
+
+def test_small_differences_stay_pale() -> None:
+    assert heatmap.widest([0.999, 1.001]) == heatmap.LEAST_SPREAD
+    assert heatmap.widest([0.5, 1.1]) == pytest.approx(2)
+    assert heatmap.widest([np.nan]) == heatmap.LEAST_SPREAD
+
+
+def test_the_scale_is_written_as_ratios() -> None:
+    ax = new_axes()
+    heatmap.sensitivity_map(ax, VALUES, [1, 2], [1, 2, 3])
+    bar = heatmap.colour_bar(ax.figure, ax)
+    labels = [label.get_text() for label in bar.ax.get_yticklabels()]
+    assert labels == ["0.80", "0.91", "1.00", "1.10", "1.20"][: len(labels)] or "1.00" in labels
+    assert labels == sorted(labels)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.999, "0.999"),
+        (1e-8, "1e-8"),
+        (6.6e-4, "6.6e-4"),
+        (0.01, "0.01"),
+        (0, "0"),
+        (1, "1"),
+        (0.9999, "0.9999"),
+        (1e6, "1e6"),
+    ],
+)
+def test_settings_are_written_shortly(value: float, text: str) -> None:
+    assert heatmap.number_text(value) == text
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(FigureError, match=r"expected values of shape \(2, 2\), got \(2, 3\)"):
+        heatmap.sensitivity_map(new_axes(), VALUES, [1, 2], [1, 2])
+    with pytest.raises(FigureError, match="expected ratios above 0, got -1"):
+        heatmap.sensitivity_map(new_axes(), [[-1.0]], [1], [1])

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headway.analysis.presets import PRESETS, protocol_label
+from headway.experiments.protocol import Protocol
+from headway.runs import RunSpec
+from tests.analysis.stores import controlled_spec, doorkey_spec
+
+
+def test_the_presets_are_those_of_the_study() -> None:
+    assert {name: dict(fields) for name, fields in PRESETS.items()} == {
+        name: Protocol.named(name).to_dict() for name in PRESETS
+    }
+    assert set(PRESETS) == set(Protocol.presets())
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("condition", ["curriculum", "noise"])
+@pytest.mark.parametrize("dataset", ["mnist", "cifar10"])
+def test_a_preset_is_recognised(name: str, condition: str, dataset: str) -> None:
+    assert protocol_label(controlled_spec(dataset, condition, protocol=name)) == name
+
+
+@pytest.mark.parametrize(
+    ("changes", "label"),
+    [
+        ({"floor": 1e-6}, "released, floor=1e-06"),
+        ({"floor": 1e-6, "bias_correction": False}, "released, bias_correction=false, floor=1e-06"),
+        ({"beta_v": 0.9}, "released, beta_v=0.9"),
+        ({"epochs": 20}, "released, epochs=20"),
+        ({"novel": "x"}, "released, novel=x"),
+    ],
+)
+def test_changes_are_named(changes: dict[str, Any], label: str) -> None:
+    assert protocol_label(controlled_spec(**changes)) == label
+
+
+def test_many_changes_are_counted_and_told_apart() -> None:
+    changes = {"floor": 1e-6, "beta": 0.9, "hidden": 8, "epochs": 7}
+    label = protocol_label(controlled_spec(**changes))
+    assert label.startswith("released, 4 changes (")
+    assert label != protocol_label(controlled_spec(**{**changes, "hidden": 9}))
+
+
+def test_epochs_that_do_not_count_make_no_difference() -> None:
+    assert protocol_label(controlled_spec("mnist", "curriculum", epochs=500)) == "released"
+    assert protocol_label(controlled_spec("mnist", "curriculum", epochs=400)) == "released"
+    assert protocol_label(controlled_spec("mnist", "curriculum", epochs=399)) == "released, epochs=399"
+    assert protocol_label(controlled_spec("mnist", "noise", epochs=400)) == "released, epochs=400"
+
+
+def test_a_field_that_an_older_run_does_not_know_is_no_change() -> None:
+    spec = controlled_spec()
+    older = {name: value for name, value in spec.protocol.items() if name != "beta_v"}
+    assert protocol_label(RunSpec(**{**_fields(spec), "protocol": older})) == "released"
+
+
+def test_labels_of_the_exploration_study() -> None:
+    full = 1465 * 2048
+    assert protocol_label(doorkey_spec(steps=full)) == "released"
+    assert protocol_label(doorkey_spec(steps=2048)) == "released, steps=2048"
+    assert protocol_label(doorkey_spec(steps=full, env_id="other")) == "released, env_id=other"
+
+
+def _fields(spec: RunSpec) -> dict[str, Any]:
+    names = ("experiment", "condition", "method", "seed", "params", "protocol")
+    return {name: getattr(spec, name) for name in names}
