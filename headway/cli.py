@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headway.errors import HeadwayError, MissingExtraError
 
@@ -84,9 +84,18 @@ def _bench() -> CommandModule:
 def _run() -> CommandModule:
     from headway.experiments.commands import run
     from headway.experiments.launching import register_launcher
+    from headway.experiments.places import register_opener
 
     register_launcher("ray", _make_ray)
+    register_opener(_open_url)
     return run
+
+
+def _open_url(url: str) -> Any:
+    """The store behind a URL."""
+    from headway.integrations.remote import open_url
+
+    return open_url(url)
 
 
 def _make_ray(request: Request) -> Launcher:
@@ -99,8 +108,17 @@ def _make_ray(request: Request) -> Launcher:
 @register("status", "show where the runs of a store stand")
 def _status() -> CommandModule:
     from headway.experiments.commands import status
+    from headway.experiments.places import register_opener
 
+    register_opener(_open_url)
     return status
+
+
+@register("fetch", "copy the runs of a store behind a URL to a folder", "remote")
+def _fetch() -> CommandModule:
+    from headway.integrations.remote import command
+
+    return command
 
 
 @register("demo", "the study in small: two minutes on two cores, ending in a table and a report")

@@ -2,7 +2,7 @@
 
 Runs write their protocol out field by field, and the parts that read runs do not import the parts that make them.
 So the presets stand here once more, as the data that they are in a stored run; a test compares them with
-`headway.experiments.protocol.Protocol`.
+`headway.experiments.protocol.Protocol`. Those of the exploration study are in `exploration_presets`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from headway.analysis.exploration_presets import EXPLORATION_PRESETS
 from headway.runs import RunSpec
 
 PAPER: Mapping[str, Any] = {
@@ -108,13 +109,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {"released": RELEASED, "paper": PAPER
 NAMED_CHANGES = 3
 """A label names up to this many changes, and counts more than that."""
 
-PROTOCOL_EXPERIMENTS = ("controlled",)
-"""The experiments whose runs follow one of these presets; others name theirs in their parameters."""
-
-_USUAL: Mapping[str, Mapping[str, Any]] = {
-    "doorkey": {"env_id": "MiniGrid-DoorKey-8x8-v0", "steps": 1465 * 2048},
-}
-"""Parameters of other experiments that need no mention in a label."""
+PRESETS_OF: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"controlled": PRESETS, "doorkey": EXPLORATION_PRESETS}
+"""The presets of each experiment."""
 
 
 def protocol_label(spec: RunSpec) -> str:
@@ -126,18 +122,14 @@ def protocol_label(spec: RunSpec) -> str:
     an older run does not know has not been changed.
 
     Returns:
-        "released", "paper" or "demo"; or, with changes, such as "released, floor=1e-06" or
+        the name of a preset, such as "released" or "paper"; or, with changes, such as "released, floor=1e-06" or
         "released, 12 changes (1f3a9c)".
     """
-    if spec.experiment in PROTOCOL_EXPERIMENTS:
-        base, changes = _nearest(spec.protocol)
-        changes |= _changed_length(spec)
-        usual: Mapping[str, Any] = {}
-    else:
-        base, changes = str(spec.params.get("preset") or "unnamed"), dict(spec.protocol)
-        usual = _USUAL.get(spec.experiment, {})
-    params = {name: value for name, value in spec.params.items() if name not in ("dataset", "epochs", "preset")}
-    changes |= {name: value for name, value in params.items() if usual.get(name, _ABSENT) != value}
+    base, changes = "unnamed", dict(spec.protocol)
+    if spec.experiment in PRESETS_OF:
+        base, changes = _nearest(spec.protocol, PRESETS_OF[spec.experiment])
+    usual = _usual(spec)
+    changes |= {name: value for name, value in spec.params.items() if usual.get(name, _ABSENT) != value}
     if not changes:
         return base
     words = [f"{name}={_text(value)}" for name, value in sorted(changes.items())]
@@ -154,28 +146,47 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def _nearest(protocol: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _nearest(protocol: Mapping[str, Any], presets: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
     """The preset with the fewest differences, and these."""
     found = {
         name: {field: value for field, value in protocol.items() if preset.get(field, _ABSENT) != value}
-        for name, preset in PRESETS.items()
+        for name, preset in presets.items()
     }
     name = min(found, key=lambda name: len(found[name]))
     return name, found[name]
 
 
-def _changed_length(spec: RunSpec) -> dict[str, Any]:
-    """The number of epochs, if another one than the protocol's counts."""
+def _usual(spec: RunSpec) -> dict[str, Any]:
+    """The parameters that need no mention: those that follow from the protocol, or are named elsewhere."""
+    known = {name: spec.params[name] for name in ("dataset", "preset") if name in spec.params}
+    if spec.experiment == "controlled":
+        return known | {"epochs": _usual_epochs(spec)}
+    if spec.experiment == "doorkey":
+        return known | {"env_id": spec.protocol.get("env_id"), "steps": _usual_steps(spec.protocol)}
+    return known
+
+
+def _usual_epochs(spec: RunSpec) -> Any:
+    """The number of epochs, whatever it is, if as many count as the protocol says; otherwise the protocol's."""
     long = spec.params.get("dataset") == "mnist" and spec.condition == "curriculum"
     usual = spec.protocol.get("epochs_curriculum_mnist" if long else "epochs")
-    length = spec.params.get("epochs")
-    used = spec.protocol.get("epochs_used")
+    length, used = spec.params.get("epochs"), spec.protocol.get("epochs_used")
     if isinstance(used, int) and isinstance(usual, int) and isinstance(length, int):
-        return {"epochs": length} if min(length, used) != min(usual, used) else {}
-    return {"epochs": length} if length != usual else {}
+        return length if min(length, used) == min(usual, used) else usual
+    return usual
+
+
+def _usual_steps(protocol: Mapping[str, Any]) -> int | None:
+    """The protocol's number of steps, rounded up to whole rollouts."""
+    steps, envs, rollout = (protocol.get(name) for name in ("steps", "num_envs", "rollout_steps"))
+    if isinstance(steps, int) and isinstance(envs, int) and isinstance(rollout, int) and envs * rollout > 0:
+        return -(-steps // (envs * rollout)) * envs * rollout
+    return None
 
 
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return "x".join(map(_text, value))
     return f"{value:g}" if isinstance(value, float) else str(value)

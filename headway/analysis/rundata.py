@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headway.analysis.columns import Array
 from headway.analysis.names import CONDITIONS, DATASETS, EXPERIMENTS, METHODS, rank, title
-from headway.analysis.presets import PRESETS, protocol_label
+from headway.analysis.presets import PRESETS_OF, protocol_label
 from headway.runs import Json, RunSpec, State
 
 
@@ -36,7 +36,7 @@ class Group:
         """A key to sort groups by: protocol, experiment, condition, dataset."""
         preset = self.protocol.split(",")[0]
         return (
-            rank({name: name for name in PRESETS}, preset),
+            rank(dict.fromkeys((name for presets in PRESETS_OF.values() for name in presets), ""), preset),
             self.protocol,
             rank(EXPERIMENTS, self.experiment),
             rank(CONDITIONS, self.condition),
@@ -49,7 +49,7 @@ class Progress:
     """How far a run has come."""
 
     done: int = 0
-    """Steps done: epochs, or rollouts."""
+    """Steps done: epochs, or steps in the environment."""
     total: int | None = None
     """Steps at which it is finished, when known."""
     seconds: float = 0.0

@@ -1,7 +1,7 @@
 """What runs say before any statistics: curves, shares of draws, areas and rewards, one function each.
 
 Figures, claims and reports all take their numbers from here, so that they cannot disagree. The fields of a run's own
-protocol decide how its curve is made: `epochs_used`, `curve_block`, `auc_weights`.
+protocol decide how its curve is made: `epochs_used`, `curve_block`, `auc_weights`, `interval_ddof`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headway.analysis.stats.intervals import CONFIDENCE, t_bounds
 LONG_CURVE = 100
 """Curves with more points than this are averaged in blocks."""
 ROLLOUT_BLOCK = 10
-"""Rollouts whose rewards are averaged to one point of a curve."""
+"""Rollouts whose rewards are averaged to one point of a curve, if the protocol does not say."""
 LAST_PART = 0.1
 """The part of a curve, at its end, that counts as the end."""
 SMOOTHED = 0.05
@@ -167,18 +167,19 @@ def column(name: str) -> Curve:
 
 
 def reward_curve(run: RunData) -> Array:
-    """Mean episode return [points], in blocks of 10 rollouts; NaN before the first episode has ended."""
-    return blocks(run.columns["episode_return"], ROLLOUT_BLOCK)
+    """Mean episode return [points], in blocks of `curve_block` rollouts; NaN before the first episode has ended."""
+    return blocks(run.columns["episode_return"], int(_field(run, "curve_block", ROLLOUT_BLOCK)))
 
 
 def reward_steps(run: RunData) -> Array:
     """Environment steps at the points of `reward_curve` [points]."""
-    return blocks(run.columns["env_steps"].astype(np.float64), ROLLOUT_BLOCK)
+    return blocks(run.columns["env_steps"].astype(np.float64), int(_field(run, "curve_block", ROLLOUT_BLOCK)))
 
 
 def final_reward(run: RunData) -> float:
-    """Mean episode return over the last tenth of the rollouts."""
-    return float(np.nanmean(tail(run.columns["episode_return"])))
+    """Mean episode return over the last tenth of the rollouts; NaN if no episode had ended by then."""
+    last = tail(run.columns["episode_return"])
+    return float(blocks(last, len(last))[0]) if len(last) > 1 else float(last[0])
 
 
 # Both.
@@ -215,7 +216,7 @@ def bands(runs: Sequence[RunData], curve: Curve, x: Curve = epochs, confidence: 
     padded = np.full((len(runs), *found[longest].shape), np.nan)
     for row, values in zip(padded, found, strict=True):
         row[: len(values)] = values
-    mean, low, high = t_bounds(padded, confidence)
+    mean, low, high = t_bounds(padded, confidence, int(_field(runs[0], "interval_ddof", 1)))
     places = x(runs[longest])
     return tuple(Band(places, mean[:, k], low[:, k], high[:, k], len(runs)) for k in range(mean.shape[1]))
 

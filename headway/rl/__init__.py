@@ -6,6 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headway.rl.agent import Policy
+    from headway.rl.config import PPOConfig
     from headway.rl.envs.doorkey import DoorKeyVectorEnv
     from headway.rl.envs.drawing import render_grid
     from headway.rl.envs.farama import MiniGridVectorEnv
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from headway.rl.episodes import Episodes, Step
     from headway.rl.intrinsic import IntrinsicConfig
     from headway.rl.normalise import RewardNormaliser
+    from headway.rl.ppo import PPO
     from headway.rl.predictors import ICM, RND, Forward, Predictor, register_predictor
     from headway.rl.reward import IntrinsicResult, IntrinsicReward, make_reward
     from headway.rl.scorers import Scorer, SignalScorer, register_scorer
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ICM",
+    "PPO",
     "RND",
     "DoorKeyVectorEnv",
     "DoorNoise",
@@ -30,6 +34,8 @@ __all__ = [
     "IntrinsicResult",
     "IntrinsicReward",
     "MiniGridVectorEnv",
+    "PPOConfig",
+    "Policy",
     "Predictor",
     "RewardNormaliser",
     "Scorer",
@@ -46,6 +52,7 @@ __all__ = [
 
 _HOMES = {
     "ICM": "headway.rl.predictors",
+    "PPO": "headway.rl.ppo",
     "RND": "headway.rl.predictors",
     "DoorKeyVectorEnv": "headway.rl.envs.doorkey",
     "DoorNoise": "headway.rl.envs.noise",
@@ -55,6 +62,8 @@ _HOMES = {
     "IntrinsicResult": "headway.rl.reward",
     "IntrinsicReward": "headway.rl.reward",
     "MiniGridVectorEnv": "headway.rl.envs.farama",
+    "PPOConfig": "headway.rl.config",
+    "Policy": "headway.rl.agent",
     "Predictor": "headway.rl.predictors",
     "RewardNormaliser": "headway.rl.normalise",
     "Scorer": "headway.rl.scorers",

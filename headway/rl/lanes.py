@@ -7,7 +7,7 @@ core: no sum is split.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -35,15 +35,13 @@ class Lanes:
 
     def run(self, *work: Callable[[], Any]) -> list[Any]:
         """Do all of it, and return the results in the order of the arguments; put the longest pieces first."""
-        return self._map(work)
-
-    def _map(self, work: Sequence[Callable[[], Any]]) -> list[Any]:
         if self.threads == 1 or len(work) == 1:
             return [each() for each in work]
         if self._pool is None:
             # torch keeps the number of threads that an operation is split over for each thread apart
+            each_has = max(1, torch.get_num_threads() // self.threads)
             self._pool = ThreadPoolExecutor(
-                self.threads, "headway-lane", initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),)
+                self.threads, "headway-lane", initializer=torch.set_num_threads, initargs=(each_has,)
             )
         futures = [self._pool.submit(each) for each in work]
         return [future.result() for future in futures]

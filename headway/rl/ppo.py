@@ -59,7 +59,8 @@ class PPO:
         reward: pays for transitions; None for the rewards of the environment alone.
         seed: where all randomness starts: weights, actions, minibatches and the environment.
         device: where the networks live.
-        threads: cores to use. It changes no number.
+        threads: pieces of work that are done at the same time. It changes no number as long as torch does not split
+            operations, that is after `torch.set_num_threads(1)`.
         window: episodes over which returns and lengths are averaged.
 
     Raises:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from headway.moments import Decay
 from headway.signals import Batch, Plan, Scope, Signal, Values, Where
+
+LENGTHS = 8
+"""How many lengths `filled_up` knows for a given number of samples."""
 
 
 def repeated(losses: Tensor, counts: Tensor) -> Tensor:
@@ -24,6 +28,21 @@ def factors(counts: Tensor) -> Tensor:
     """w_u = c_u U / N [U]."""
     wide = counts.double()
     return wide * (len(counts) / wide.sum())
+
+
+def filled_up(rows: Tensor, samples: int) -> Tensor:
+    """Distinct rows [U, ...] with copies of the first one behind them, up to one of a few lengths.
+
+    The copies stand for no sample. A meter looks closely at every batch of a length that it has not seen before; so
+    it has to do so a few times only, though the number of distinct rows changes all the time.
+
+    Args:
+        rows: the distinct rows.
+        samples: N, how many samples they stand for; the result has at most as many.
+    """
+    step = -(-samples // LENGTHS)
+    missing = min(samples, -(-len(rows) // step) * step) - len(rows)
+    return torch.cat([rows, rows[:1].expand(missing, *rows.shape[1:])]) if missing else rows
 
 
 @dataclass(frozen=True)
@@ -79,7 +98,7 @@ class Repeated:
         """Scores of the samples' own gradients [U]."""
         full = _full(batch)
         if values and batch.groups is not None:
-            inverse = factors(batch.groups).reciprocal().to(batch.losses)
+            inverse = _inverse(batch.groups).to(batch.losses)
             kinds = self.signal.reductions(scope, full)
             values = {
                 key: {name: value * _power(inverse, kinds[key][name].kind) for name, value in by_parameter.items()}
@@ -106,7 +125,12 @@ def _full(batch: Batch) -> FullBatch:
     """The distinct samples with their own losses; a batch without counts stands for itself."""
     if batch.groups is None:
         return FullBatch(batch.losses, None, len(batch.losses))
-    return FullBatch(batch.losses / factors(batch.groups).to(batch.losses), None, int(batch.groups.sum()))
+    return FullBatch(batch.losses * _inverse(batch.groups).to(batch.losses), None, int(batch.groups.sum()))
+
+
+def _inverse(counts: Tensor) -> Tensor:
+    """1 / w_u [U]; zero for rows that stand for no sample."""
+    return torch.where(counts > 0, 1 / factors(counts).clamp(min=torch.finfo(torch.float64).tiny), 0.0)
 
 
 def _power(inverse: Tensor, kind: str) -> Tensor:

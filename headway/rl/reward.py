@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from headway.errors import MethodError, StateError, did_you_mean
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.predictors import Prediction, Predictor, find_predictor, predictor_names
-from headway.rl.scorers import Scorer, SignalScorer, find_scorer, scorer_names
+from headway.rl.predictors import PREDICTORS, Prediction, Predictor
+from headway.rl.scorers import SCORERS, Scorer, SignalScorer
 from headway.rl.transitions import Transitions
 from headway.signals import Signal
 
@@ -236,10 +236,10 @@ def parse_method(name: str) -> Method | None:
         return None
     predictor, _, scorer = _SHORT.get(name, name).partition("+")
     scorer = scorer or ("error" if "+" not in name else "")
-    if predictor not in predictor_names() or scorer not in scorer_names():
+    if predictor not in PREDICTORS.names() or scorer not in SCORERS.names():
         raise MethodError(
-            f"expected a method out of {', '.join(METHODS)}, or a predictor ({', '.join(predictor_names())}) and "
-            f"a scorer ({', '.join(scorer_names())}) joined by '+', got {name!r}{did_you_mean(name, METHODS)}"
+            f"expected a method out of {', '.join(METHODS)}, or a predictor ({', '.join(PREDICTORS.names())}) and "
+            f"a scorer ({', '.join(SCORERS.names())}) joined by '+', got {name!r}{did_you_mean(name, METHODS)}"
         )
     return Method(predictor, scorer)
 
@@ -274,8 +274,8 @@ def make_reward(
         return None
     config = IntrinsicConfig() if config is None else config
     generator = torch.Generator().manual_seed(seed)
-    predictor = find_predictor(parsed.predictor)(observation_space, action_space, config, generator).to(device)
-    scorer = find_scorer(parsed.scorer)(config, predictor)
+    predictor = PREDICTORS.find(parsed.predictor)(observation_space, action_space, config, generator).to(device)
+    scorer = SCORERS.find(parsed.scorer)(config, predictor)
     return IntrinsicReward(predictor, scorer, config, generator, name=method)
 
 
@@ -283,5 +283,5 @@ def _scorer(scorer: Scorer | Signal | str, config: IntrinsicConfig, predictor: P
     if isinstance(scorer, Scorer):
         return scorer
     if isinstance(scorer, str):
-        return find_scorer(scorer)(config, predictor)
+        return SCORERS.find(scorer)(config, predictor)
     return SignalScorer(scorer)

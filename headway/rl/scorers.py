@@ -13,6 +13,7 @@ from headway.errors import MethodError, StateError
 from headway.meter import Meter
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.predictors import Prediction, Predictor
+from headway.rl.registry import Registry
 from headway.rl.repeats import Repeated, repeated
 from headway.rl.spaces import Choices
 from headway.signals import (
@@ -171,41 +172,19 @@ class SignalScorer(Scorer):
 MakeScorer = Callable[[IntrinsicConfig, Predictor], Scorer]
 """Makes a scorer for a predictor with the settings at hand."""
 
-_SCORERS: dict[str, MakeScorer] = {}
+SCORERS: Registry[MakeScorer] = Registry("scorer")
 
 
 def register_scorer(name: str) -> Callable[[MakeScorer], MakeScorer]:
     """Add a scorer: a function that makes one.
 
+    Args:
+        name: what methods call it; letters, digits, dashes and underscores.
+
     Raises:
         MethodError: the name is taken or not valid.
     """
-    if name in _SCORERS:
-        raise MethodError(f"expected a new name for a scorer, got {name!r} twice")
-    if not name.replace("-", "_").isidentifier():
-        raise MethodError(f"expected a name of letters, digits, dashes and underscores, got {name!r}")
-
-    def add(make: MakeScorer) -> MakeScorer:
-        _SCORERS[name] = make
-        return make
-
-    return add
-
-
-def scorer_names() -> tuple[str, ...]:
-    """The names of all scorers."""
-    return tuple(_SCORERS)
-
-
-def find_scorer(name: str) -> MakeScorer:
-    """The scorer of that name.
-
-    Raises:
-        MethodError: there is none; the message lists them.
-    """
-    if name not in _SCORERS:
-        raise MethodError(f"expected a scorer out of {', '.join(_SCORERS)}, got {name!r}")
-    return _SCORERS[name]
+    return SCORERS.register(name)
 
 
 def moment_settings(config: IntrinsicConfig) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Run:
         note: str = "",
         clock: Callable[[], float] = time.monotonic,
         *,
-        kept: Callable[[], object] = lambda: None,
+        kept: Callable[[bool], object] = lambda with_checkpoints: None,
     ) -> None:
         """Hold a claimed run; made by ``RunStore.claim``, which also calls `begin`.
 
@@ -84,8 +84,8 @@ class Run:
             previous: its last status.
             note: what is worth knowing about that.
             clock: gives seconds.
-            kept: called when the folder holds a new state to resume from, or how the run ended, before the run
-                is given back. What it raises counts as a failure to write.
+            kept: called when the folder holds a new state to resume from, or how the run ended, before the run is
+                given back; told whether the checkpoints stay. What it raises counts as a failure to write.
         """
         self.spec = spec
         self.folder = folder
@@ -189,7 +189,7 @@ class Run:
         write_checkpoint(self.folder / self._slot, self.run_id, step, rows.encode(), write)
         self._step = step
         self._slot = _other(self._slot)
-        self._kept()
+        self._kept(True)
 
     def progress(
         self,
@@ -262,7 +262,7 @@ class Run:
         self._status = replace(self._status, state=State.DONE)
         try:
             self._write_status()
-            self._kept()
+            self._kept(keep_checkpoint)
         except BaseException:
             self._status = replace(self._status, state=State.RUNNING)
             raise
@@ -311,7 +311,7 @@ class Run:
             self._claim.check()
             self._status = replace(self._status, state=state, error=error, note=note or self._status.note)
             self._write_status()
-            self._kept()
+            self._kept(True)
         finally:
             self._release()
 

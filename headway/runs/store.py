@@ -32,7 +32,7 @@ from headway.runs.status import METRICS_FILE, State, Status
 
 STORE_SCHEMA = 1
 STORE_FILE = "store.json"
-_RUN_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
+RUN_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 class RunStore:
@@ -155,7 +155,7 @@ class RunStore:
         """
         self._check()
         folder = self.root / run_id
-        if not _RUN_ID.fullmatch(run_id) or not folder.is_dir():
+        if not RUN_ID.fullmatch(run_id) or not folder.is_dir():
             raise StoreError(f"expected the id of a run in {self.root}, got {run_id!r}; status() lists them")
         return folder
 
@@ -168,7 +168,7 @@ class RunStore:
         self._check()
         try:
             with os.scandir(self.root) as entries:
-                names = [entry.name for entry in entries if _RUN_ID.fullmatch(entry.name) and entry.is_dir()]
+                names = [entry.name for entry in entries if RUN_ID.fullmatch(entry.name) and entry.is_dir()]
         except OSError as exc:
             raise store_error("read", self.root, exc) from exc
         return sorted((read_record(self.root, name) for name in names), key=spec_order)

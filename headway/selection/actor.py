@@ -78,9 +78,7 @@ class Actor:
 
     def draw(self, samples: int) -> Tensor:
         """Choose an arm for each of B samples: [B]. The choice is kept for `learn`."""
-        noise = torch.rand(samples, self._inputs, generator=self._generator)
-        logits = self.policy(noise.to(self._device))
-        log_policy = F.log_softmax(logits.detach(), dim=1)
+        logits, log_policy = self._evaluate(samples)
         # Inverse transform on the host's generator: the same draws on every device.
         edges = log_policy.exp().cumsum(1)
         points = torch.rand(samples, 1, generator=self._generator).to(edges)
@@ -88,12 +86,31 @@ class Actor:
         self._drawn = (logits, log_policy, arms)
         return arms
 
-    def learn(self, scores: Tensor) -> None:
-        """Take one step with the scores [B] of the samples that were drawn last.
+    def probabilities(self, inputs: int = 256) -> Tensor:
+        """The policy [arms]; that of a network is averaged over so many random inputs."""
+        with torch.no_grad():
+            logits, _ = self._evaluate(1 if self.config.kind == "logits" else inputs)
+        return logits.softmax(1).mean(0)
+
+    def _evaluate(self, samples: int) -> tuple[Tensor, Tensor]:
+        """Logits and the logarithm of the policy for B samples, each [B, arms]."""
+        noise = torch.rand(samples, self._inputs, generator=self._generator)
+        logits = self.policy(noise.to(self._device))
+        return logits, F.log_softmax(logits.detach(), dim=1)
+
+    def learn(self, scores: Tensor, arms: Tensor | None = None) -> None:
+        """Take one step with the scores [B] of the samples that were drawn last, or of arms that are named.
+
+        Args:
+            scores: one per sample.
+            arms: the arms that were chosen by `probabilities` rather than by `draw`; a network gets inputs
+                drawn anew for them.
 
         Raises:
             SelectionError: nothing was drawn, or another number of samples.
         """
+        if arms is not None:
+            self._drawn = (*self._evaluate(len(arms)), arms.to(self._device))
         if self._drawn is None:
             raise SelectionError("expected scores for drawn arms, got scores before draw(); call draw() first")
         logits, log_policy, arms = self._drawn

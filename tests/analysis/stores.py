@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from headway.analysis.exploration_presets import EXPLORATION_PRESETS
 from headway.analysis.names import GROUPS
 from headway.analysis.presets import PRESETS
 from headway.runs import Run, RunSpec, RunStore
@@ -79,7 +80,7 @@ def controlled_specs(
 
 
 def controlled_rows(spec: RunSpec) -> list[dict[str, Any]]:
-    """Rows as a controlled run logs them: losses fall to the level of each group, shares follow the pull of the method."""
+    """Rows as a controlled run logs them: losses fall to a level for each group, shares follow the method's pull."""
     rng = np.random.default_rng([spec.seed, *spec.method.encode()])
     epochs = int(str(spec.params["epochs"]))
     time = np.arange(1, epochs + 1)[:, None] / epochs
@@ -126,7 +127,10 @@ def doorkey_spec(
 ) -> RunSpec:
     """A run of the exploration study."""
     values = {"env_id": "MiniGrid-DoorKey-8x8-v0", "preset": "released", "steps": steps, **params}
-    return RunSpec(experiment="doorkey", condition=condition, method=method, seed=seed, params=values)
+    protocol = EXPLORATION_PRESETS[values["preset"]]
+    return RunSpec(
+        experiment="doorkey", condition=condition, method=method, seed=seed, params=values, protocol=protocol
+    )
 
 
 def doorkey_specs(
@@ -176,11 +180,12 @@ def rows_of(spec: RunSpec) -> list[dict[str, Any]]:
 
 
 def begin(store: RunStore, spec: RunSpec, rows: Sequence[dict[str, Any]], total: int | None = None) -> Run:
-    """Claim a run and log rows; it is running until it is ended."""
+    """Claim a run and log the rows that it does not have yet; it is running until it is ended."""
     run = store.claim(spec)
     assert run is not None, f"{spec} is taken"
     run.restore()
-    for row in rows:
+    done = max(map(len, run.columns().values()), default=0)
+    for row in rows[done:]:
         run.log(row)
     run.progress(len(rows), total or len(rows), speed=2.0)
     return run

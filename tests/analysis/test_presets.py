@@ -1,20 +1,27 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from headway.analysis.exploration_presets import EXPLORATION_PRESETS
 from headway.analysis.presets import PRESETS, protocol_label
+from headway.experiments import controlled, doorkey
+from headway.experiments.exploration import ExplorationProtocol
+from headway.experiments.fields import Fields
 from headway.experiments.protocol import Protocol
 from headway.runs import RunSpec
 from tests.analysis.stores import controlled_spec, doorkey_spec
 
 
-def test_the_presets_are_those_of_the_study() -> None:
-    assert {name: dict(fields) for name, fields in PRESETS.items()} == {
-        name: Protocol.named(name).to_dict() for name in PRESETS
+@pytest.mark.parametrize(
+    ("known", "protocol"), [(PRESETS, Protocol), (EXPLORATION_PRESETS, ExplorationProtocol)], ids=["controlled", "rl"]
+)
+def test_the_presets_are_those_of_the_study(known: Mapping[str, Mapping[str, Any]], protocol: type[Fields]) -> None:
+    assert {name: dict(fields) for name, fields in known.items()} == {
+        name: protocol.named(name).to_dict() for name in protocol.presets()
     }
-    assert set(PRESETS) == set(Protocol.presets())
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -63,6 +70,19 @@ def test_labels_of_the_exploration_study() -> None:
     assert protocol_label(doorkey_spec(steps=full)) == "released"
     assert protocol_label(doorkey_spec(steps=2048)) == "released, steps=2048"
     assert protocol_label(doorkey_spec(steps=full, env_id="other")) == "released, env_id=other"
+    assert protocol_label(doorkey_spec(steps=full, preset="fast")) == "fast"
+    assert protocol_label(doorkey_spec(steps=98 * 2048, preset="quick", env_id="MiniGrid-DoorKey-5x5-v0")) == "quick"
+
+
+def test_real_specs_have_the_names_of_their_presets() -> None:
+    for name in ExplorationProtocol.presets():
+        (spec,) = doorkey.specs(["ppo"], ["none"], [0], ExplorationProtocol.named(name), name)
+        assert protocol_label(spec) == name
+    changed = ExplorationProtocol.released().override({"beta": "0.9", "channels": "8x16"})
+    (spec,) = doorkey.specs(["ppo"], ["none"], [0], changed, "released")
+    assert protocol_label(spec) == "released, beta=0.9, channels=8x16"
+    (spec,) = controlled.specs(["mnist"], ["curriculum"], ["gmc"], [0], Protocol.paper())
+    assert protocol_label(spec) == "paper"
 
 
 def _fields(spec: RunSpec) -> dict[str, Any]:

@@ -6,22 +6,35 @@ import argparse
 import sys
 from pathlib import Path
 
+from headway.cli import _make_ray, _open_url
+from headway.errors import HeadwayError
 from headway.experiments.campaign import parse_seeds
 from headway.experiments.commands.common import add_campaign_arguments, conduct
+from headway.experiments.launching import register_launcher
+from headway.experiments.places import register_opener
 from headway.experiments.registry import register_experiment
 from tests.experiments import dummy
 
 
 def main(arguments: list[str]) -> int:
     register_experiment(dummy.NAME, dummy.MODULE)
+    register_launcher("ray", _make_ray)
+    register_opener(_open_url)
     parser = argparse.ArgumentParser()
     parser.add_argument("--method", nargs="+", default=["good"])
     parser.add_argument("--seeds", default="0")
+    parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--folder", type=Path)
     add_campaign_arguments(parser)
     options = parser.parse_args(arguments)
+    options.command_line = [sys.executable, "-m", "tests.experiments.dummy_cli", *arguments]
     seeds = parse_seeds(options.seeds)
-    return conduct([dummy.spec_of(m, seed, folder=options.folder) for m in options.method for seed in seeds], options)
+    specs = [dummy.spec_of(m, seed, options.steps, options.folder) for m in options.method for seed in seeds]
+    try:
+        return conduct(specs, options)
+    except HeadwayError as error:
+        print(f"headway: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -13,11 +13,9 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from headway.errors import EnvError, MethodError, StateError
-from headway.rl import make_env
-from headway.rl.config import PPOConfig
+from headway.rl import PPO, PPOConfig, make_env
 from headway.rl.lanes import Lanes
 from headway.rl.learning import Lesson
-from headway.rl.ppo import PPO
 from headway.rl.reward import IntrinsicResult, make_reward
 from headway.rl.transitions import Transitions
 from tests.rl.chains import Chain, Corridor, Target, together

@@ -14,15 +14,15 @@ from gymnasium import spaces
 import headway
 from headway.errors import EnvError, MethodError, StateError
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.predictors import Forward, Prediction, Predictor, register_predictor, registry
+from headway.rl.predictors import PREDICTORS, Forward, Prediction, Predictor, register_predictor
 from headway.rl.predictors.encoders import perceptron
 from headway.rl.reward import METHODS, IntrinsicReward, Method, Transitions, make_reward, parse_method
-from headway.rl.scorers import ErrorScorer, SignalScorer, register_scorer, scorer_names
+from headway.rl.scorers import SCORERS, ErrorScorer, SignalScorer, register_scorer
 from tests.rl.batches import CONTINUOUS, DISCRETE, IMAGE, VECTOR, transitions
 
 SMALL = IntrinsicConfig(features=5, hidden=8, rnd_features=6)
 PARTS = IntrinsicConfig(features=5, hidden=8, rnd_features=6, epochs=2, minibatches=3, train_share=0.5)
-EVERY = [f"{predictor}+{scorer}" for predictor in ("forward", "icm", "rnd") for scorer in scorer_names()]
+EVERY = [f"{predictor}+{scorer}" for predictor in ("forward", "icm", "rnd") for scorer in SCORERS.names()]
 
 
 CASES = [
@@ -238,7 +238,7 @@ def test_names_of_methods() -> None:
 
 
 def test_a_predictor_of_ones_own_goes_with_every_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_PREDICTORS", dict(registry._PREDICTORS))
+    monkeypatch.setattr(PREDICTORS, "_things", dict(PREDICTORS._things))
 
     @register_predictor("change")
     class Change(Predictor):
@@ -250,7 +250,7 @@ def test_a_predictor_of_ones_own_goes_with_every_scorer(monkeypatch: pytest.Monk
             losses = (self.scored(batch.obs) - (batch.next_obs - batch.obs)).square().mean(1)
             return Prediction(losses, losses.detach())
 
-    for scorer in scorer_names():
+    for scorer in SCORERS.names():
         reward = made(f"change+{scorer}")
         for seed in range(2):
             assert torch.isfinite(reward.rewards_and_update(transitions(5, seed)).rewards).all()
@@ -266,6 +266,8 @@ def test_registries_refuse_a_name_twice() -> None:
         register_predictor("a+b")
     with pytest.raises(MethodError, match=r"letters, .* got ''"):
         register_scorer("")
+    with pytest.raises(MethodError, match=r"expected a scorer out of error, gmc, .* got 'gcm'; did you mean gmc\?"):
+        SCORERS.find("gcm")
 
 
 def test_a_scorer_serves_one_reward() -> None:
@@ -315,6 +317,13 @@ def test_settings_travel_as_plain_values() -> None:
         IntrinsicConfig.from_dict({"widht": 3})
     assert IntrinsicConfig.released() == IntrinsicConfig()
     assert IntrinsicConfig.paper().floor_unit == "sample"
+
+
+def test_the_released_floor_in_the_unit_of_a_transition() -> None:
+    for config, floor in ((IntrinsicConfig.released(), 1e-8 * 2048**2), (IntrinsicConfig.paper(), 1e-8)):
+        signal = made("gmc", config).scorer.signal
+        assert signal.floor_for(2048) == pytest.approx(floor)
+        assert (signal.decay.m, signal.decay.v) == (0.99, 0.99)
 
 
 def test_the_released_networks_have_the_released_sizes() -> None:

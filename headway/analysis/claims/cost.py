@@ -9,6 +9,7 @@ from typing import Any
 from headway.analysis.claims.evidence import Evidence
 from headway.analysis.claims.registry import register
 from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataError, Verdict, find
+from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate
 
 NOTICEABLE = 1.1
@@ -58,9 +59,15 @@ def _ratio(bench: Mapping[str, Any] | None, key: str) -> Judgement:
 
 
 def _within_bound(evidence: Evidence) -> Judgement:
-    runs = [run for run in evidence.results.select(protocol=evidence.protocol) if BOUND_COLUMN in run.columns]
+    own = evidence.results.select(protocol=evidence.protocol)
+    runs = [run for run in own if BOUND_COLUMN in run.columns and run.rows and _has_equal_rates(run)]
     if not runs:
-        raise TooLittleDataError(f"no run has the metric {BOUND_COLUMN}")
+        raise TooLittleDataError(f"no run with equal decay rates has the metric {BOUND_COLUMN}")
     least = min(float(run.columns[BOUND_COLUMN].min()) for run in runs)
     verdict = Verdict.REPRODUCED if least >= 1 else Verdict.CONTRADICTED
     return Judgement(verdict, f"{least:.6g} in {len(runs)} {'run' if len(runs) == 1 else 'runs'}", 0)
+
+
+def _has_equal_rates(run: RunData) -> bool:
+    protocol = run.spec.protocol
+    return protocol.get("beta_v") in (None, protocol.get("beta"))

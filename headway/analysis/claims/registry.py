@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -70,7 +70,11 @@ def register(claim_id: str, text: str, decided_by: str) -> Callable[[Judge], Jud
 
 
 def evaluate_claims(
-    results: Results, protocol: str = "released", bench: Mapping[str, Any] | None = None, seed: int = 0
+    results: Results,
+    protocol: str = "released",
+    bench: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    only: Collection[str] | None = None,
 ) -> list[ClaimResult]:
     """Judge every claim by the finished runs of one protocol.
 
@@ -81,9 +85,14 @@ def evaluate_claims(
         protocol: the label of the protocol.
         bench: a benchmark's results as parsed JSON, for the claim about time.
         seed: where the bootstrap's randomness starts.
+        only: the ids of the claims to judge; None for all.
+
+    Raises:
+        KeyError: there is no claim of such an id.
     """
     evidence = Evidence(results, protocol, bench, seed)
-    claims = sorted(CLAIMS.values(), key=lambda claim: int(claim.id.removeprefix("C")))
+    asked = CLAIMS if only is None else only
+    claims = sorted((CLAIMS[claim_id] for claim_id in asked), key=lambda claim: int(claim.id.removeprefix("C")))
     return [ClaimResult(claim, protocol, tuple(filter(_is_worth_showing, claim.judge(evidence)))) for claim in claims]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headway.analysis.claims import ClaimResult, as_dict, as_markdown, as_text, evaluate_claims
+from headway.analysis.claims import CLAIMS, ClaimResult, as_dict, as_markdown, as_text, evaluate_claims
 from headway.analysis.claims.output import SCHEMA
 from headway.analysis.results import Results, load_results
 from headway.errors import UsageError
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--bench", type=Path, metavar="FILE", help="results of headway bench as JSON, for the claim about time")
     add("--json", type=Path, metavar="FILE", help="also write JSON")
     add("--markdown", type=Path, metavar="FILE", help="also write Markdown")
+    add("--only", nargs="+", metavar="ID", help="judge only these claims, such as C5 C7")
     add("--brief", action="store_true", help="one line per claim, without its parts")
     add("--seed", type=int, default=0, metavar="N", help="where the bootstrap's randomness starts (0)")
 
@@ -42,12 +43,11 @@ def execute(options: argparse.Namespace) -> int:
         bench = _read_bench(options.bench)
         results = load_results(options.path)
         labels = choose_protocols(results, options.protocol)
-        if options.seed < 0:
-            raise UsageError(f"expected a seed of at least 0, got {options.seed}")
+        _check(options)
     except UsageError as error:
         print(f"headway claims: {error}", file=sys.stderr)
         return 2
-    judged = [evaluate_claims(results, label, bench, options.seed) for label in labels]
+    judged = [evaluate_claims(results, label, bench, options.seed, options.only) for label in labels]
     _say_what_is_missing(results)
     print("\n\n".join(as_text(claims, verbose=not options.brief) for claims in judged), flush=True)
     if options.json:
@@ -56,6 +56,15 @@ def execute(options: argparse.Namespace) -> int:
         sections = [f"## Protocol: {claims[0].protocol}\n\n{as_markdown(claims)}" for claims in judged]
         _write(options.markdown, "\n".join(sections))
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.seed < 0:
+        raise UsageError(f"expected a seed of at least 0, got {options.seed}")
+    for claim_id in options.only or ():
+        if claim_id not in CLAIMS:
+            known = ", ".join(sorted(CLAIMS, key=lambda name: int(name[1:])))
+            raise UsageError(f"expected claims out of {known}, got {claim_id!r}")
 
 
 def choose_protocols(results: Results, asked: str | None) -> list[str]:

@@ -51,8 +51,8 @@ def execute(options: argparse.Namespace) -> int:
     number = 0
     for plan, folder in zip(plans, folders, strict=True):
         number += _draw(plan, folder, formats)
-        for omission in plan.omissions:
-            print(f"left out {_name(omission.name, folder, options.out)}: {omission.reason}", flush=True)
+        for reason, names in _by_reason(plan, folder, options.out).items():
+            print(f"left out {', '.join(names)}: {reason}", flush=True)
     write_captions(plans, options.out)
     print(f"{number} figures in {options.out}, each as {', '.join(formats)}; captions in {CAPTIONS_FILE}")
     return 0
@@ -132,8 +132,13 @@ def _draw(plan: Plan, folder: Path, formats: Sequence[str]) -> int:
     return len(plan.drawings)
 
 
-def _name(name: str, folder: Path, out: Path) -> str:
-    return name if folder == out else f"{folder.name}/{name}"
+def _by_reason(plan: Plan, folder: Path, out: Path) -> dict[str, list[str]]:
+    """What is left out, under the reason why."""
+    found: dict[str, list[str]] = {}
+    for omission in plan.omissions:
+        name = omission.name if folder == out else f"{folder.name}/{omission.name}"
+        found.setdefault(omission.reason, []).append(name)
+    return found
 
 
 def _captions(plans: Sequence[Plan]) -> Iterator[str]:

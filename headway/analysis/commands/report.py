@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 import time
 from pathlib import Path
@@ -59,7 +60,8 @@ def make_report(store: Path, out: Path, formats: list[str] | None = None) -> Pat
     began = time.monotonic()
     line = ProgressLine(sys.stderr)
     try:
-        written = write_report(store, out, formats=FORMATS if formats is None else formats, tell=line)
+        chosen = FORMATS if formats is None else formats
+        written = write_report(store, out, formats=chosen, tell=line, processes=os.cpu_count() or 1)
     finally:
         line.clear()
     counts = ", ".join(f"{tile.number} {tile.label}" for tile in written.view.overview.tiles)

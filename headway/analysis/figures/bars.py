@@ -219,7 +219,7 @@ def _number(ax: Axes, x: float, bar: Estimate, scale: Scale, upright: bool) -> N
     up = bar.value >= 1
     end = min(_most(bar), scale.high) if up else max(_least(bar), scale.low)
     ax.annotate(
-        f"{bar.value:.2f}" if bar.value >= 1 else f"{bar.value:.3f}",  # three digits that count
+        f"{bar.value:.2f}" if abs(bar.value - 1) >= 0.1 else f"{bar.value:.3f}",  # near 1 the third digit counts
         (x, end),
         (0, 2 if up else -2),
         textcoords="offset points",

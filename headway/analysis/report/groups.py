@@ -64,7 +64,7 @@ def settings_of(results: Results, with_unfinished: bool = False) -> list[Setting
         methods = dict(sorted(members.methods().items(), key=lambda pair: rank(METHODS, pair[0])))
         kinds = [kind for run in members if (kind := kind_of(run))]
         kind = max(kinds, key=kinds.count) if kinds else ""
-        states = tuple(State) if with_unfinished else (State.DONE,)
+        states = (State.DONE, State.RUNNING, State.INTERRUPTED) if with_unfinished else (State.DONE,)
         found.append(Setting(group, kind, methods, _keep(methods, kind, states), _keep(methods, kind, (State.DONE,))))
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headway.analysis.names import METHODS, rank, title
 from headway.analysis.report.groups import Setting
+from headway.analysis.report.progress import unreadable
 from headway.analysis.report.words import count, listed, ranges
 from headway.analysis.results import Results
 from headway.analysis.rundata import Problem, RunData
@@ -102,10 +103,10 @@ class Overview:
 def overview_of(results: Results, settings: Sequence[Setting]) -> Overview:
     """Look at what there is."""
     counts = results.counts()
-    unreadable = _unreadable(results)
-    if unreadable:
-        counts[State.CORRUPT] = counts.get(State.CORRUPT, 0) + unreadable
-    total = len(results) + unreadable
+    lost = unreadable(results)
+    if lost:
+        counts[State.CORRUPT] = counts.get(State.CORRUPT, 0) + lost
+    total = len(results) + lost
     tiles = [Tile(str(total), "run" if total == 1 else "runs")]
     tiles += [Tile(str(counts[state]), word, state in BAD) for state, word in WORDS.items() if counts.get(state)]
     return Overview(
@@ -116,12 +117,6 @@ def overview_of(results: Results, settings: Sequence[Setting]) -> Overview:
         results.problems,
         [sentence for setting in settings for sentence in _gaps(setting)],
     )
-
-
-def _unreadable(results: Results) -> int:
-    """Runs that are not among the runs because even their spec is damaged."""
-    known = {run.id for run in results}
-    return sum(problem.id not in known for problem in results.problems)
 
 
 def _matrices(settings: Sequence[Setting]) -> list[Matrix]:

@@ -42,9 +42,16 @@ def campaign_of(results: Results) -> Campaign:
     runs = results.runs
     active = [run for run in runs if run.state is State.RUNNING]
     open_ = [run for run in runs if run.state not in _OVER]
-    shares = [1.0 if run.state in _OVER else _share(run) for run in runs]
-    share = math.fsum(shares) / len(shares) if shares else 1.0
-    return Campaign(len(runs), len(runs) - len(open_), share, _seconds_left(runs, open_, active), active)
+    total = len(runs) + unreadable(results)
+    left = math.fsum(1.0 - _share(run) for run in open_)
+    share = min(1.0 - left / total, 0.99 if open_ else 1.0) if total else 1.0  # all is done when all is over
+    return Campaign(total, total - len(open_), share, _seconds_left(runs, open_, active), active)
+
+
+def unreadable(results: Results) -> int:
+    """How many runs are not among the runs because even their spec is damaged."""
+    known = {run.id for run in results}
+    return sum(problem.id not in known for problem in results.problems)
 
 
 def _seconds_left(runs: Sequence[RunData], rest: Sequence[RunData], active: Sequence[RunData]) -> float | None:

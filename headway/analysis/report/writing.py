@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from headway.analysis.figures.catalogue import Drawing, Plan, plan_figures, slug
-from headway.analysis.figures.saving import FORMATS, save
-from headway.analysis.figures.style import house_style
+from headway.analysis.figures.saving import FORMATS
+from headway.analysis.report.printing import Tell, print_figures
 from headway.analysis.report.rendering import Links, render_page
 from headway.analysis.report.view import View, make_view
 from headway.analysis.results import Results, load_results
-from headway.errors import FigureError, StoreError
+from headway.errors import StoreError
 from headway.runs.files import write_bytes
 from headway.runs.status import METRICS_FILE
 
 INDEX, TABLES, FIGURES = "index.html", "tables", "figures"
-
-Tell = Callable[[str, int, int], None]
-"""Told what is being done, and how many steps of how many are."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +47,7 @@ def write_report(
     formats: Sequence[str] = FORMATS,
     now: datetime | None = None,
     tell: Tell = lambda what, done, total: None,
+    processes: int = 1,
 ) -> Written:
     """Read runs and write a report about them.
 
@@ -60,6 +57,8 @@ def write_report(
         formats: of the figures for print; none writes no such figures.
         now: the time that the page gives; the current one by default.
         tell: told how far it is.
+        processes: how many may draw the figures for print. A script that asks for several must be importable without
+            running, as multiprocessing wants it.
 
     Raises:
         StoreError: there are no runs at ``source``, or ``out`` cannot be written to.
@@ -72,12 +71,17 @@ def write_report(
     tell("working out the numbers", 0, 1)
     view = make_view(source, results, now or datetime.now().astimezone())
     tables, table_files = _write_tables(view, out)
-    figures, omissions, figure_files = _write_figures(results, out, formats, tell)
-    links = Links(run_addresses(source, out, results), tables, figures, omissions)
+    prints = print_figures(source, results, out / FIGURES, formats, tell, processes)
+    figures = [
+        (each.name, each.caption, [(path.suffix[1:].upper(), address(path, out)) for path in each.files])
+        for each in prints.printed
+    ]
+    links = Links(run_addresses(source, out, results), tables, figures, prints.omissions)
     tell("writing the page", 0, 1)
     page = render_page(view, links).encode()
     write_bytes(out / INDEX, page)
-    return Written(out / INDEX, len(page), [out / INDEX, *table_files, *figure_files], view, omissions)
+    files = [out / INDEX, *table_files, *(path for each in prints.printed for path in each.files)]
+    return Written(out / INDEX, len(page), files, view, prints.omissions)
 
 
 def run_addresses(source: Path, out: Path, results: Results) -> dict[str, str]:
@@ -121,35 +125,3 @@ def _write_tables(view: View, out: Path) -> tuple[list[tuple[str, list[tuple[str
             addresses.append((kind, address(path, out)))
         linked.append((table.title, addresses))
     return linked, files
-
-
-def _write_figures(
-    results: Results, out: Path, formats: Sequence[str], tell: Tell
-) -> tuple[list[tuple[str, str, list[tuple[str, str]]]], list[tuple[str, str]], list[Path]]:
-    """Draw every figure that the runs allow; one that fails is left out with its reason."""
-    linked, omissions, files = [], [], []
-    plans = plan_figures(results) if formats else []
-    omissions = [(item.name, item.reason) for plan in plans for item in plan.omissions]
-    drawings = list(_drawings(plans))
-    for number, (folder, drawing) in enumerate(drawings):
-        tell(f"drawing {drawing.name}", number, len(drawings))
-        _make_folder(out / FIGURES / folder)
-        try:
-            with house_style():
-                paths = save(drawing.draw(), out / FIGURES / folder / drawing.name, formats)
-        except (FigureError, ValueError, ArithmeticError) as error:
-            omissions.append((drawing.name, str(error)))
-            continue
-        files += paths
-        addresses = [(path.suffix[1:].upper(), address(path, out)) for path in paths]
-        linked.append((f"{folder}/{drawing.name}" if folder else drawing.name, drawing.caption, addresses))
-    return linked, omissions, files
-
-
-def _drawings(plans: Sequence[Plan]) -> Iterator[tuple[str, Drawing]]:
-    """All drawings with the folder that they go to; one protocol needs no folder of its own."""
-    labels = [plan.protocol for plan in plans if plan.protocol and plan.drawings]
-    for plan in plans:
-        folder = slug(plan.protocol) if len(labels) > 1 and plan.protocol else ""
-        for drawing in plan.drawings:
-            yield folder, drawing

@@ -17,7 +17,7 @@ from headway.experiments.commands.output import emit
 from headway.experiments.commands.sharing import add_sharing_arguments, choose, print_jobs
 from headway.experiments.events import Outcome
 from headway.experiments.launching import Request, known_launchers, make_named_launcher
-from headway.experiments.places import Place, open_store, parse_place
+from headway.experiments.places import Place, Url, open_store, parse_place
 from headway.experiments.runner import Campaign, cores, default_workers, run_campaign
 from headway.experiments.tally import Tally
 from headway.experiments.tensorboard import Mirror, mirrored
@@ -186,7 +186,8 @@ def _last_words(tally: Tally, out: Place) -> int:
         left = len(tally.specs) - done - len(failures)
         print(f"headway: interrupted, {count(left, 'run')} left; the same command resumes", file=sys.stderr)
         return INTERRUPTED
-    emit(f"what they say: headway report {shlex.quote(str(out))}")
+    fetch = f"headway fetch {shlex.quote(out)} FOLDER; headway report FOLDER" if isinstance(out, Url) else ""
+    emit(f"what they say: {fetch or f'headway report {shlex.quote(str(out))}'}")
     return FAILED if failures else 0
 
 

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=whole(0), default=0, metavar="N", help="of the layouts, the noise and the actions (%(default)s)")
     add("--fps", type=_speed, default=10, metavar="N", help="frames per second (%(default)s)")
     add("--greedy", action="store_true", help="the most likely actions, instead of drawing them as in training")
-    add("--max-frames", type=whole(1), default=600, metavar="N", help="the film ends there, whatever is left (%(default)s)")
+    add("--max-frames", type=whole(1), default=600, metavar="N", help="where the film ends at the latest (%(default)s)")
 
 
 def execute(options: argparse.Namespace) -> int:

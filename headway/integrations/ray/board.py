@@ -61,20 +61,24 @@ class Link:
         self._ray = ray
         self._waiting: list[Note] = []
         self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._is_over = False
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._keep_up, name="headway-ray-link", daemon=True)
         self._thread.start()
 
     def tell(self, event: Event) -> None:
-        """Write an event on the board soon; of a run's progress, only the latest counts."""
+        """Write an event on the board: progress before long, of which only the latest counts; anything else at once."""
         with self._lock:
             if isinstance(event, Advanced) and self._waiting and isinstance(self._waiting[-1].event, Advanced):
                 self._waiting.pop()
             self._waiting.append(Note(self._attempt, event, self._host))
+        if not isinstance(event, Advanced):
+            self._wake.set()
 
     def close(self) -> None:
         """Write what is left."""
-        self._over.set()
+        self._is_over = True
+        self._wake.set()
         self._thread.join()
         self.post()
 
@@ -87,6 +91,7 @@ class Link:
                 self.stopping.set()
 
     def _keep_up(self) -> None:
-        self.post()
-        while not self._over.wait(POST_INTERVAL):
+        while not self._is_over:
             self.post()
+            self._wake.wait(POST_INTERVAL)
+            self._wake.clear()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import logging
 import signal
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from headway.errors import LauncherError, MissingExtraError, UsageError
 from headway.experiments.launching import Request
@@ -21,6 +23,9 @@ PATIENCE = 45.0
 """Seconds without an answer of the head after which a campaign gives up; Ray itself ends the process after 60."""
 BEAT = 2.0
 """Seconds between two questions to the head."""
+
+
+LOST_WORKER = "A worker died or was killed while executing a task"
 
 
 def import_ray() -> Any:
@@ -135,14 +140,41 @@ def connected(address: str | None, workers: int | None) -> Iterator[Cluster]:
         MissingExtraError: Ray is not installed.
     """
     ray = import_ray()
-    if ray.is_initialized():
-        yield Cluster(address or "of this process", ray)
-        return
-    name = _connect(ray, address, workers)
-    try:
-        yield Cluster(name, ray)
-    finally:
-        _within(PATIENCE / 3, ray.shutdown)  # without a head, it may wait for one
+    with contextlib.redirect_stdout(Remarks(sys.stderr)):
+        if ray.is_initialized():
+            yield Cluster(address or "of this process", ray)
+            return
+        name = _connect(ray, address, workers)
+        try:
+            yield Cluster(name, ray)
+        finally:
+            _within(PATIENCE / 3, ray.shutdown)  # without a head, it may wait for one
+
+
+class Remarks(io.TextIOBase):
+    """What Ray prints while a campaign goes on: passed on, but for lost workers, which the display tells in its words.
+
+    Args:
+        stream: where the rest goes; not where the display is.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """Print nothing yet."""
+        self._stream = stream
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        """Pass on whole lines."""
+        *lines, self._begun = (self._begun + text).split("\n")
+        kept = [line for line in lines if line.strip() and LOST_WORKER not in line]
+        if kept:
+            self._stream.write("\n".join(kept) + "\n")
+        return len(text)
+
+    def flush(self) -> None:
+        """Pass it on at once."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
 
 
 def _connect(ray: Any, address: str | None, workers: int | None) -> str:
@@ -154,15 +186,33 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> str:
                 return _name(ray.init(address=address, **options), address)
             with contextlib.suppress(ConnectionError):
                 return _name(ray.init(address="auto", **options), "auto")
-            ray.init(address="local", num_cpus=workers or cores(), include_dashboard=False, **options)
         except Exception as error:  # Ray and gRPC raise errors of many kinds
-            what = address or "of this machine"
             raise LauncherError(
-                f"expected a Ray cluster at {what}, got none that lets this process in "
-                f"({type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}); "
-                f"`ray status --address {address or 'auto'}` shows what is there"
+                f"expected a Ray cluster at {address or 'auto'}, got none that lets this process in "
+                f"({_first_line(error)}); `ray status --address {address or 'auto'}` shows what is there"
             ) from error
+        _start(ray, {"num_cpus": workers or cores(), "include_dashboard": False, **options})
     return "of this machine"
+
+
+def _start(ray: Any, options: Mapping[str, Any]) -> None:
+    """Start a cluster on this machine; Ray gives up after half a minute, which a busy machine may take."""
+    for has_another_try in (True, False):
+        try:
+            ray.init(address="local", **options)
+            return
+        except Exception as error:
+            ray.shutdown()
+            if not has_another_try:
+                raise LauncherError(
+                    f"expected to start a Ray cluster on this machine, got {_first_line(error)}; --launcher local "
+                    f"does without Ray"
+                ) from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _name(info: Any, address: str) -> str:

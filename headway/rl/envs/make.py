@@ -11,7 +11,7 @@ from headway.rl.envs.checks import check_num_envs, check_seed
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
 
-    from headway.rl.envs.noise import Quiet
+    from headway.rl.envs.noise import GridNoise
 
 BACKENDS = ("vector", "minigrid")
 NOISES = ("none", "door")
@@ -28,7 +28,7 @@ def make_env(
     *,
     noise_channel: bool | None = None,
     autoreset_mode: str | AutoresetMode = "same_step",
-) -> Quiet:
+) -> GridNoise:
     """Make grid environments that are stepped together.
 
         env = make_env("MiniGrid-DoorKey-8x8-v0", num_envs=16, noise="door")
@@ -76,9 +76,9 @@ def make_env(
         from headway.rl.envs.farama import MiniGridVectorEnv
 
         env = MiniGridVectorEnv(name, num_envs, seed, view, mode)
-    from headway.rl.envs.noise import DoorNoise, Quiet
+    from headway.rl.envs.noise import DoorNoise, GridNoise
 
-    return DoorNoise(env, seed) if noise == "door" else Quiet(env, channel=bool(noise_channel))
+    return DoorNoise(env, seed) if noise == "door" else GridNoise(env, channel=bool(noise_channel))
 
 
 def env_ids(backend: str = "vector") -> list[str]:

@@ -30,8 +30,8 @@ else:
 NOISE_STREAM = 1
 
 
-class Quiet(Base):
-    """An environment without noise, with the same infos as one that has some.
+class GridNoise(Base):
+    """What noise does to grid environments. This one makes none; subclasses draw some.
 
     Infos say `noise_on`: whether there is noise in the returned observations [N], here False; the infos of a last
     observation (`final_info`) say it too.
@@ -124,7 +124,7 @@ class Quiet(Base):
         self.env.load_state_dict(state["env"])
 
 
-class DoorNoise(Quiet):
+class DoorNoise(GridNoise):
     """Noise in a fourth channel while the agent is near a door.
 
     The channel is zero unless the agent is within `distance` of the nearest door; then it is standard normal over the

@@ -3,17 +3,16 @@
 from headway.rl.predictors.base import Observations, Prediction, Predictor
 from headway.rl.predictors.forward import Forward
 from headway.rl.predictors.icm import ICM
-from headway.rl.predictors.registry import find_predictor, predictor_names, register_predictor
+from headway.rl.predictors.registry import PREDICTORS, register_predictor
 from headway.rl.predictors.rnd import RND
 
 __all__ = [
     "ICM",
+    "PREDICTORS",
     "RND",
     "Forward",
     "Observations",
     "Prediction",
     "Predictor",
-    "find_predictor",
-    "predictor_names",
     "register_predictor",
 ]

@@ -13,6 +13,7 @@ from headway.rl.normalise import ObservationNormaliser
 from headway.rl.predictors.base import Observations, Prediction, Predictor
 from headway.rl.predictors.encoders import make_encoder, orthogonal, perceptron
 from headway.rl.predictors.registry import register_predictor
+from headway.rl.repeats import filled_up
 from headway.rl.transitions import Transitions
 
 
@@ -54,7 +55,7 @@ class RND(Predictor):
     def predict(self, batch: Transitions, train: bool) -> Prediction:
         """See `Predictor.predict`."""
         rows, indices = distinct_rows(batch.next_obs)
-        observations = self._observations.read(rows)
+        observations = self._observations.read(filled_up(rows, len(batch)))
         if self.normaliser is not None:
             every = self._observations.read(batch.next_obs) if self.is_new else None
             observations = self.normaliser(observations, every)

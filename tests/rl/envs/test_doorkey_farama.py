@@ -17,10 +17,10 @@ PLAY = {"random": 1.0, "muddled": 0.7, "solving": 0.0}
 
 
 @pytest.mark.parametrize("play", PLAY)
-@pytest.mark.parametrize(("size", "episodes"), [(5, 60), (6, 40), (8, 20), (16, 20)])
+@pytest.mark.parametrize(("size", "episodes"), [(5, 20), (6, 12), (8, 8), (16, 4)])
 def test_agrees_with_farama_as_users_make_it(size: int, episodes: int, play: str) -> None:
     if play == "random":
-        episodes = {5: 20, 6: 8, 8: 4, 16: 1}[size]
+        episodes = {5: 8, 6: 4, 8: 2, 16: 1}[size]
     tally = compare(size, episodes, PLAY[play], lanes=min(4, episodes), seed=1, reference=Reference)
     assert tally.episodes >= episodes
     if play == "solving":
@@ -28,7 +28,7 @@ def test_agrees_with_farama_as_users_make_it(size: int, episodes: int, play: str
 
 
 @pytest.mark.parametrize("play", PLAY)
-@pytest.mark.parametrize(("size", "episodes"), [(5, 200), (6, 200), (8, 100), (16, 100)])
+@pytest.mark.parametrize(("size", "episodes"), [(5, 200), (6, 200), (8, 100), (16, 40)])
 def test_agrees_with_farama(size: int, episodes: int, play: str) -> None:
     if play == "random":
         episodes = {5: 100, 6: 60, 8: 30, 16: 10}[size]
@@ -45,8 +45,9 @@ def test_agrees_with_farama(size: int, episodes: int, play: str) -> None:
 @pytest.mark.parametrize("size", [5, 6, 8, 16])
 def test_agrees_with_farama_over_two_thousand_episodes(size: int, play: str) -> None:
     tally = compare(size, 2000, PLAY[play], lanes=100, seed=3)
-    print(size, play, tally.episodes, tally.steps, tally.solved, tally.truncated, np.mean(tally.returns))
     assert tally.episodes >= 2000
+    assert tally.solved > 0
+    assert (tally.truncated > 0) == (play == "random")
 
 
 def test_the_quick_reference_shows_what_farama_shows() -> None:

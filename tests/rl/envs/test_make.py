@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import Any
 
@@ -110,3 +111,12 @@ def test_the_package_gives_its_public_names_on_demand() -> None:
     assert dir(headway.rl) == sorted(headway.rl.__all__)
     with pytest.raises(AttributeError, match=r"module 'headway.rl' has no attribute 'nothing'"):
         _ = headway.rl.nothing
+
+
+def test_the_package_and_the_drawing_import_no_optional_package() -> None:
+    code = (
+        "import sys, headway.rl, headway.rl.envs.drawing, headway.rl.envs.make\n"
+        "print([each for each in ('gymnasium', 'minigrid', 'torch', 'PIL') if each in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

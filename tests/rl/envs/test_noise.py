@@ -11,7 +11,7 @@ from scipy import stats
 from headway.errors import EnvError
 from headway.rl import make_env
 from headway.rl.envs.doorkey import DoorKeyVectorEnv
-from headway.rl.envs.noise import DoorNoise, Quiet
+from headway.rl.envs.noise import DoorNoise, GridNoise
 from tests.rl.envs.play import DONE, FORWARD, LEFT, PICKUP, TOGGLE
 from tests.rl.envs.test_doorkey import HAND, SOLUTION
 
@@ -171,7 +171,7 @@ def test_an_environment_without_a_door_is_refused() -> None:
 
 def test_wrappers_need_grid_environments() -> None:
     with pytest.raises(EnvError, match=r"from headway\.rl\.make_env, got int"):
-        Quiet(3)  # type: ignore[arg-type]
+        GridNoise(3)  # type: ignore[arg-type]
 
 
 def test_pictures_show_the_noise() -> None:

@@ -14,7 +14,7 @@ import torch
 from headway.errors import StateError
 from headway.rl import make_env
 from headway.rl.envs.farama import MiniGridVectorEnv
-from headway.rl.envs.noise import Quiet
+from headway.rl.envs.noise import GridNoise
 
 ID = "MiniGrid-DoorKey-5x5-v0"
 MODES = ("same_step", "next_step", "disabled")
@@ -23,7 +23,7 @@ MODES = ("same_step", "next_step", "disabled")
 class Player:
     """Plays at random, and resets where it has to."""
 
-    def __init__(self, env: Quiet, seed: int = 0) -> None:
+    def __init__(self, env: GridNoise, seed: int = 0) -> None:
         self.env = env
         self.rng = np.random.default_rng(seed)
         self.over = np.zeros(env.num_envs, dtype=bool)
@@ -72,7 +72,7 @@ def through_torch(state: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("noise", ["none", "door"])
 @pytest.mark.parametrize(("backend", "view"), [("vector", "full"), ("minigrid", "full"), ("minigrid", "partial")])
 def test_goes_on_bit_for_bit(backend: str, view: str, noise: str, mode: str) -> None:
-    def make(seed: int) -> Quiet:
+    def make(seed: int) -> GridNoise:
         return make_env(ID, 2, noise, backend, seed, view, noise_channel=True, autoreset_mode=mode)
 
     env = make(1)
@@ -116,7 +116,7 @@ def test_loading_goes_back_in_the_same_environment() -> None:
 
 
 def test_a_partial_reset_after_loading_shows_the_noise_that_was_there() -> None:
-    def make() -> Quiet:
+    def make() -> GridNoise:
         return make_env(ID, 8, "door", autoreset_mode="disabled")
 
     env, other = make(), make()
@@ -151,7 +151,7 @@ def test_saved_before_the_first_reset(backend: str) -> None:
     ],
 )
 def test_environments_of_every_kind_can_be_saved(env_id: str) -> None:
-    env, other = (Quiet(MiniGridVectorEnv(env_id, seed=seed)) for seed in (1, 2))
+    env, other = (GridNoise(MiniGridVectorEnv(env_id, seed=seed)) for seed in (1, 2))
     env.reset()
     player = Player(env)
     player.play(12)
@@ -169,7 +169,7 @@ def test_environments_of_every_kind_can_be_saved(env_id: str) -> None:
         ({"env_id": "MiniGrid-DoorKey-6x6-v0"}, "6x6.*got that of.*5x5"),
         ({"autoreset_mode": "next_step"}, "NextStep.*got that of.*SameStep"),
         ({"backend": "minigrid"}, "MiniGridVectorEnv.*got that of.*DoorKeyVectorEnv"),
-        ({"noise": "none"}, "state of Quiet, got that of DoorNoise"),
+        ({"noise": "none"}, "state of GridNoise, got that of DoorNoise"),
     ],
 )
 def test_the_state_of_another_environment_is_refused(change: dict[str, Any], message: str) -> None:

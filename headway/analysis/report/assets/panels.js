@@ -12,7 +12,7 @@ var Panel = (function () {
     this.plot = null;
     this.node = make("div", "panel");
     this.node.dataset.panel = data.key;
-    var head = make("h5", "", data.title);
+    var head = make("p", "name", data.title);
     if (data.y.label) head.appendChild(make("span", "soft small", (data.title ? " · " : "") + data.y.label));
     this.node.appendChild(head);
     this.box = make("div", "plot");

@@ -1,0 +1,213 @@
+"""How fast exploration runs are, phase by phase, and what the intrinsic reward costs.
+
+    python benchmarks/doorkey.py [--threads 2] [--rounds 3] [--presets released fast] [--out FILE.json]
+
+Measured are whole rollouts of 2048 steps on DoorKey-8x8 with the networks of the paper: acting, paying (with the
+values of the rollout beside it), estimating advantages, learning. An observation that comes again is looked at once
+(see `headway.rl.distinct`), so the speed depends on what the agent sees; both ends are measured:
+
+- quiet: an agent that has just begun, without noise. Most observations come again and again.
+- noisy: noise in every observation, so that none comes twice.
+
+The published code's speeds are constants, measured on two cores of one machine. The reference `plain` is PPO as one
+writes it down first (`benchmarks/plain_ppo.py`), measured here. All take turns, so that a change in the machine's
+speed meets them alike.
+
+The price of GMC is measured apart, on rollouts of the same agents, against the same predictor that is scored by its
+error; it is given as a share of the rollout's time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from plain_ppo import PlainPPO
+
+from headway.bench.machine import Neighbours, describe
+from headway.experiments.exploration import ExplorationProtocol
+from headway.experiments.torching import one_thread
+from headway.rl import DoorKeyVectorEnv, DoorNoise, make_env
+from headway.rl.ppo import PPO, never
+from headway.rl.reward import make_reward
+from headway.rl.rollout import collect
+from headway.rl.transitions import Transitions
+
+PUBLISHED = {"ppo": 217, "gmc": 173, "icm+gmc": 228}
+"""Steps per second of the published code on two cores of an AMD EPYC at 2.45 GHz."""
+WANTED = {"released": 1.6, "fast": 2.0}
+"""How many times that each preset shall reach."""
+SITUATIONS = ("quiet", "noisy")
+PRICED = {"gmc": "forward", "icm+gmc": "icm"}
+"""Methods with GMC, and the same predictor scored by its error."""
+SHARE = 0.05
+"""The most that GMC may cost, as a share of a rollout's time."""
+
+Seconds = dict[str, list[float]]
+
+
+def make(preset: str, situation: str, method: str, threads: int) -> PPO:
+    """An agent before its first step."""
+    protocol = ExplorationProtocol.named(preset)
+    env: Any
+    if situation == "quiet":
+        env = make_env("MiniGrid-DoorKey-8x8-v0", protocol.num_envs, noise_channel=True)
+    else:
+        env = DoorNoise(DoorKeyVectorEnv(8, protocol.num_envs), distance=100)
+    reward = make_reward(method, env.single_observation_space, env.single_action_space, protocol.intrinsic())
+    return PPO(env, protocol.ppo(), reward, threads=threads)
+
+
+def one_rollout(ppo: PPO) -> dict[str, float]:
+    """Seconds of each phase of a rollout, and of the whole."""
+    phases: dict[str, float] = {}
+    start = last = time.perf_counter()
+
+    def mark(phase: str) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        phases[phase], last = now - last, now
+
+    ppo.iterate(mark=mark)
+    return {**phases, "rollout": time.perf_counter() - start}
+
+
+def plain(reference: PlainPPO, threads: int) -> float:
+    """Seconds of a rollout of the reference, whose operations are split over all cores."""
+    torch.set_num_threads(threads)
+    start = time.perf_counter()
+    reference.iterate()
+    seconds = time.perf_counter() - start
+    torch.set_num_threads(1)
+    return seconds
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Medians over rounds, by preset, situation and method."""
+    keys = [(p, s, m) for p in options.presets for s in SITUATIONS for m in PUBLISHED]
+    agents = {key: make(*key, options.threads) for key in keys}
+    times: dict[tuple[str, str, str], Seconds] = {key: {} for key in keys}
+    reference, reference_times = PlainPPO(), []
+    for round_ in range(-1, options.rounds):  # the first one warms up
+        seconds = plain(reference, options.threads)
+        reference_times += [seconds] if round_ >= 0 else []
+        for key, agent in agents.items():
+            for phase, seconds in one_rollout(agent).items():
+                if round_ >= 0:
+                    times[key].setdefault(phase, []).append(seconds)
+        print(f"round {round_ + 1} of {options.rounds}", flush=True)
+    rows = []
+    for (preset, situation, method), own in times.items():
+        medians = {phase: statistics.median(values) for phase, values in own.items()}
+        speed = 2048 / medians["rollout"]
+        ratios = [theirs / ours for theirs, ours in zip(reference_times, own["rollout"], strict=True)]
+        rows.append(
+            {
+                "preset": preset,
+                "situation": situation,
+                "method": method,
+                "seconds": medians,
+                "steps_per_second": speed,
+                "of_published": speed / PUBLISHED[method],
+                "wanted": WANTED[preset],
+                "of_plain": statistics.median(ratios),
+            }
+        )
+    return {"plain_steps_per_second": 2048 / statistics.median(reference_times), "rows": rows}
+
+
+def price(preset: str, method: str, situation: str, rounds: int) -> dict[str, Any]:
+    """What the scores cost: the predictor's update with GMC against that with its error, on the same rollouts."""
+    agent = make(preset, situation, method, 1)
+    spaces = agent.env.single_observation_space, agent.env.single_action_space
+    rewards = {
+        name: make_reward(name, *spaces, ExplorationProtocol.named(preset).intrinsic())
+        for name in (method, PRICED[method])
+    }
+    times: Seconds = {name: [] for name in rewards}
+    for round_ in range(-1, rounds):
+        batch = _transitions(agent)
+        for name, reward in rewards.items():
+            assert reward is not None
+            seconds = _timed(lambda reward=reward, batch=batch: reward.rewards_and_update(batch))
+            if round_ >= 0:
+                times[name].append(seconds)
+    scored, unscored = (statistics.median(own) for own in times.values())
+    return {"preset": preset, "situation": situation, "method": method, "scored": scored, "unscored": unscored}
+
+
+def _transitions(agent: PPO) -> Transitions:
+    policy = agent.agent.policy
+    rollout = collect(agent.episodes, policy.act, policy.head, agent.config.rollout_steps, agent._generator, never)
+    assert rollout is not None
+    return rollout.transitions()
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def table(result: dict[str, Any]) -> str:
+    """Everything as text."""
+    rows = result["rows"]
+    phases = [phase for phase in rows[0]["seconds"] if phase != "rollout"]
+    lines = [
+        f"{'preset':10}{'situation':10}{'method':9}"
+        + "".join(f"{phase:>15}" for phase in [*phases, "rollout"])
+        + f"{'steps/s':>9}{'/ published':>12}{'wanted':>8}{'/ plain':>9}"
+    ]
+    for row in rows:
+        cells = "".join(f"{row['seconds'][phase]:13.2f} s" for phase in [*phases, "rollout"])
+        lines.append(
+            f"{row['preset']:10}{row['situation']:10}{row['method']:9}{cells}{row['steps_per_second']:9.0f}"
+            f"{row['of_published']:12.2f}{row['wanted']:8.1f}{row['of_plain']:9.2f}"
+        )
+    lines += [f"plain: {result['plain_steps_per_second']:.0f} steps/s", ""]
+    for row in result["price"]:
+        lines.append(
+            f"{row['preset']:10}{row['situation']:10}{row['method']:9} update {row['unscored'] * 1e3:7.0f} ms, scored "
+            f"{row['scored'] * 1e3:7.0f} ms: GMC costs {row['share']:.1%} of a rollout (at most {SHARE:.0%} wanted)"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="speed of exploration runs")
+    parser.add_argument("--threads", type=int, default=2, help="cores of a run")
+    parser.add_argument("--rounds", type=int, default=3, help="rollouts of each kind")
+    parser.add_argument("--presets", nargs="+", default=list(WANTED), choices=list(WANTED))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/doorkey.json"))
+    options = parser.parse_args()
+    neighbours = Neighbours()
+    with one_thread():
+        result = measure(options)
+        result["price"] = [
+            price(preset, method, situation, options.rounds)
+            for preset in options.presets
+            for situation in SITUATIONS
+            for method in PRICED
+        ]
+    whole = {(row["preset"], row["situation"], row["method"]): row["seconds"]["rollout"] for row in result["rows"]}
+    for row in result["price"]:
+        row["share"] = (row["scored"] - row["unscored"]) / whole[row["preset"], row["situation"], row["method"]]
+    print(table(result))
+    busy = neighbours.cores()
+    if busy is not None:
+        print(f"other processes kept {busy:.2f} cores busy")
+    content = {"machine": dataclasses.asdict(describe(options.threads)), "busy_cores": busy, "published": PUBLISHED}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps({**content, **result}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The command `headway fetch`: copy the runs of a store behind a URL to a folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from headway.experiments.places import Url, parse_place
+from headway.experiments.wording import count, label
+from headway.integrations.remote.fetching import fetch
+from headway.integrations.remote.store import RemoteStore
+from headway.runs import RunRecord, RunStore
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = "Copies runs to a folder, for reports and figures. What is there already is not copied again."
+    parser.add_argument("url", type=parse_place, metavar="URL", help="the run store, such as s3://bucket/runs")
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("runs"), metavar="DIR", help="where to (runs)")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    if not isinstance(options.url, Url):
+        print(f"headway fetch: expected a URL, got the folder {options.url}", file=sys.stderr)
+        return 2
+    copied = fetch(RemoteStore(options.url), RunStore(options.folder), _tell)
+    print(f"{count(copied, 'run')} copied from {options.url} to {options.folder}")
+    return 0
+
+
+def _tell(record: RunRecord, is_new: bool) -> None:
+    if is_new:
+        print(f"{record.run_id} {label(record.spec) if record.spec else ''}: {record.state.value}", flush=True)

@@ -1,0 +1,132 @@
+"""Between a run's working copy on this machine's disk and its objects behind the URL."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from headway.errors import StoreError
+from headway.integrations.remote.bucket import Bucket
+from headway.integrations.remote.claims import RemoteClaim
+from headway.integrations.remote.manifest import NAME, Manifest, Part
+from headway.runs.checkpoints import SLOTS
+from headway.runs.files import FileSum
+from headway.runs.records import read_status
+
+CHUNK = 1 << 20
+
+
+class Publisher:
+    """Writes what a run's working copy holds behind the URL: the objects, then the manifest, then what is superfluous.
+
+    Args:
+        bucket: where to.
+        run_id: the run.
+        folder: the working copy.
+        claim: gives the claim on the run.
+    """
+
+    def __init__(self, bucket: Bucket, run_id: str, folder: Path, claim: Callable[[], RemoteClaim]) -> None:
+        """Write nothing yet."""
+        self._bucket = bucket
+        self._run_id = run_id
+        self._folder = folder
+        self._claim = claim
+        self._generation = 0
+        self._objects = 0
+        self._written: dict[str, tuple[Part, tuple[int, int]]] = {}
+
+    def __call__(self, with_checkpoints: bool) -> None:
+        """Make the working copy's state the one that counts.
+
+        Args:
+            with_checkpoints: False for a run whose checkpoints are about to be removed.
+
+        Raises:
+            ClaimLostError: another process holds the run now.
+            StoreError: it cannot be written; what was written before still counts.
+        """
+        claim = self._claim()
+        claim.verify()
+        status = read_status(self._folder, self._run_id)
+        assert status is not None  # the run has begun
+        slots = [slot for slot in SLOTS if (self._folder / slot).is_file()] if with_checkpoints else []
+        before = {part.object for part, _ in self._written.values()}
+        self._written = {name: self._part(name) for name in (*status.files, *slots)}
+        files = {name: part for name, (part, _) in self._written.items()}
+        self._generation += 1
+        manifest = Manifest(self._run_id, claim.holder, self._generation, status, files)
+        claim.verify()
+        self._bucket.put(f"{self._run_id}/{claim.holder.manifest_name(self._generation)}", manifest.to_bytes())
+        with contextlib.suppress(StoreError):  # it only takes up room
+            self._tidy(manifest, before)
+
+    def _part(self, name: str) -> tuple[Part, tuple[int, int]]:
+        """Write a file, unless that was done before."""
+        path = self._folder / name
+        info = path.stat()
+        state = (info.st_mtime_ns, info.st_size)
+        known = self._written.get(name)
+        if known and known[1] == state:
+            return known
+        self._objects += 1
+        part = Part(self._claim().holder.object_name(name, self._objects), sum_of(path))
+        self._bucket.put_file(f"{self._run_id}/{part.object}", path)
+        return part, state
+
+    def _tidy(self, manifest: Manifest, before: set[str]) -> None:
+        """Remove what this attempt has replaced; at first also what attempts before it have left."""
+        needed = {part.object for part in manifest.files.values()}
+        superfluous = before - needed
+        if manifest.generation > 1:
+            # The other of the two manifests may still name what was replaced; it must not seem whole.
+            other = manifest.holder.manifest_name(manifest.generation + 1)
+            self._bucket.remove(
+                [f"{self._run_id}/{name}" for name in (other, *sorted(superfluous))] if superfluous else []
+            )
+            return
+        start = len(self._run_id) + 1
+        names = [name[start:] for name in self._bucket.names(self._run_id)]
+        kept = needed | self._of_done(names)
+        own = manifest.holder.manifest_name(manifest.generation)
+        manifests = [name for name in names if NAME.fullmatch(name) and name != own and name not in kept]
+        objects = [name for name in names if "@" in name and name not in kept]
+        self._bucket.remove([f"{self._run_id}/{name}" for name in (*manifests, *objects)])
+
+    def _of_done(self, names: list[str]) -> set[str]:
+        """The names that belong to manifests of others which say that the run is done: those are left alone."""
+        kept: set[str] = set()
+        for name in filter(NAME.fullmatch, names):
+            with contextlib.suppress(StoreError):
+                data = self._bucket.get(f"{self._run_id}/{name}")
+                other = Manifest.from_bytes(data or b"", self._run_id, name)
+                if other.is_done:
+                    kept |= {name, *(part.object for part in other.files.values())}
+        return kept
+
+
+def bring(bucket: Bucket, manifest: Manifest, folder: Path) -> list[str]:
+    """Copy a run's files into a folder; return the names of those whose objects are gone.
+
+    Nothing is checked here: whoever reads the files compares them with their sums, and passes over what is damaged.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    return [
+        name
+        for name, part in manifest.files.items()
+        if not bucket.get_file(f"{manifest.run_id}/{part.object}", folder / name)
+    ]
+
+
+def sum_of(path: Path) -> FileSum:
+    """The sum of a file, read piece by piece."""
+    digest, length = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK):
+            digest.update(piece)
+            length += len(piece)
+    return FileSum(length, digest.hexdigest())

@@ -1,0 +1,181 @@
+"""A mixture of named sources whose shares follow scores."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from headway.errors import SelectionError, StateError
+from headway.selection.bounds import Bound, Bounds
+from headway.selection.rules import Feedback, MultiplicativeWeights, Rule
+from headway.selection.sources import numbers_of
+
+
+class Mixture:
+    """Shares of named sources, which follow the scores that their samples get.
+
+    Args:
+        names: the sources.
+        rule: how scores become shares; `MultiplicativeWeights()` or `PolicyGradient()`.
+        floor: the least share of every source, or of some by name.
+        ceiling: the greatest share of every source, or of some by name.
+        smoothing: how much of a source's smoothed score is kept when a batch with samples of it comes, in [0, 1).
+        seed: for rules that draw random numbers.
+        sync: add the scores up over the processes of torch.distributed, where it is in use, so that all have the same
+            shares; `update` must then be called in all of them.
+
+    Raises:
+        SelectionError: the arguments make no sense.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        rule: Rule | None = None,
+        *,
+        floor: Bound = 0.0,
+        ceiling: Bound = 1.0,
+        smoothing: float = 0.9,
+        seed: int = 0,
+        sync: bool = True,
+    ) -> None:
+        """Start with equal shares, as far as the bounds allow."""
+        if not names:
+            raise SelectionError("expected at least one source, got none")
+        if not 0 <= smoothing < 1:
+            raise SelectionError(f"expected smoothing in [0, 1), got {smoothing}")
+        rule = MultiplicativeWeights() if rule is None else rule
+        if not isinstance(rule, Rule):
+            raise SelectionError(f"expected a rule such as MultiplicativeWeights(), got {rule!r}")
+        self.names = tuple(names)
+        self._bounds = Bounds(self.names, floor, ceiling)
+        self._smoothing = smoothing
+        self._sync = sync
+        self._learner = rule.begin(len(self.names), seed)
+        self._scores = torch.zeros(len(self.names), dtype=torch.float64)
+        self._seen = torch.zeros(len(self.names), dtype=torch.int64)
+        self.skipped = 0
+        self.version = 0
+        self._set_shares()
+
+    def __len__(self) -> int:
+        """The number of sources."""
+        return len(self.names)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The share of every source by name; they add up to 1."""
+        return dict(zip(self.names, self.shares.tolist(), strict=True))
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """The smoothed score of every source by name; None for one that has not been seen."""
+        pairs = zip(self._scores.tolist(), self._seen.tolist(), strict=True)
+        return dict(zip(self.names, [score if seen else None for score, seen in pairs], strict=True))
+
+    def update(self, source_ids: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float]) -> None:
+        """Take in the scores of a batch; the shares follow at once.
+
+        Scores that are NaN or infinite are left out, and counted in `skipped`.
+
+        Args:
+            source_ids: the source of each sample [B], by number or by name.
+            scores: one per sample [B], of any signal, in any unit.
+
+        Raises:
+            SelectionError: other shapes, or sources that there are not.
+        """
+        values = torch.as_tensor(scores).detach().flatten()
+        ids = self._ids(source_ids)
+        if ids.shape != values.shape:
+            raise SelectionError(f"expected a score for each of {len(ids)} samples, got {len(values)} scores")
+        totals = self._totals(ids, values)
+        self._learn(totals[0], totals[1].long())
+
+    def _ids(self, source_ids: Any) -> Tensor:
+        if not isinstance(source_ids, Tensor) and len(source_ids) and isinstance(source_ids[0], str):
+            return numbers_of(self.names, source_ids)
+        ids = torch.as_tensor(source_ids).detach().flatten()
+        if ids.is_floating_point() or ids.dtype == torch.bool:
+            raise SelectionError(f"expected the numbers or names of sources, got {ids.dtype}")
+        if len(ids) and not (int(ids.min()) >= 0 and int(ids.max()) < len(self)):
+            raise SelectionError(
+                f"expected sources from 0 to {len(self) - 1} ({', '.join(self.names[:5])}...), "
+                f"got numbers from {int(ids.min())} to {int(ids.max())}"
+            )
+        return ids.long()
+
+    def _totals(self, ids: Tensor, values: Tensor) -> Tensor:
+        """Sums of scores and numbers of samples, over all processes: [2, S]."""
+        values = values.to(torch.float32 if values.device.type == "mps" else torch.float64)
+        ids = ids.to(values.device)
+        finite = values.isfinite()
+        totals = values.new_zeros(2, len(self))
+        totals[0].index_add_(0, ids[finite], values[finite])
+        totals[1].index_add_(0, ids[finite], torch.ones_like(values[finite]))
+        bad = len(values) - int(finite.sum())
+        if bad:
+            if not self.skipped:
+                warnings.warn(f"{bad} of {len(values)} scores are NaN or infinite and are left out", stacklevel=4)
+            self.skipped += bad
+        if self._sync and distributed.is_available() and distributed.is_initialized():
+            distributed.all_reduce(totals)
+        return totals.cpu().double()
+
+    def _learn(self, sums: Tensor, counts: Tensor) -> None:
+        present = counts > 0
+        if not bool(present.any()):
+            return
+        means = torch.where(present, sums / counts.clamp(min=1), 0.0)
+        kept = torch.where(self._seen > 0, self._smoothing, 0.0)
+        self._scores = torch.where(present, kept * self._scores + (1 - kept) * means, self._scores)
+        self._seen += present
+        known = self._seen > 0
+        smoothed = torch.where(known, self._scores, self._scores[known].mean())
+        self._learner.learn(Feedback(smoothed, means, counts))
+        self._set_shares()
+
+    def _set_shares(self) -> None:
+        self.shares = self._bounds.apply(self._learner.shares())
+        edges = self.shares.cumsum(0)
+        last = int(torch.nonzero(self.shares).max())
+        edges[last:] = 1.0  # rounding must not leave a gap, nor give it to a source without a share
+        self._edges = edges
+        self.version += 1
+
+    def choose(self, uniforms: Tensor) -> Tensor:
+        """The sources that uniform numbers in [0, 1) stand for under the present shares: [n] -> [n]."""
+        return torch.searchsorted(self._edges, uniforms, right=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later shares depend on."""
+        return {
+            "names": list(self.names),
+            "scores": self._scores.clone(),
+            "seen": self._seen.clone(),
+            "skipped": self.skipped,
+            "rule": self._learner.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state.
+
+        Raises:
+            StateError: it belongs to other sources or another rule.
+        """
+        if list(state.get("names", [])) != list(self.names):
+            raise StateError(f"expected a state of the sources {list(self.names)}, got {state.get('names')}")
+        if set(state["rule"]) != set(self._learner.state_dict()):
+            raise StateError(
+                f"expected the state of a rule with {sorted(self._learner.state_dict())}, got {sorted(state['rule'])}; "
+                f"make it with the rule that it was saved with"
+            )
+        self._learner.load_state_dict(state["rule"])
+        self._scores = state["scores"].clone()
+        self._seen = state["seen"].clone()
+        self.skipped = state["skipped"]
+        self._set_shares()

@@ -1,0 +1,172 @@
+"""Named sources: which samples of a dataset come from where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from headway.errors import SelectionError, did_you_mean
+
+NOWHERE = -1
+"""The number of a sample that belongs to no source."""
+
+
+class Sources:
+    """The named sources of a dataset, numbered from 0 in the order in which they are given.
+
+        Sources({"web": range(0, 1000), "books": range(1000, 1400)})
+        Sources([0, 0, 1, 2, 1], names=["web", "books", "code"])   # the number of each sample's source
+        Sources.joined({"web": web, "books": books})               # as torch's ConcatDataset([web, books]) joins them
+
+    Args:
+        sources: the indices of each source's samples by name, or the source's number of every sample [N].
+        names: names for numbers; they are named by their number if it is left out.
+
+    Raises:
+        SelectionError: no sources, a source without samples, a sample in two sources.
+    """
+
+    def __init__(self, sources: Mapping[str, Any] | Sequence[int] | Tensor | Any, names: Sequence[str] = ()) -> None:
+        """Read the sources."""
+        if isinstance(sources, Mapping):
+            if names:
+                raise SelectionError(f"expected names as the keys of the sources, got names={list(names)} as well")
+            self.names = tuple(map(str, sources))
+            self.members = tuple(_indices(own, name) for name, own in sources.items())
+        else:
+            ids = _indices(sources, "sources")
+            number = int(ids.max()) + 1 if len(ids) else 0
+            self.names = tuple(names) or tuple(map(str, range(number)))
+            if number > len(self.names):
+                raise SelectionError(f"expected source numbers below {len(self.names)}, got {number - 1}")
+            self.members = tuple(torch.nonzero(ids == source).flatten() for source in range(len(self.names)))
+        self._check()
+        self.ids = self._number()
+
+    @classmethod
+    def joined(cls, parts: Mapping[str, Any]) -> Sources:
+        """Sources that lie one after the other: datasets, or their lengths, by name."""
+        start, ranges = 0, {}
+        for name, part in parts.items():
+            length = part if isinstance(part, int) else len(part)
+            ranges[name] = range(start, start + length)
+            start += length
+        return cls(ranges)
+
+    def _check(self) -> None:
+        if not self.names:
+            raise SelectionError("expected at least one source, got none")
+        if len(set(self.names)) < len(self.names):
+            raise SelectionError(f"expected sources of different names, got {list(self.names)}")
+        empty = [name for name, own in zip(self.names, self.members, strict=True) if len(own) == 0]
+        if empty:
+            raise SelectionError(f"expected samples in every source, got none in {', '.join(empty)}; leave it out")
+
+    def _number(self) -> Tensor:
+        """The source of every index up to the largest: [N], NOWHERE where an index has none."""
+        ids = torch.full((max(int(own.max()) for own in self.members) + 1,), NOWHERE, dtype=torch.int64)
+        for source, own in enumerate(self.members):
+            ids[own] = source
+        for source, own in enumerate(self.members):
+            taken = own[ids[own] != source]
+            if len(taken) or len(own) != int((ids == source).sum()):
+                index = int(taken[0]) if len(taken) else int(own[own.unique(return_counts=True)[1].argmax()])
+                raise SelectionError(
+                    f"expected every sample once, in one source, got index {index} twice ({self.names[source]}); "
+                    f"the sampler's floors and ceilings, not repetition, say how often a source is drawn"
+                )
+        return ids
+
+    def __len__(self) -> int:
+        """The number of sources."""
+        return len(self.names)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of samples of each source."""
+        return [len(own) for own in self.members]
+
+    @property
+    def samples(self) -> int:
+        """The number of samples of all sources."""
+        return sum(self.sizes)
+
+    def of(self, indices: Tensor | Sequence[int]) -> Tensor:
+        """The source of each of these samples: [B].
+
+        Raises:
+            SelectionError: a sample belongs to no source.
+        """
+        wanted = torch.as_tensor(indices, dtype=torch.int64)
+        inside = (wanted >= 0) & (wanted < len(self.ids))
+        found = torch.where(inside, self.ids[wanted.clamp(0, len(self.ids) - 1)], NOWHERE)
+        if bool((found == NOWHERE).any()):
+            raise SelectionError(f"expected samples of the sources, got index {int(wanted[found == NOWHERE][0])}")
+        return found
+
+
+def numbers_of(names: Sequence[str], wanted: Iterable[str]) -> Tensor:
+    """The numbers of sources that are given by name: [B].
+
+    Raises:
+        SelectionError: there is no such source; the message lists those that there are.
+    """
+    known = {name: number for number, name in enumerate(names)}
+    found = []
+    for name in wanted:
+        if name not in known:
+            raise SelectionError(
+                f"expected one of the sources {', '.join(names)}, got {name!r}{did_you_mean(str(name), names)}"
+            )
+        found.append(known[name])
+    return torch.tensor(found, dtype=torch.int64)
+
+
+class Tagged(Dataset[Any]):
+    """A dataset whose samples say which source they are from.
+
+    A tuple gets the source's number as its last entry, a dict under a key; anything else becomes a pair.
+
+    Args:
+        dataset: gives samples by index.
+        sources: what they belong to.
+        key: the key for samples that are dicts.
+    """
+
+    def __init__(self, dataset: Any, sources: Sources, key: str = "source") -> None:
+        """Keep the dataset."""
+        self.dataset = dataset
+        self.sources = sources
+        self._key = key
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        """The sample, with the number of its source."""
+        source = int(self.sources.ids[index]) if index < len(self.sources.ids) else NOWHERE
+        item = self.dataset[index]
+        if isinstance(item, Mapping):
+            return {**item, self._key: source}
+        return (*item, source) if isinstance(item, tuple) else (item, source)
+
+
+def _indices(values: Any, what: str) -> Tensor:
+    """Whole numbers from 0 as a tensor [n]."""
+    try:
+        found = torch.arange(values.start, values.stop, values.step) if isinstance(values, range) else values
+        found = torch.as_tensor(found)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SelectionError(f"{what}: expected a sequence of indices, got {type(values).__name__} ({error})") from None
+    if found.numel() == 0:
+        return torch.zeros(0, dtype=torch.int64)
+    if found.dim() != 1 or found.is_floating_point() or found.dtype == torch.bool:
+        raise SelectionError(f"{what}: expected indices [n], got {found.dtype} of shape {list(found.shape)}")
+    if int(found.min()) < 0:
+        raise SelectionError(f"{what}: expected indices from 0, got {int(found.min())}")
+    return found.to(torch.int64)

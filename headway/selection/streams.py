@@ -1,0 +1,133 @@
+"""Random numbers that a few whole numbers identify, so that the state of a sampler stays small."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+BLOCK = 4096
+"""Random numbers that are made at a time."""
+
+
+def generator_for(seed: int, *path: int | str) -> torch.Generator:
+    """A generator of its own for every path, the same on every machine and in every process."""
+    text = "/".join(map(str, (seed, *path)))
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
+
+
+class Stream:
+    """A sequence without end that is made in blocks, and can be read from any place.
+
+    Args:
+        length: the entries of a block.
+        make: gives the block of a number.
+    """
+
+    def __init__(self, length: int, make: Callable[[int], Tensor]) -> None:
+        """Make nothing yet."""
+        self._length = length
+        self._make = make
+        self._number = -1
+        self._block = torch.empty(0)
+
+    def read(self, place: int, count: int) -> Tensor:
+        """The entries from a place on: [count]."""
+        pieces = []
+        while True:
+            number, start = divmod(place, self._length)
+            if number != self._number:
+                self._block, self._number = self._make(number), number
+            piece = self._block[start : start + count]
+            pieces.append(piece)
+            place, count = place + len(piece), count - len(piece)
+            if count == 0:
+                return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+def uniforms(seed: int, epoch: int) -> Stream:
+    """Uniform numbers in [0, 1); every epoch has its own."""
+
+    def make(number: int) -> Tensor:
+        return torch.rand(BLOCK, dtype=torch.float64, generator=generator_for(seed, "sources", epoch, number))
+
+    return Stream(BLOCK, make)
+
+
+class Deck:
+    """The samples of one source in an order that is drawn anew each time it is used up.
+
+    Nothing but the number of samples taken so far is needed to continue.
+
+    Args:
+        members: the indices of the samples [n].
+        seed: the sampler's.
+        source: the number of the source, for a stream of its own.
+        replacement: draw every sample from all instead.
+    """
+
+    def __init__(self, members: Tensor, seed: int, source: int, replacement: bool = False) -> None:
+        """Start with nothing taken."""
+        size = len(members)
+        rounds = max(1, BLOCK // size)  # several orders at a time where one is short
+        self.taken = 0
+
+        def make(number: int) -> Tensor:
+            generator = generator_for(seed, "samples", source, number)
+            if replacement:
+                chosen = torch.randint(size, (BLOCK,), generator=generator)
+            elif rounds == 1:
+                chosen = torch.randperm(size, generator=generator)
+            else:
+                chosen = torch.rand(rounds, size, dtype=torch.float64, generator=generator).argsort(dim=1).flatten()
+            return members[chosen]
+
+        self._stream = Stream(BLOCK if replacement else rounds * size, make)
+
+    def peek(self, count: int) -> Tensor:
+        """The next samples [count], without taking them."""
+        return self._stream.read(self.taken, count)
+
+
+class Recent:
+    """The latest whole numbers of a sequence that comes in pieces.
+
+    Args:
+        limit: how many are remembered at least, as soon as there are so many.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """Remember nothing."""
+        self._limit = limit
+        self._pieces: deque[Tensor] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        """The numbers that are remembered."""
+        return self._count
+
+    def append(self, piece: Tensor) -> None:
+        """Remember some more [n]."""
+        self._pieces.append(piece)
+        self._count += len(piece)
+        while self._count - len(self._pieces[0]) >= self._limit:
+            self._count -= len(self._pieces.popleft())
+
+    def last(self, count: int) -> Tensor:
+        """The latest numbers, oldest first: [count]."""
+        found = [torch.empty(0, dtype=torch.int64)]
+        for piece in reversed(self._pieces):
+            if count <= 0:
+                break
+            found.append(piece[-count:])
+            count -= len(found[-1])
+        return torch.cat(found[::-1])
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._pieces.clear()
+        self._count = 0

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headway.analysis.rundata import RunData
+from tests.analysis.claims.cases import POINTS, judge, many, rewards
+from tests.analysis.made import exploration, made
+from tests.analysis.stores import controlled_spec
+
+UNIFORM = np.array([0.1, 0.2, 0.3, 0.4])
+
+
+def restless(size: float) -> np.ndarray:
+    """Shares that go up and down from one epoch to the next."""
+    swing = size * (-1.0) ** np.arange(POINTS)[:, None] * np.array([1, -1, 1, -1]) * UNIFORM
+    return UNIFORM + swing
+
+
+def test_c12() -> None:
+    early = restless(0.1)
+    early[: POINTS // 5, 0] += 0.3
+    gmc = many("cifar10", "curriculum", "gmc", 4, shares=restless(0.02), noise=1e-3)
+    cosine = many("cifar10", "curriculum", "cosine", 4, shares=early, noise=1e-3)
+    assert judge("C12", [*gmc, *cosine]).verdict == "reproduced"
+    calm = many("cifar10", "curriculum", "cosine", 4, shares=restless(0.01), noise=1e-3)
+    assert [f.verdict.value for f in judge("C12", [*gmc, *calm]).findings] == ["undecided", "contradicted"]
+
+
+def test_c13() -> None:
+    far, near = (0.05, 0.15, 0.3, 0.5), (0.09, 0.19, 0.3, 0.42)
+    gmc = many("cifar10", "curriculum", "gmc", 4, shares=far, losses=(1.0,) * 4, noise=1e-3)
+    dot = many("cifar10", "curriculum", "dot", 4, shares=near, losses=(1.05,) * 4, noise=1e-3)
+    assert judge("C13", [*gmc, *dot]).verdict == "reproduced"
+    other = many("cifar10", "curriculum", "dot", 4, shares=(0.01, 0.09, 0.3, 0.6), losses=(0.9,) * 4, noise=1e-3)
+    assert [f.verdict.value for f in judge("C13", [*gmc, *other]).findings] == ["contradicted", "contradicted"]
+
+
+WITHOUT = {"ppo": 9.0, "icm+gmc": 8.5, "icm": 8.0, "gmc": 7.5}
+WITH = {"icm+gmc": 8.0, "gmc": 7.0, "ppo": 5.0, "icm": 4.0}
+
+
+def test_c14() -> None:
+    assert judge("C14", rewards("none", WITHOUT, 8)).verdict == "reproduced"
+    assert judge("C14", rewards("none", WITHOUT, 8, spread=3)).verdict == "undecided"
+    assert judge("C14", rewards("none", {**WITHOUT, "gmc": 9.5}, 8)).verdict == "contradicted"
+    assert judge("C14", rewards("none", WITHOUT, 2)).verdict == "undecided"
+
+
+def test_c15() -> None:
+    good = rewards("none", WITHOUT, 8) + rewards("door", WITH, 8)
+    assert judge("C15", good).verdict == "reproduced"
+    bad = rewards("none", WITHOUT, 8) + rewards("door", {**WITH, "gmc": 5.5, "ppo": 8.9}, 8)
+    verdicts = [f.verdict.value for f in judge("C15", bad).findings]
+    assert verdicts == ["contradicted", "contradicted", "contradicted"]
+    only_noise = judge("C15", rewards("door", WITH, 8))
+    assert [f.verdict.value for f in only_noise.findings] == ["reproduced", "undecided", "undecided"]
+
+
+def test_a_run_without_an_episode_at_its_end_decides_nothing() -> None:
+    runs = rewards("none", WITHOUT, 4)
+    runs.append(exploration(np.full(20, np.nan), "none", "ppo", 9))
+    (finding,) = judge("C14", runs).findings
+    assert "ends without an episode" in finding.judgement.why
+
+
+def bench(low: float, median: float, high: float, keys: str = "ab") -> dict[str, Any]:
+    timing = {"variant": "headway", "rounds": 40, "ratio": {"low": low, "median": median, "high": high}}
+    return {"cases": [{"key": key, "timings": [timing]} for key in keys]}
+
+
+@pytest.mark.parametrize(
+    ("measured", "verdict"),
+    [
+        (bench(1.01, 1.02, 1.05), "reproduced"),
+        (bench(1.5, 1.7, 1.8), "contradicted"),
+        (bench(1.05, 1.1, 1.2), "undecided"),
+        (bench(1.01, 1.02, 1.05, "a"), "undecided"),
+        ({"cases": [{"key": "a", "timings": []}]}, "undecided"),
+        (None, "undecided"),
+    ],
+)
+def test_c16(measured: Any, verdict: str) -> None:
+    assert judge("C16", [], measured).verdict == verdict
+
+
+def bounded(*shares: float, **changes: Any) -> RunData:
+    return made(controlled_spec(epochs=len(shares), **changes), momentum_within_bound=shares)
+
+
+def test_c17() -> None:
+    assert judge("C17", [bounded(1.0, 1.0)]).verdict == "reproduced"
+    assert judge("C17", [bounded(1.0, 0.999)]).verdict == "contradicted"
+    assert judge("C17", []).verdict == "undecided"
+    assert judge("C17", [bounded(1.0, 0.5, beta_v=0.9)]).verdict == "undecided"  # its rates are not equal
+    assert judge("C17", [bounded(1.0, 0.5, beta_v=0.999)]).verdict == "contradicted"

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import pytest
+
+from headway.analysis.claims import CLAIMS, Evidence, Finding, as_dict, as_markdown, as_text, evaluate_claims, register
+from headway.analysis.results import Results
+from tests.analysis.claims.cases import all_of, many
+from tests.analysis.made import controlled, together
+
+
+def test_all_seventeen_claims_are_there() -> None:
+    assert set(CLAIMS) == {f"C{number}" for number in range(1, 18)}
+    results = evaluate_claims(Results())
+    assert [result.claim.id for result in results] == [f"C{number}" for number in range(1, 18)]
+
+
+def test_no_runs_decide_nothing() -> None:
+    assert set(all_of(Results()).values()) == {"undecided"}
+    for result in evaluate_claims(Results()):
+        assert all(finding.judgement.why for finding in result.findings)
+
+
+def test_an_id_is_used_once() -> None:
+    with pytest.raises(ValueError, match="expected a new id for a claim, got 'C1' twice"):
+
+        @register("C1", "", "")
+        def judge(evidence: Evidence) -> Iterable[Finding]:
+            return []
+
+
+def test_other_protocols_do_not_count_and_are_named() -> None:
+    runs = many("mnist", "noise", "curiosity", 3, shares=(0, 0, 0, 1))
+    result = next(result for result in evaluate_claims(together(*runs), "released") if result.claim.id == "C5")
+    assert result.findings[0].judgement.why == (
+        f"no finished runs of Noise+MNIST, Curiosity; there are some under {runs[0].protocol}"
+    )
+
+
+def test_runs_that_are_not_whole_do_not_count() -> None:
+    run = controlled([[1.0] * 4], method="curiosity")
+    bare = type(run)(run.id, run.spec, run.state, {})
+    assert set(all_of(together(bare)).values()) == {"undecided"}
+
+
+def test_verdicts_do_not_change_from_one_evaluation_to_the_next() -> None:
+    results = together(*many("cifar10", "curriculum", "gmc", 4, noise=0.05))
+    (protocol,) = results.protocols()
+    assert evaluate_claims(results, protocol) == evaluate_claims(results, protocol)
+
+
+def test_as_json() -> None:
+    runs = many("mnist", "noise", "curiosity", 1, shares=(0, 0, 0, 1))
+    content = as_dict(evaluate_claims(together(*runs), runs[0].protocol))
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+    part = content["claims"][4]["parts"][0]
+    assert part["verdict"] == "undecided"
+    assert part["estimate"] == {"value": pytest.approx(1), "low": None, "high": None, "n": 1}
+    assert part["seeds"] == 1
+    assert content["protocol"] == runs[0].protocol
+
+
+def test_as_markdown() -> None:
+    text = as_markdown(evaluate_claims(Results()))
+    claims, parts = text.split("\n\n")[1:]
+    assert len(claims.splitlines()) == 2 + 17
+    assert all(line.count("|") == 5 for line in claims.splitlines())
+    assert all(line.count("|") == 8 for line in parts.splitlines())
+
+
+def test_as_text() -> None:
+    results = evaluate_claims(together(*many("digits", "noise", "curiosity", 3, shares=(0, 0, 0, 1))), "released")
+    text = as_text(results)
+    assert text.splitlines()[0] == "Protocol: released"
+    assert text.splitlines()[-1] == "17 claims under protocol released: 0 reproduced, 0 contradicted, 17 undecided"
+    assert len(as_text(results, verbose=False).splitlines()) == 19

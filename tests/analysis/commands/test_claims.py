@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.analysis import load_results, write_lot
+from headway.cli import main
+from headway.runs import RunStore
+from tests.analysis.stores import controlled_spec, finish, write_mixed_store
+
+LABEL = "released, epochs=12"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("claims")
+    write_mixed_store(root / "store", epochs=12, seeds=3)
+    return root
+
+
+def test_it_judges_what_is_there_and_says_what_does_not_count(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", str(root / "store"), "--protocol", LABEL]) == 0
+    out, err = capsys.readouterr()
+    assert f"Protocol: {LABEL}" in out
+    assert "reproduced    MNIST: Curiosity's share of D: 0." in out
+    assert "17 claims under protocol released, epochs=12: " in out
+    assert "5 of 65 runs are not finished and do not count" in err
+    assert "it was damaged since" in err
+
+
+def test_every_protocol_without_one_that_is_called_released(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", str(root / "store"), "--brief"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    labels = [line for line in lines if line.startswith("Protocol")]
+    assert labels == [f"Protocol: {LABEL}", "Protocol: released, steps=81920"]
+    assert len([line for line in lines if line.startswith("C")]) == 34
+
+
+def test_released_is_what_counts_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = RunStore(tmp_path)
+    rows = [{"test_loss": [1.0] * 4}]
+    finish(store, controlled_spec(), rows)
+    finish(store, controlled_spec(protocol="paper"), rows)
+    assert main(["claims", str(tmp_path), "--only", "C5"]) == 0
+    assert capsys.readouterr().out.startswith("Protocol: released\nC5  undecided")
+    assert main(["claims", str(tmp_path), "--only", "C5", "C7", "--protocol", "all"]) == 0
+    assert "Protocol: paper\nC5  undecided" in capsys.readouterr().out
+
+
+def test_json_and_markdown(root: Path, tmp_path: Path) -> None:
+    files = {"--json": tmp_path / "new" / "claims.json", "--markdown": tmp_path / "claims.md"}
+    words = [str(word) for pair in files.items() for word in pair]
+    assert main(["claims", str(root / "store"), *words]) == 0
+    content = json.loads(files["--json"].read_text())
+    assert [each["protocol"] for each in content["protocols"]] == [LABEL, "released, steps=81920"]
+    assert content["runs"] == {"pending": 1, "done": 60, "failed": 1, "interrupted": 1, "corrupt": 2}
+    assert len(content["problems"]) == 3
+    (claim,) = (claim for claim in content["protocols"][0]["claims"] if claim["id"] == "C5")
+    part = claim["parts"][0]
+    assert (part["verdict"], part["seeds"]) == ("reproduced", 3)
+    assert 0.25 < part["estimate"]["low"] < part["estimate"]["value"] < part["estimate"]["high"] <= 1
+    assert files["--markdown"].read_text().startswith(f"## Protocol: {LABEL}\n")
+
+
+def test_a_lot_gives_the_same_verdicts(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_lot(load_results(root / "store"), root / "lots" / "lot.parquet")
+    main(["claims", str(root / "store")])
+    expected = capsys.readouterr().out
+    main(["claims", str(root / "lots")])
+    assert capsys.readouterr().out == expected
+
+
+def bench_file(path: Path, content: Any) -> str:
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_a_benchmark(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timing = {"variant": "headway", "rounds": 9, "ratio": {"low": 1.5, "median": 1.6, "high": 1.7}}
+    content = {"schema": 1, "cases": [{"key": key, "timings": [timing]} for key in "ab"]}
+    words = ["--bench", bench_file(tmp_path / "bench.json", content), "--only", "C16"]
+    assert main(["claims", str(root / "store"), "--protocol", LABEL, *words]) == 0
+    assert "1.60 [1.50, 1.70] (median and quartiles of 9 rounds); paper: about 1" in capsys.readouterr().out
+
+
+def test_the_stored_benchmark_can_be_read(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = Path(__file__).parents[3] / "benchmarks" / "results" / "bench.json"
+    assert main(["claims", str(root / "store"), "--only", "C16", "--bench", str(stored), "--protocol", LABEL]) == 0
+    assert "no benchmark" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--protocol", "papers"], "expected the protocol of a finished run (released, epochs=12; released, steps"),
+        (["--bench", "absent.json"], "cannot read absent.json"),
+        (["--seed", "-1"], "expected a seed of at least 0, got -1"),
+        (["--only", "C99"], "expected claims out of C1, C2, C3"),
+    ],
+)
+def test_bad_use(root: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    assert main(["claims", str(root / "store"), *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [{}, [], {"cases": [{"key": "a"}]}, {"cases": [{"key": "a", "timings": [1]}]}])
+def test_a_file_that_is_no_benchmark(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any
+) -> None:
+    assert main(["claims", str(root / "store"), "--bench", bench_file(tmp_path / "bench.json", content)]) == 2
+    assert "expected the JSON that headway bench wrote" in capsys.readouterr().err
+
+
+def test_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", str(tmp_path)]) == 1
+    assert "expected a run store" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["claims", str(root / "store"), "--json", str(tmp_path / "file" / "claims.json")]) == 1
+    assert "cannot make" in capsys.readouterr().err

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headway.analysis.overall import epochs_to, overall_rows, profiles, relative_areas
+from headway.analysis.results import Results
+from headway.analysis.rundata import RunData
+from tests.analysis.made import controlled, together
+
+LEVELS = {"uniform": (1.0, 2.0, 3.0), "gmc": (1.0, 1.5, 2.0), "curiosity": (4.0, 4.0, 4.0)}
+
+
+def flat(method: str, level: float, seed: int, condition: str = "noise") -> RunData:
+    arms = 4 if condition == "noise" else 10
+    return controlled(np.full((5, arms), level), method=method, seed=seed, condition=condition)
+
+
+@pytest.fixture
+def results() -> Results:
+    runs = [flat(method, level, seed) for method, levels in LEVELS.items() for seed, level in enumerate(levels)]
+    return together(*runs, *(flat("gmc", 1.0, seed, "curriculum") for seed in range(3)))
+
+
+def test_areas_relative_to_uniform(results: Results) -> None:
+    found = relative_areas(results)
+    assert {method: len(by_group) for method, by_group in found.items()} == {"uniform": 1, "curiosity": 1, "gmc": 1}
+    (gmc,) = found["gmc"].values()
+    assert gmc == pytest.approx([0.5, 0.75, 1.0])
+
+
+def test_a_line_per_signal(results: Results) -> None:
+    rows = {row.method: row for row in overall_rows(results, np.random.default_rng(0))}
+    assert rows["gmc"].iqm.value == pytest.approx(0.75)
+    # 1 ties with 1 and beats 2, 3; 1.5 beats 2, 3; 2 ties with 2 and beats 3: (2.5 + 2 + 1.5) / 9
+    assert rows["gmc"].improvement.value == pytest.approx(6 / 9)
+    assert rows["uniform"].improvement.value == pytest.approx(0.5)
+    assert rows["curiosity"].improvement.value == 0
+    assert [group.condition for group in rows["gmc"].groups] == ["noise"]
+
+
+def test_two_conditions_are_two_strata(results: Results) -> None:
+    more = together(*results, *(flat("uniform", 2.0, seed, "curriculum") for seed in range(3)))
+    row = next(row for row in overall_rows(more, np.random.default_rng(0)) if row.method == "gmc")
+    assert len(row.groups) == 2
+    assert row.improvement.value == pytest.approx((6 / 9 + 1) / 2)
+    assert row.iqm.n == 6
+
+
+def test_seeds_are_used(results: Results) -> None:
+    first, again, other = (overall_rows(results, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+def test_profiles(results: Results) -> None:
+    found = profiles(results, np.random.default_rng(0), points=4)
+    assert found["gmc"].thresholds == pytest.approx([0.5, 1.0, 1.5, 2.0])
+    assert found["gmc"].share == pytest.approx([1 / 3, 1, 1, 1])
+    assert found["curiosity"].share == pytest.approx([0, 0, 0, 1])
+    assert profiles(Results(), np.random.default_rng(0)) == {}
+
+
+def falling(method: str, seed: int, speed: float) -> RunData:
+    curve = np.maximum(10 - speed * np.arange(10.0), 0)
+    return controlled(np.repeat(curve[:, None], 4, 1), method=method, seed=seed)
+
+
+def test_epochs_to_a_loss() -> None:
+    runs = [falling("uniform", seed, 1.0) for seed in range(2)] + [falling("gmc", seed, 2.0) for seed in range(2)]
+    found = epochs_to(together(*runs, falling("curiosity", 0, 0.1), falling("curiosity", 1, 1.0)), loss=4.0)
+    assert found["uniform"].median == 7
+    assert found["gmc"].median == 4
+    assert (found["curiosity"].reached, found["curiosity"].n) == (1, 2)
+    assert found["curiosity"].restricted_mean.value == pytest.approx((7 + 10) / 2)
+    assert {each.horizon for each in found.values()} == {10}
+
+
+def test_uniform_sets_the_loss() -> None:
+    runs = [falling("uniform", 0, 1.0), falling("gmc", 0, 2.0)]  # the last half of Uniform's: 5, 4, 3, 2, 1
+    assert epochs_to(together(*runs))["gmc"].median == 5
+    with pytest.raises(ValueError, match="expected runs of uniform, or a loss"):
+        epochs_to(together(runs[1]))
+
+
+def test_a_run_that_diverged_leaves_its_signal_out(results: Results) -> None:
+    broken = controlled(np.full((5, 4), np.nan), method="gmc", seed=3)
+    assert "gmc" not in relative_areas(together(*results, broken))

@@ -1,0 +1,166 @@
+"""Shares of a campaign, commands for single runs, and where runs are carried out."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from headway.cli import main
+from headway.errors import UsageError
+from headway.experiments import launching
+from headway.experiments.commands.sharing import Shard, choose, pass_on
+from headway.experiments.launchers import InProcess
+from headway.experiments.launching import Request, gpus_for, make_local, make_named_launcher, register_launcher
+from headway.experiments.places import Url, open_store, parse_place
+from headway.experiments.processes import LocalProcesses
+from headway.runs import RunStore, State
+from tests.experiments import dummy_cli
+from tests.experiments.dummy import spec_of
+from tests.experiments.test_commands import SMALL, run
+
+SPECS = [spec_of(seed=seed) for seed in range(7)]
+
+
+def test_shares_are_disjoint_and_complete() -> None:
+    shares = [choose(SPECS, Shard(index, 3), None) for index in (1, 2, 3)]
+    assert [len(share) for share in shares] == [3, 2, 2]
+    assert [spec.seed for spec in shares[0]] == [0, 3, 6]
+    assert {spec for share in shares for spec in share} == set(SPECS)
+    assert choose([*SPECS, *SPECS], None, None) == SPECS
+
+
+def test_single_runs_are_chosen_by_id() -> None:
+    assert choose(SPECS, None, [SPECS[4].run_id, SPECS[1].run_id]) == [SPECS[4], SPECS[1]]
+    assert choose(SPECS, Shard(2, 3), [SPECS[4].run_id]) == [SPECS[4]]
+    with pytest.raises(UsageError, match="expected the id of one of the 2 runs that the options mean"):
+        choose(SPECS, Shard(2, 3), [SPECS[0].run_id])
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "a/b", "1/3/5", "-1/3", "1/9999999999"])
+def test_a_share_that_makes_no_sense_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path / "runs", f"--shard={text}") == 2
+    assert f"expected a share such as 2/8 (1/8 to 8/8), got {text!r}" in capsys.readouterr().err
+
+
+def test_all_shares_together_are_the_campaign(tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    for index in (1, 2):
+        assert run(out, *SMALL, "--seeds", "0:3", "--shard", f"{index}/2") == 0
+    assert [record.state for record in RunStore(out).status()] == [State.DONE] * 3
+
+
+def test_printed_jobs_are_commands_for_single_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a store"
+    options = [*SMALL, "--seeds", "0:3"]
+    assert run(out, *options, "--print-jobs") == 0
+    output = capsys.readouterr()
+    jobs = output.out.splitlines()
+    assert output.err == "headway: 3 commands; 0 of 3 runs done before\n"
+    assert jobs[2].endswith("  # digits noise uniform seed 2")
+    assert not out.exists()
+    words = shlex.split(jobs[1], comments=True)
+    assert words[:2] == ["headway", "run"]
+    assert main(words[1:]) == 0
+    assert [(record.spec.seed, record.state) for record in RunStore(out).status() if record.spec] == [(1, State.DONE)]
+    capsys.readouterr()
+    assert run(out, *options, "--print", "--shard", "2/3") == 0  # an abbreviation, which the commands must not have
+    assert capsys.readouterr() == ("", "headway: 0 commands; 1 of 1 run done before\n")
+    assert run(out, *options, "--print-jobs") == 0
+    assert capsys.readouterr().out.splitlines() == [jobs[0], jobs[2]]
+
+
+def test_what_is_passed_on() -> None:
+    words = ["headway", "run", "controlled", "--set", "a=1", "--print-jobs", "--pri", "--protocol", "demo"]
+    assert pass_on(words) == ["headway", "run", "controlled", "--set", "a=1", "--protocol", "demo"]
+
+
+def test_jobs_of_a_campaign_file_name_their_lot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "campaign.toml", tmp_path / "runs"
+    lines = ["[lots.one]", 'experiment = "controlled"', f"arguments = {SMALL[:-2]!r}"]
+    file.write_text("\n".join(lines).replace("'", '"'))
+    code = main(["run", "--campaign", str(file), "--out", str(out), "--print-jobs"])
+    output = capsys.readouterr()
+    if code == 2:
+        pytest.skip(f"campaign files are written in another way: {output.err}")
+    words = shlex.split(output.out.splitlines()[0], comments=True)
+    assert main(words[1:]) == 0
+    assert [record.state for record in RunStore(out / "one").status()].count(State.DONE) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--launcher", "rya"], "expected a launcher out of local, ray, got 'rya'; did you mean ray?"),
+        (["--address", "auto"], "expected --address with a cluster's launcher, got the local one; add --launcher ray"),
+        (["--cpus-per-run", "2"], "expected --cpus-per-run with a cluster's launcher"),
+        (["--gpus-per-run", "none"], "expected a number above 0, got 'none'"),
+        (["--runs-per-gpu", "2"], "expected --runs-per-gpu with a GPU, got --device cpu"),
+        (["--launcher", "ray", "--gpus-per-run", "0.5"], "expected --device cuda with GPUs for each run"),
+        (["--launcher", "ray", "--device", "cuda:1"], "expected a device without a number, since Ray chooses which"),
+        (["--launcher", "ray", "--workers", "0"], "expected at least 1 worker, got 0; leave --workers out"),
+        (["--only", "0123456789abcdef"], "expected the id of one of the 36 runs that the options mean"),
+        (["--out", "nothing://x"], "expected a URL that fsspec can open"),
+    ],
+)
+def test_bad_use_is_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    assert run(tmp_path / "runs", *options) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_local_launchers() -> None:
+    assert isinstance(make_local(Request(workers=0)), InProcess)
+    local = make_local(Request(workers=3))
+    assert isinstance(local, LocalProcesses)
+    assert (local.workers, local.devices) == (3, ())
+
+
+def test_runs_share_gpus_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "_accelerators", lambda: 2)
+    local = make_local(Request(device="cuda", runs_per_gpu=3))
+    assert isinstance(local, LocalProcesses)
+    assert (local.workers, local.devices) == (6, ("cuda:0", "cuda:1"))
+    fewer = make_local(Request(device="cuda:1", runs_per_gpu=3, workers=2))
+    assert isinstance(fewer, LocalProcesses)
+    assert (fewer.workers, fewer.devices) == (2, ("cuda:1",))
+    with pytest.raises(UsageError, match="expected a GPU for --device cuda, got none"):
+        gpus_for("cuda", lambda: 0)
+
+
+def test_launchers_are_registered_once() -> None:
+    register_launcher("local", make_local)
+    with pytest.raises(UsageError, match="expected a new name for a launcher, got 'local' twice"):
+        register_launcher("local", lambda request: InProcess())
+    with pytest.raises(UsageError, match="expected a launcher out of"):
+        make_named_launcher("", Request())
+
+
+def test_places_are_paths_or_urls() -> None:
+    assert parse_place("runs/a b") == Path("runs/a b")
+    assert parse_place("file:///tmp/a%20b") == Path("/tmp/a b")
+    url = parse_place("s3://bucket/runs/")
+    assert isinstance(url, Url)
+    assert url / "lot" == "s3://bucket/runs/lot"
+    assert open_store(Path("runs")).place == "runs"
+
+
+def test_a_campaign_behind_a_url(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"memory://{tmp_path.name}/runs"
+    arguments = ["--out", url, "--workers", "0", "--seeds", "0:2", "--method", "good", "fail"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headway.experiments.registry._MODULES", {})
+        assert dummy_cli.main(arguments) == 1
+    output = capsys.readouterr()
+    assert f"4 runs in {url}; 4 to go in this process" in output.out
+    assert f"what they say: headway fetch {url} FOLDER; headway report FOLDER" in output.out
+    assert f"see why: headway status {url} --failed" in output.err
+    assert main(["status", url]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"4 runs in {url}: 2 done, 2 failed"
+    assert main(["fetch", url, str(tmp_path / "copy")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"4 runs copied from {url} to {tmp_path / 'copy'}"
+    assert main(["status", str(tmp_path / "copy")]) == 0
+    assert main(["fetch", str(tmp_path / "copy")]) == 2
