@@ -14,19 +14,22 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help run explore test lint bench docs clean
+.PHONY: help chromium run explore test lint bench docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, explore, test and bench."
 
-run: $(VENV)/.stamp-dev  ## the demo: six signals choose what a small model learns from; about two minutes
+run: $(VENV)/.stamp-dev  ## the demo: six signals choose what a small model learns from; about two minutes, then report/index.html
 	$(BIN)/headway demo $(ARGS)
 
 explore: $(VENV)/.stamp-dev  ## PPO, alone and paid by ICM+GMC, solves a small grid: three seeds each, a few minutes
 	$(BIN)/headway run doorkey --preset quick --method ppo icm+gmc --noise none --seeds 0:3 --out runs/quick $(ARGS)
 
-test: $(VENV)/.stamp-dev  ## the whole test suite
+chromium:  ## install Chromium for the browser tests, if there is none (Debian and Ubuntu)
+	@.ci/chromium
+
+test: $(VENV)/.stamp-dev  ## the whole test suite; the browser tests where a Chromium is installed
 	$(BIN)/python -m pytest -q $(ARGS)
 
 lint: $(VENV)/.stamp-dev $(VENV)/.stamp-docs  ## ruff, mypy and a strict build of the docs

@@ -10,8 +10,8 @@ values of the rollout beside it), estimating advantages, learning. An observatio
 - noisy: noise in every observation, so that none comes twice.
 
 The published code's speeds are constants, measured on two cores of one machine. The reference `plain` is PPO as one
-writes it down first (`benchmarks/plain_ppo.py`), measured here. All take turns, so that a change in the machine's
-speed meets them alike.
+writes it down first (`benchmarks/plain_ppo.py`), measured here. All take turns, and the fastest rollout of each counts:
+what other processes do can only add time.
 
 The price of GMC is measured apart, on rollouts of the same agents, against the same predictor that is scored by its
 error; it is given as a share of the rollout's time.
@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,7 +49,7 @@ PRICED = {"gmc": "forward", "icm+gmc": "icm"}
 SHARE = 0.05
 """The most that GMC may cost, as a share of a rollout's time."""
 
-Seconds = dict[str, list[float]]
+Seconds = dict[str, float]
 
 
 def make(preset: str, situation: str, method: str, threads: int) -> PPO:
@@ -90,37 +89,34 @@ def plain(reference: PlainPPO, threads: int) -> float:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Medians over rounds, by preset, situation and method."""
+    """The fastest rollouts, by preset, situation and method."""
     keys = [(p, s, m) for p in options.presets for s in SITUATIONS for m in PUBLISHED]
     agents = {key: make(*key, options.threads) for key in keys}
-    times: dict[tuple[str, str, str], Seconds] = {key: {} for key in keys}
+    times: dict[tuple[str, str, str], list[Seconds]] = {key: [] for key in keys}
     reference, reference_times = PlainPPO(), []
-    for round_ in range(-1, options.rounds):  # the first one warms up
-        seconds = plain(reference, options.threads)
-        reference_times += [seconds] if round_ >= 0 else []
+    for round_ in range(options.rounds + 1):  # the first one warms up
+        reference_times.append(plain(reference, options.threads))
         for key, agent in agents.items():
-            for phase, seconds in one_rollout(agent).items():
-                if round_ >= 0:
-                    times[key].setdefault(phase, []).append(seconds)
-        print(f"round {round_ + 1} of {options.rounds}", flush=True)
+            times[key].append(one_rollout(agent))
+        print(f"round {round_} of {options.rounds}", flush=True)
+    best = min(reference_times[1:])
     rows = []
     for (preset, situation, method), own in times.items():
-        medians = {phase: statistics.median(values) for phase, values in own.items()}
-        speed = 2048 / medians["rollout"]
-        ratios = [theirs / ours for theirs, ours in zip(reference_times, own["rollout"], strict=True)]
+        fastest = min(own[1:], key=lambda seconds: seconds["rollout"])
+        speed = 2048 / fastest["rollout"]
         rows.append(
             {
                 "preset": preset,
                 "situation": situation,
                 "method": method,
-                "seconds": medians,
+                "seconds": fastest,
                 "steps_per_second": speed,
                 "of_published": speed / PUBLISHED[method],
                 "wanted": WANTED[preset],
-                "of_plain": statistics.median(ratios),
+                "of_plain": best / fastest["rollout"],
             }
         )
-    return {"plain_steps_per_second": 2048 / statistics.median(reference_times), "rows": rows}
+    return {"plain_steps_per_second": 2048 / best, "rows": rows}
 
 
 def price(preset: str, method: str, situation: str, rounds: int) -> dict[str, Any]:
@@ -131,15 +127,13 @@ def price(preset: str, method: str, situation: str, rounds: int) -> dict[str, An
         name: make_reward(name, *spaces, ExplorationProtocol.named(preset).intrinsic())
         for name in (method, PRICED[method])
     }
-    times: Seconds = {name: [] for name in rewards}
-    for round_ in range(-1, rounds):
+    times: dict[str, list[float]] = {name: [] for name in rewards}
+    for _ in range(rounds + 1):
         batch = _transitions(agent)
         for name, reward in rewards.items():
             assert reward is not None
-            seconds = _timed(lambda reward=reward, batch=batch: reward.rewards_and_update(batch))
-            if round_ >= 0:
-                times[name].append(seconds)
-    scored, unscored = (statistics.median(own) for own in times.values())
+            times[name].append(_timed(lambda reward=reward, batch=batch: reward.rewards_and_update(batch)))
+    scored, unscored = (min(own[1:]) for own in times.values())
     return {"preset": preset, "situation": situation, "method": method, "scored": scored, "unscored": unscored}
 
 

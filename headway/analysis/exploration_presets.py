@@ -50,6 +50,7 @@ PAPER: Mapping[str, Any] = {
     "icm_inverse_weight": 0.8,
     "icm_forward_weight": 0.2,
     "icm_forward_factor": 0.5,
+    "icm_scored_loss": "mean-squared-error",
     "rnd_features": 512,
     "beta": 0.99,
     "beta_v": None,

@@ -109,7 +109,9 @@ class ExplorationProtocol(Fields):
     icm_forward_weight: float = 0.2
     """ICM: weight of the forward loss."""
     icm_forward_factor: float = 0.5
-    """ICM: the forward loss, which is also the reward, is this times the mean squared error; GMC goes without it."""
+    """ICM: the forward loss, which is also the reward, is this times the mean squared error."""
+    icm_scored_loss: Literal["mean-squared-error"] = "mean-squared-error"
+    """ICM+GMC: the loss whose gradients are scored, on features without a graph: without that factor."""
     rnd_features: int = 512
     """RND: outputs of the random network."""
 

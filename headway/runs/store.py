@@ -216,8 +216,8 @@ class RunStore:
         return [self.record(run_id) for run_id in run_ids]
 
     def has_metrics(self, record: RunRecord) -> bool:
-        """Tell whether the metrics of a run that is done are still there; somebody may have removed them."""
-        return record.status is not None and (self.root / record.run_id / METRICS_FILE).is_file()
+        """Tell whether the metrics of a run that is done are still there, in full length."""
+        return record.status is not None and _has_metrics(self.root / record.run_id, record.status)
 
     def free(self, run_id: str) -> bool:
         """Give a run back whose process is gone, for others to claim; tell whether it is free now.

@@ -90,7 +90,7 @@ class Actor:
         """The policy [arms]; that of a network is averaged over so many random inputs."""
         with torch.no_grad():
             logits, _ = self._evaluate(1 if self.config.kind == "logits" else inputs)
-        return logits.softmax(1).mean(0)
+            return logits.softmax(1).mean(0)
 
     def _evaluate(self, samples: int) -> tuple[Tensor, Tensor]:
         """Logits and the logarithm of the policy for B samples, each [B, arms]."""

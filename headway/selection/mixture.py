@@ -100,7 +100,7 @@ class Mixture:
         if not isinstance(source_ids, Tensor) and len(source_ids) and isinstance(source_ids[0], str):
             return numbers_of(self.names, source_ids)
         ids = torch.as_tensor(source_ids).detach().flatten()
-        if ids.is_floating_point() or ids.dtype == torch.bool:
+        if len(ids) and (ids.is_floating_point() or ids.dtype == torch.bool):
             raise SelectionError(f"expected the numbers or names of sources, got {ids.dtype}")
         if len(ids) and not (int(ids.min()) >= 0 and int(ids.max()) < len(self)):
             raise SelectionError(

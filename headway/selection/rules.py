@@ -187,6 +187,6 @@ class _Policy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._actor.load_state_dict(state["actor"])
+        self._actor.load_state_dict(copy.deepcopy(state["actor"]))
         self._generator.set_state(state["generator"])
         self._shares = state["shares"].clone()

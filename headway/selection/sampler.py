@@ -285,8 +285,8 @@ class SourceSampler(Sampler[int]):
             StateError: it belongs to other sources, or its position to no index of this number of replicas.
         """
         self._check_state(state)
-        self._chunk = None
         self.mixture.load_state_dict(state["mixture"])
+        self._chunk = None
         self.seed, self.epoch = state["seed"], state["epoch"]
         self._decks = self._deal()
         for deck, taken in zip(self._decks, state["taken"], strict=True):

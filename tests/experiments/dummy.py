@@ -14,6 +14,8 @@ from headway.runs import Run, RunSpec
 from headway.runs.files import store_error
 
 NAME, MODULE = "dummy", "tests.experiments.dummy"
+LARGE = 150_000
+"""Bytes that the checkpoints of the method "large" have beside their state."""
 WAITS = True
 """Whether the methods "wait" and "stubborn" wait, in this process."""
 
@@ -31,7 +33,7 @@ def estimate(spec: RunSpec, context: Context) -> float:
 def run(run: Run, context: Context) -> None:
     """Hash on from step to step, so that any wrong resumption shows."""
     checkpoint = run.restore()
-    step, state = (checkpoint.step, checkpoint.payload) if checkpoint else (0, str(run.spec.seed).encode())
+    step, state = (checkpoint.step, checkpoint.payload[:32]) if checkpoint else (0, str(run.spec.seed).encode())
     total = int(str(run.spec.params["steps"]))
     if run.spec.method == "die-always":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -40,7 +42,8 @@ def run(run: Run, context: Context) -> None:
             raise Stopped("asked to")
         step, state = step + 1, hashlib.sha256(state).digest()
         run.log({"step": step, "value": state[0] / 256})
-        run.checkpoint(step, lambda file, state=state: file.write(state))
+        room = bytes(LARGE if run.spec.method == "large" else 0)
+        run.checkpoint(step, lambda file, state=state, room=room: file.write(state + room))
         run.progress(step, total, {"value": state[0] / 256})
         if context.report:
             context.report(step, total, {"value": state[0] / 256})
@@ -59,6 +62,8 @@ def suffer(run: Run, context: Context) -> None:
             raise ValueError("two is too much")
         case "fail-first" if run.attempt == 1:
             raise ValueError("two is too much")
+        case "hungry":
+            eat()
         case "die":
             os.kill(os.getpid(), signal.SIGKILL)
         case "die-first" if run.attempt == 1:
@@ -70,11 +75,27 @@ def suffer(run: Run, context: Context) -> None:
         case "full":
             error = OSError(errno.ENOSPC, "No space left on device")
             raise store_error("write", run.folder, error) from error
+        case "wait-first" if run.attempt == 1:
+            while not context.should_stop():
+                time.sleep(0.005)
         case "wait" | "stubborn" if WAITS:
             while run.spec.method == "stubborn" or not context.should_stop():
                 time.sleep(0.005)
         case "meet":
             meet(Path(str(run.spec.params["folder"])), run.spec.seed)
+
+
+def eat() -> None:
+    """Ask for more memory than this process may have."""
+    import resource
+
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, before[1]))
+    try:
+        bytearray(2**32)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def meet(folder: Path, seed: int) -> None:

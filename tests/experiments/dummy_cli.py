@@ -13,6 +13,7 @@ from headway.experiments.commands.common import add_campaign_arguments, conduct
 from headway.experiments.launching import register_launcher
 from headway.experiments.places import register_opener
 from headway.experiments.registry import register_experiment
+from headway.integrations.ray import cluster
 from tests.experiments import dummy
 
 
@@ -25,8 +26,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--patience", type=float, default=cluster.PATIENCE)
     add_campaign_arguments(parser)
     options = parser.parse_args(arguments)
+    cluster.PATIENCE = options.patience
     options.command_line = [sys.executable, "-m", "tests.experiments.dummy_cli", *arguments]
     seeds = parse_seeds(options.seeds)
     specs = [dummy.spec_of(m, seed, options.steps, options.folder) for m in options.method for seed in seeds]

@@ -78,15 +78,24 @@ def test_what_is_passed_on() -> None:
 
 def test_jobs_of_a_campaign_file_name_their_lot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "campaign.toml", tmp_path / "runs"
-    lines = ["[lots.one]", 'experiment = "controlled"', f"arguments = {SMALL[:-2]!r}"]
-    file.write_text("\n".join(lines).replace("'", '"'))
-    code = main(["run", "--campaign", str(file), "--out", str(out), "--print-jobs"])
-    output = capsys.readouterr()
-    if code == 2:
-        pytest.skip(f"campaign files are written in another way: {output.err}")
-    words = shlex.split(output.out.splitlines()[0], comments=True)
-    assert main(words[1:]) == 0
-    assert [record.state for record in RunStore(out / "one").status()].count(State.DONE) == 1
+    lot = """
+[[lot]]
+name = "{name}"
+experiment = "controlled"
+condition = "noise"
+signal = "uniform"
+protocol = "demo"
+set = {{ hidden = 8, batch_size = 256, test_batches = 1 }}
+epochs = 1
+seeds = "{seeds}"
+"""
+    file.write_text(lot.format(name="one", seeds="0:2") + lot.format(name="two", seeds="7"))
+    assert main(["run", "--campaign", str(file), "--out", str(out), "--print-jobs"]) == 0
+    jobs = [shlex.split(line, comments=True) for line in capsys.readouterr().out.splitlines()]
+    assert [job[job.index("--lot") + 1] for job in jobs] == ["one", "one", "two"]
+    assert main(jobs[2][1:]) == 0
+    assert not (out / "one").exists()
+    assert [record.state for record in RunStore(out / "two").status()] == [State.DONE]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +107,10 @@ def test_jobs_of_a_campaign_file_name_their_lot(tmp_path: Path, capsys: pytest.C
         (["--gpus-per-run", "none"], "expected a number above 0, got 'none'"),
         (["--runs-per-gpu", "2"], "expected --runs-per-gpu with a GPU, got --device cpu"),
         (["--launcher", "ray", "--gpus-per-run", "0.5"], "expected --device cuda with GPUs for each run"),
-        (["--launcher", "ray", "--device", "cuda:1"], "expected a device without a number, since Ray chooses which"),
+        (
+            ["--launcher", "ray", "--device", "cuda:1"],
+            "expected a device without a number, got cuda:1",
+        ),
         (["--launcher", "ray", "--workers", "0"], "expected at least 1 worker, got 0; leave --workers out"),
         (["--only", "0123456789abcdef"], "expected the id of one of the 36 runs that the options mean"),
         (["--out", "nothing://x"], "expected a URL that fsspec can open"),

@@ -38,7 +38,7 @@ def test_weights_are_drawn_as_torch_draws_them_and_from_the_generator_alone() ->
     assert torch.equal(torch.get_rng_state(), before)
     for one, other in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(one, other)
-    weight = first.layers[0].weight
+    weight = first.layers[0].weight.detach()
     bound = 4096**-0.5
     assert weight.abs().max() <= bound
     assert float(weight.std()) == pytest.approx(bound / 3**0.5, rel=0.01)
@@ -55,7 +55,7 @@ def test_layers_alone() -> None:
 
 def test_orthogonal_weights_start_with_an_almost_uniform_policy() -> None:
     network = make_network((5, 5, 3), 7, PPOConfig(initialisation="orthogonal"), generator(), last_gain=0.01)
-    last = network.layers[-1].weight
+    last = network.layers[-1].weight.detach()
     torch.testing.assert_close(last @ last.T, 1e-4 * torch.eye(7), atol=1e-8, rtol=0)
     outputs = network(torch.randn(20, 5, 5, 3, generator=generator()))
     assert (outputs.softmax(1) - 1 / 7).abs().max() < 0.05

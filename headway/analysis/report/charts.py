@@ -12,7 +12,7 @@ from headway.analysis.figures.style import MAIN, OTHERS, VARIANTS
 from headway.analysis.names import METHODS, rank, title
 from headway.analysis.report import looks, series
 from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting
-from headway.analysis.report.numbers import Areas
+from headway.analysis.report.numbers import Areas, Overall
 from headway.analysis.rundata import RunData
 from headway.analysis.summaries import Band, Curve
 
@@ -146,6 +146,34 @@ def areas(settings: Sequence[Setting], numbers: Mapping[str, Areas]) -> Chart | 
     )
     chart.data.update(kind="dots", categories=[title(name) for name in names])
     return chart
+
+
+def profiles(overall: Mapping[str, Overall]) -> Chart | None:
+    """The share of runs that reach each relative area, one panel for each protocol."""
+    panels = []
+    for protocol, found in overall.items():
+        bands = {
+            name: Band(each.thresholds, each.share, each.low, each.high, each.n)
+            for name, each in found.profiles.items()
+        }
+        heading = protocol if len(overall) > 1 else ""
+        panels.append(_panel(protocol, heading, bands, {"label": "share of runs", "zero": True, "percent": True}))
+    if not panels:
+        return None
+    names = {name for found in overall.values() for name in found.profiles}
+    return _chart(
+        "profiles",
+        "Performance profiles",
+        "The share of a signal's runs, over all conditions, whose area relative to Uniform's mean is at most the value "
+        "below. Curves farther to the left are better. Bands are 95% bootstrap intervals.",
+        panels,
+        looks.signal_items(sorted(names, key=lambda name: rank(METHODS, name))),
+        legend="Signals",
+        columns=min(2, len(panels)),
+        wide=True,
+        xname="area / Uniform's ≤",
+        xlabel="area relative to Uniform's",
+    )
 
 
 def telemetry(setting: Setting) -> Chart | None:

@@ -11,12 +11,13 @@ from headway.analysis.names import title
 from headway.analysis.report.groups import EXPLORATION, Setting
 from headway.errors import StoreError
 from headway.runs import RunStore, State
+from headway.runs.files import read_bytes
 from headway.runs.store import STORE_FILE
 
 FILM_FILE = "play.gif"
-MOST_BYTES = 1 << 20
+MOST_BYTES = 2 << 20
 """A recording larger than this is not put into the page ..."""
-MOST_BYTES_IN_ALL = 6 << 20
+MOST_BYTES_IN_ALL = 7 << 20
 """... nor one that would make all of them together larger than this."""
 _GIF = (b"GIF87a", b"GIF89a")
 
@@ -43,7 +44,7 @@ def films(source: Path, settings: Sequence[Setting]) -> list[Film]:
         for name, runs in setting.all.items() if setting.kind == EXPLORATION else ():
             for run in runs:
                 content = _read(store, run.id) if run.state is not State.CORRUPT else b""
-                if content and len(content) <= min(MOST_BYTES, room):
+                if content and len(content) <= room:
                     room -= len(content)
                     data = base64.b64encode(content).decode()
                     found.append(
@@ -54,9 +55,9 @@ def films(source: Path, settings: Sequence[Setting]) -> list[Film]:
 
 
 def _read(store: RunStore, run_id: str) -> bytes:
-    """The recording of a run, checked; nothing if there is none or it is damaged."""
+    """The recording beside a run; nothing if there is none, or something else under its name."""
     try:
-        content = store.read_file(run_id, FILM_FILE)
+        content = read_bytes(store.folder(run_id) / FILM_FILE, MOST_BYTES) or b""
     except StoreError:
         return b""
     return content if content.startswith(_GIF) else b""

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway.analysis import summaries, tables
+from headway.analysis.overall import OverallRow, epochs_to, overall_rows, profiles
 from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting
 from headway.analysis.results import Results
-from headway.analysis.stats import Estimate, t_interval
+from headway.analysis.rundata import RunData
+from headway.analysis.stats import Estimate, Profile, Survival, t_interval
 from headway.analysis.tables import BASELINE, MethodRow, WelchRow
 
 
@@ -21,10 +23,13 @@ class Areas:
     Attributes:
         rows: a line for each signal.
         seeds: the area of each seed relative to Uniform's with the same seed, by signal.
+        times: how many epochs each signal needs to the loss that Uniform has in the last half of its curve; empty
+            without runs of Uniform.
     """
 
     rows: Sequence[MethodRow]
     seeds: Mapping[str, Sequence[float]]
+    times: Mapping[str, Survival]
 
     @property
     def ratios(self) -> dict[str, Estimate]:
@@ -43,17 +48,49 @@ def areas_of(setting: Setting) -> Areas | None:
         name: [area / base[seed] for seed, area in sorted(found.items()) if seed in base]
         for name, found in by_seed.items()
     }
-    return Areas(tables.method_rows(runs), seeds)
+    return Areas(tables.method_rows(runs), seeds, epochs_to(runs) if base else {})
+
+
+@dataclass(frozen=True)
+class Overall:
+    """The signals over all conditions of one protocol.
+
+    Attributes:
+        rows: a line for each signal.
+        profiles: the share of its runs that reach each relative area, by signal.
+    """
+
+    rows: Sequence[OverallRow]
+    profiles: Mapping[str, Profile]
+
+
+def overall_of(settings: Sequence[Setting]) -> dict[str, Overall]:
+    """The signals over all conditions, by protocol; protocols without runs of Uniform are left out."""
+    found = {}
+    for protocol, runs in _families(settings).items():
+        rng = np.random.default_rng(0)
+        rows = overall_rows(runs, rng)
+        if len(rows) > 1:
+            found[protocol] = Overall(rows, profiles(runs, rng))
+    return found
+
+
+def _families(settings: Sequence[Setting]) -> dict[str, Results]:
+    """The finished runs of the controlled study, by protocol."""
+    found: dict[str, list[RunData]] = {}
+    for setting in settings:
+        if setting.kind == CONTROLLED:
+            own = found.setdefault(setting.group.protocol, [])
+            own += [run for members in setting.finished.values() for run in members]
+    return {protocol: Results(tuple(runs)) for protocol, runs in found.items() if runs}
 
 
 def comparisons(settings: Sequence[Setting]) -> dict[str, list[WelchRow]]:
     """Welch's tests of GMC against every other signal, by setting; Holm's correction is over those of one protocol."""
     found: dict[str, list[WelchRow]] = {}
-    for protocol in dict.fromkeys(setting.group.protocol for setting in settings):
-        family = [each for each in settings if each.group.protocol == protocol and each.kind == CONTROLLED]
-        runs = [run for setting in family for members in setting.finished.values() for run in members]
-        rows = tables.welch_rows(Results(tuple(runs)))
-        for setting in family:
+    for runs in _families(settings).values():
+        rows = tables.welch_rows(runs)
+        for setting in settings:
             own = [row for row in rows if row.group == setting.group]
             if own:
                 found[setting.key] = own

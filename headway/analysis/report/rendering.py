@@ -10,6 +10,7 @@ import base64
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,6 +181,7 @@ def _environment() -> Any:
         probability=words.probability,
         percent=words.percent,
         reach=reach,
+        is_finite=math.isfinite,
     )
     environment.globals.update(group_names=GROUP_NAMES)
     return environment

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from headway.analysis.names import GROUP_NAMES, title
 from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting
-from headway.analysis.report.numbers import Areas
+from headway.analysis.report.numbers import Areas, Overall
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate
 from headway.analysis.tables import WelchRow
@@ -113,16 +113,39 @@ def summary_table(settings: Sequence[Setting], areas: Mapping[str, Areas]) -> Ta
         for row in areas[setting.key].rows:
             relative = _ends(row.relative) if row.relative and row.method != "uniform" else [None, None, None]
             shares = [share.value for share in row.shares]
-            rows.append([*_names(setting), title(row.method), len(row.seeds), *_ends(row.auc), *relative, *shares])
+            time = areas[setting.key].times.get(row.method)
+            reached: list[Cell] = [time.median, time.reached] if time else [None, None]
+            names = [*_names(setting), title(row.method), len(row.seeds)]
+            rows.append([*names, *_ends(row.auc), *relative, row.final_loss.value, *reached, *shares])
     groups = [f"share {a}/{b}" for a, b in zip(*GROUP_NAMES.values(), strict=True)]
     heads = ["setting", "protocol", "signal", "seeds", "area", "area low", "area high"]
-    heads += ["ratio", "ratio low", "ratio high", *groups]
+    heads += [
+        "ratio",
+        "ratio low",
+        "ratio high",
+        "final loss",
+        "median epochs to Uniform's loss",
+        "runs there",
+        *groups,
+    ]
     formats = dict.fromkeys(("ratio", "ratio low", "ratio high"), ".4f") | dict.fromkeys(groups, ".3f")
     return (
         Table("summary", "Areas under the test-loss curve and shares of the last draws", heads, rows, formats)
         if rows
         else None
     )
+
+
+def overall_table(overall: Mapping[str, Overall]) -> Table | None:
+    """One line for each protocol and signal, over all conditions."""
+    rows: list[list[Cell]] = [
+        [protocol, title(row.method), len(row.groups), *_ends(row.iqm), *_ends(row.improvement)]
+        for protocol, found in overall.items()
+        for row in found.rows
+    ]
+    heads = ["protocol", "signal", "conditions", "IQM of ratio", "IQM low", "IQM high"]
+    heads += ["P(better than Uniform)", "P low", "P high"]
+    return Table("overall", "Signals over all conditions", heads, rows) if rows else None
 
 
 def welch_table(settings: Sequence[Setting], tests: Mapping[str, Sequence[WelchRow]]) -> Table | None:

@@ -13,7 +13,7 @@ from headway.analysis.report import charts, films, numbers, provenance, tables
 from headway.analysis.report.charts import Chart
 from headway.analysis.report.films import Film
 from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting, settings_of
-from headway.analysis.report.numbers import Areas
+from headway.analysis.report.numbers import Areas, Overall
 from headway.analysis.report.overview import Overview, overview_of
 from headway.analysis.report.progress import Campaign, campaign_of
 from headway.analysis.report.provenance import Origin, Rules
@@ -39,6 +39,7 @@ class View:
         overview: what was run.
         campaign: how far it is.
         areas: the numbers of the controlled study, by setting.
+        overall: the same over all conditions, by protocol.
         tests: its tests, by setting.
         rewards: the numbers of exploration, by setting and method.
         claims: the paper's claims with their verdicts, by protocol.
@@ -58,6 +59,7 @@ class View:
     overview: Overview
     campaign: Campaign
     areas: Mapping[str, Areas]
+    overall: Mapping[str, Overall]
     tests: Mapping[str, Sequence[WelchRow]]
     rewards: Mapping[str, Mapping[str, Estimate]]
     claims: Mapping[str, Sequence[ClaimResult]]
@@ -97,10 +99,12 @@ def make_view(
     on_grid = {group for grid in found for group in grid.only}
     single = [setting for setting in settings if setting.group not in on_grid]
     areas = {setting.key: area for setting in settings if (area := numbers.areas_of(setting))}
+    overall = numbers.overall_of(single)
     tests = numbers.comparisons(single)
     rewards = {setting.key: reward for setting in settings if (reward := numbers.final_rewards(setting))}
     made = [
         tables.summary_table(settings, areas),
+        tables.overall_table(overall),
         tables.welch_table(single, tests),
         tables.rewards_table(settings, rewards),
         tables.areas_table(settings),
@@ -114,11 +118,12 @@ def make_view(
         overview=overview_of(results, settings),
         campaign=campaign_of(results),
         areas=areas,
+        overall=overall,
         tests=tests,
         rewards=rewards,
         claims=claims_of(results) if claims is None else claims,
         grids=found,
-        charts=_charts(single, areas, found),
+        charts=_charts(single, areas, overall, found),
         films=[] if live else films.films(source, settings),
         origins=provenance.origins(settings),
         rules=provenance.protocols(results.runs),
@@ -147,11 +152,14 @@ def claims_of(results: Results) -> dict[str, list[ClaimResult]]:
     return {label: evaluate_claims(results, label) for label in counts if label in chosen}
 
 
-def _charts(settings: Sequence[Setting], areas: Mapping[str, Areas], found: Sequence[Grid]) -> dict[str, list[Chart]]:
+def _charts(
+    settings: Sequence[Setting], areas: Mapping[str, Areas], overall: Mapping[str, Overall], found: Sequence[Grid]
+) -> dict[str, list[Chart]]:
     controlled = [setting for setting in settings if setting.kind == CONTROLLED and setting.shown]
     exploring = [setting for setting in settings if setting.kind == EXPLORATION and setting.shown]
     by_section: dict[str, list[Chart | None]] = {
         "summary": [charts.areas(controlled, areas)],
+        "overall": [charts.profiles(overall)],
         "telemetry": [charts.telemetry(setting) for setting in controlled],
         "exploration": [charts.rewards(exploring), charts.television(exploring)],
         "sensitivity": [grid.chart for grid in found],

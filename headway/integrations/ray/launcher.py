@@ -20,8 +20,9 @@ from headway.experiments.launching import Request
 from headway.experiments.registry import needed_datasets, registered_experiments
 from headway.experiments.stopping import StopRequest
 from headway.experiments.worker import Trouble
+from headway.integrations.ray import cluster
 from headway.integrations.ray.board import Board
-from headway.integrations.ray.cluster import PATIENCE, Cluster, Pulse, Resources, connected, import_ray
+from headway.integrations.ray.cluster import Cluster, Pulse, Resources, connected, import_ray
 from headway.integrations.ray.work import RaySetup, carry_out, versions
 
 MOST_LOSSES = 4
@@ -41,7 +42,7 @@ class RayLauncher:
         resources: what a run takes up.
         address: of the cluster, as in `ray.init`; None for the one at hand, or one that is started on this machine.
         workers: how many runs go on at once, at most; None for as many as have room.
-        patience: seconds after which a head that does not answer counts as lost.
+        patience: seconds after which a head that does not answer counts as lost; None for what Ray allows.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class RayLauncher:
         resources: Resources | None = None,
         address: str | None = None,
         workers: int | None = None,
-        patience: float = PATIENCE,
+        patience: float | None = None,
     ) -> None:
         """Connect to nothing yet."""
         if workers is not None and workers < 1:
@@ -57,13 +58,13 @@ class RayLauncher:
         self.resources = resources or Resources()
         self.address = address
         self.workers = workers
-        self.patience = patience
+        self.patience = cluster.PATIENCE if patience is None else patience
 
     def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
         """Attempt all runs; see `Launcher`."""
-        with connected(self.address, self.workers) as cluster:
-            cluster.check_room(self.resources)
-            conductor = _Conductor(job, tell, stop, cluster, self)
+        with connected(self.address, self.workers) as found:
+            found.check_room(self.resources)
+            conductor = _Conductor(job, tell, stop, found, self)
             try:
                 conductor.work()
             finally:

@@ -75,7 +75,7 @@ var Charts = (function () {
       chip.type = "button";
       chip.dataset.key = item.key;
       chip.setAttribute("aria-pressed", !figure.state.hidden.has(item.key));
-      if (withLine) chip.appendChild(line(item));
+      if (withLine) chip.appendChild(line(item, figure.data.kind === "dots"));
       chip.appendChild(make("span", "", item.name));
       chip.addEventListener("click", function () {
         var hidden = figure.state.hidden;

@@ -14,13 +14,14 @@ var Kit = (function () {
   function css(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
   function colour(item) { return document.documentElement.dataset.theme === "dark" ? item.dark : item.light; }
 
-  function line(item) {
-    var svg = document.createElementNS(SVG, "svg"), path = document.createElementNS(SVG, "line");
-    svg.setAttribute("width", 22); svg.setAttribute("height", 10); svg.setAttribute("aria-hidden", "true");
-    [["x1", 0], ["x2", 22], ["y1", 5], ["y2", 5], ["stroke", colour(item)], ["stroke-width", 3]].forEach(function (pair) {
-      path.setAttribute(pair[0], pair[1]);
-    });
-    if (item.dash.length) path.setAttribute("stroke-dasharray", item.dash.join(" "));
+  function line(item, isDot) { // how a series looks: a piece of its line, or its dot
+    var svg = document.createElementNS(SVG, "svg"), path = document.createElementNS(SVG, isDot ? "circle" : "line");
+    svg.setAttribute("width", isDot ? 10 : 22); svg.setAttribute("height", 10); svg.setAttribute("aria-hidden", "true");
+    var look = isDot
+      ? { cx: 5, cy: 5, r: 4.5, fill: colour(item) }
+      : { x1: 0, x2: 22, y1: 5, y2: 5, stroke: colour(item), "stroke-width": 3 };
+    Object.keys(look).forEach(function (name) { path.setAttribute(name, look[name]); });
+    if (item.dash.length && !isDot) path.setAttribute("stroke-dasharray", item.dash.join(" "));
     svg.appendChild(path);
     return svg;
   }

@@ -6,6 +6,9 @@ var Panel = (function () {
     entries.forEach(function (entry) { if (entry.target.panel) entry.target.panel.fit(); });
   });
 
+  var WHOLE = []; // steps between the numbers of a horizontal axis: epochs are counted in whole numbers
+  for (var power = 1; power < 1e12; power *= 10) WHOLE.push(power, 2 * power, 5 * power);
+
   function Panel(figure, data) {
     this.figure = figure;
     this.data = data;
@@ -70,13 +73,17 @@ var Panel = (function () {
       });
     });
     if (low > high) return [0, 1];
+    var fromZero = this.data.y.zero && low >= 0;
     var slack = Math.max(high - low, Math.abs(high) / 2);
     low = Math.min(low, Math.max(from, low - slack)); high = Math.max(high, Math.min(to, high + slack));
-    if (this.figure.data.kind === "dots") (this.data.lines || []).forEach(function (mark) {
+    var dots = this.figure.data.kind === "dots", label = 0;
+    (this.data.lines || []).forEach(function (mark) {
+      if (!dots && !mark.label) return;
       low = Math.min(low, mark.value); high = Math.max(high, mark.value);
+      label = mark.label ? 0.08 * (high - low) : label;
     });
     var room = 0.06 * (high - low) || Math.abs(high) * 0.1 || 0.5;
-    return [this.data.y.zero && low >= 0 ? 0 : low - room, high + room];
+    return [fromZero ? 0 : low - room, high + room + label];
   };
 
   Panel.prototype.build = function () {
@@ -86,7 +93,8 @@ var Panel = (function () {
     var axis = { stroke: ink, font: font, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, width: 1, size: 4 }, gap: 4 };
     var names = figure.data.categories;
     var bottom = Object.assign({}, axis, {
-      size: dots ? 58 : 28, label: figure.data.xlabel, labelFont: font, labelSize: 18, labelGap: 0, space: 48,
+      size: dots ? 58 : 28, label: figure.data.xlabel, labelFont: font, labelSize: 18, labelGap: 0, space: figure.data.wide ? 70 : 44,
+      incrs: data.x.every(Number.isInteger) ? WHOLE : undefined,
       values: function (_, splits) { return splits.map(function (value) { return Number.isInteger(value) || !dots ? number(value) : ""; }); },
     });
     if (dots) Object.assign(bottom, {
@@ -191,7 +199,7 @@ var Panel = (function () {
       if (series.mean[place] === null) return;
       var row = make("div"), item = panel.item(series.key), text = shown(series.mean[place], panel.data.y);
       if (series.low && series.low[place] !== null) text += " [" + shown(series.low[place], panel.data.y) + ", " + shown(series.high[place], panel.data.y) + "]";
-      row.append(line(item), make("span", "", item.name), make("span", "", text));
+      row.append(line(item, panel.figure.data.kind === "dots"), make("span", "", item.name), make("span", "", text));
       tip.appendChild(row);
       lines.push(item.name + " " + text);
     });

@@ -1,0 +1,217 @@
+"""What the callbacks for on-policy and off-policy algorithms share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+from torch import Tensor
+
+from headway.errors import EnvError, MethodError, StateError
+from headway.integrations.sb3.carried import ATTRIBUTE, Carried
+from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.normalise import RewardNormaliser
+from headway.rl.reward import IntrinsicReward, make_reward
+
+Array = npt.NDArray[Any]
+Coefficient = float | Callable[[float], float]
+SelfCallback = TypeVar("SelfCallback", bound="IntrinsicCallback")
+
+
+class IntrinsicCallback(BaseCallback):
+    """Pays an intrinsic reward to an algorithm of Stable-Baselines3; see the two subclasses.
+
+    Args:
+        method: such as "icm+gmc", or an `IntrinsicReward` of your own.
+        coefficient: what the intrinsic reward is multiplied by: a number, or a function of the remaining progress,
+            which falls from 1 to 0, as learning rates are given to Stable-Baselines3.
+        normalise: divide the intrinsic reward by the running deviation of its discounted sums. The intrinsic return
+            then varies by about 1, and the coefficient says how much that is worth in units of the task's return.
+        config: settings of the predictor and the scorer; None for those that suit the observations.
+        seed: of the predictor's weights.
+        device: where the predictor lives; "auto" for the model's device.
+        verbose: as in all callbacks.
+
+    Raises:
+        MethodError: there is no such method, or it pays nothing.
+    """
+
+    works_with: ClassVar[tuple[str, type[BaseAlgorithm]]]
+
+    def __init__(
+        self,
+        method: str | IntrinsicReward = "icm+gmc",
+        *,
+        coefficient: Coefficient = 0.1,
+        normalise: bool = True,
+        config: IntrinsicConfig | None = None,
+        seed: int = 0,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+    ) -> None:
+        """Keep the settings: the networks are made when the spaces are known."""
+        super().__init__(verbose)
+        if not callable(coefficient) and not np.isfinite(coefficient):
+            raise MethodError(f"coefficient: expected a finite number or a function of the progress, got {coefficient}")
+        self.coefficient = coefficient
+        self.reward: IntrinsicReward | None = method if isinstance(method, IntrinsicReward) else None
+        self.normaliser: RewardNormaliser | None = None
+        self._given = self.reward is not None
+        self._device = device
+        self._settings: dict[str, Any] = {
+            "method": method.name if isinstance(method, IntrinsicReward) else method,
+            "coefficient": coefficient,
+            "normalise": normalise,
+            "config": None if config is None else config.to_dict(),
+            "seed": seed,
+        }
+
+    @classmethod
+    def carried_by(cls: type[SelfCallback], model: BaseAlgorithm, **changed: Any) -> SelfCallback:
+        """The callback that a loaded model was trained with, ready to go on.
+
+        Args:
+            model: from `Algorithm.load`.
+            changed: arguments that shall differ from those of the saved callback.
+
+        Raises:
+            StateError: the model carries no intrinsic reward.
+        """
+        carried = vars(model).get(ATTRIBUTE)
+        if not isinstance(carried, Carried):
+            raise StateError("expected a model that carries an intrinsic reward, got one that does not; make a new one")
+        settings = dict(carried.state_dict()["settings"])
+        if settings["config"] is not None:
+            settings["config"] = IntrinsicConfig.from_dict(settings["config"])
+        return cls(**{**settings, **changed})
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later rewards depend on. The model carries it: there is no need to call this."""
+        return {
+            "settings": dict(self._settings),
+            "reward": self._made.state_dict(),
+            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; the number of environments may be another.
+
+        Raises:
+            StateError: it is the state of another method.
+        """
+        try:
+            self._made.load_state_dict(state["reward"])
+        except StateError as error:
+            raise StateError(
+                f"{error}; the model carries another intrinsic reward: go on with it by {type(self).__name__}."
+                f"carried_by(model), or leave it behind with `del model.{ATTRIBUTE}`"
+            ) from None
+        if self.normaliser is not None and state["normaliser"] is not None:
+            saved = dict(state["normaliser"])
+            if saved["sums"].shape != self.normaliser.sums.shape:
+                saved["sums"] = torch.zeros_like(self.normaliser.sums)
+            self.normaliser.load_state_dict(saved)
+
+    # What Stable-Baselines3 calls
+
+    def _init_callback(self) -> None:
+        """Make the networks, or go on with those that the model carries."""
+        model, (kind, wanted) = self.model, self.works_with
+        if not isinstance(model, wanted):
+            raise MethodError(f"{type(self).__name__} expected {kind} algorithm, got {type(model).__name__}")
+        carried = vars(model).get(ATTRIBUTE)
+        if isinstance(carried, Carried) and carried.callback is self:
+            return
+        self._check(model)
+        if not self._given:
+            self.reward = self._make(model)
+        gamma = float(getattr(model, "gamma", 0.99))
+        self.normaliser = RewardNormaliser(model.n_envs, gamma) if self._settings["normalise"] else None
+        if isinstance(carried, Carried):
+            self.load_state_dict(carried.state_dict())
+        setattr(model, ATTRIBUTE, Carried(self))
+
+    def _on_training_start(self) -> None:
+        """Refuse to be one of two."""
+        carried = vars(self.model).get(ATTRIBUTE)
+        if not isinstance(carried, Carried) or carried.callback is not self:
+            raise MethodError(f"expected one callback with an intrinsic reward for a model, got two: {self!r}")
+
+    def _on_step(self) -> bool:
+        return True
+
+    # Parts
+
+    @property
+    def _made(self) -> IntrinsicReward:
+        if self.reward is None:
+            raise StateError("expected a callback that learn() has started, got one that was not used yet")
+        return self.reward
+
+    def _make(self, model: BaseAlgorithm) -> IntrinsicReward:
+        settings = self._settings
+        config = settings["config"]
+        made = IntrinsicConfig.from_dict(config) if config is not None else self._config_for(model)
+        device = model.device if self._device == "auto" else self._device
+        with torch.random.fork_rng(devices=[]):  # the algorithm's own random numbers stay as they are
+            reward = make_reward(
+                settings["method"], model.observation_space, model.action_space, made, device, settings["seed"]
+            )
+        if reward is None:
+            raise MethodError(f"expected a method that pays an intrinsic reward, got {settings['method']!r}")
+        return reward
+
+    def _config_for(self, model: BaseAlgorithm) -> IntrinsicConfig:
+        """Settings with which the predictor sees observations as the policy does: images scaled to [0, 1]."""
+        space: Any = model.observation_space
+        if not is_image_space(space):
+            return IntrinsicConfig()
+        return IntrinsicConfig(channels_first=is_image_space_channels_first(space), observation_scale=1 / 255)
+
+    def _check(self, model: BaseAlgorithm) -> None:
+        """Refuse what cannot be paid right."""
+        if getattr(model.observation_space, "shape", None) is None:
+            raise EnvError(
+                f"expected observations that are arrays, got the space {model.observation_space}; "
+                f"wrap the environment in gymnasium.wrappers.FlattenObservation"
+            )
+
+    def _coefficient(self) -> float:
+        """The coefficient now."""
+        given = self.coefficient
+        return float(given(self.model._current_progress_remaining)) if callable(given) else float(given)
+
+    def _scaled(self, raw: Tensor) -> Tensor:
+        """Rewards [...] as they are added to those of the task."""
+        normalised = raw if self.normaliser is None else self.normaliser(raw)
+        return self._coefficient() * normalised
+
+    def _log(self, raw: Tensor, scaled: Tensor, metrics: Mapping[str, float]) -> None:
+        """Write means and metrics to the model's logger, under intrinsic/."""
+        self.logger.record("intrinsic/reward_mean", float(raw.double().mean()))
+        self.logger.record("intrinsic/scaled_mean", float(scaled.double().mean()))
+        self.logger.record("intrinsic/coefficient", self._coefficient())
+        for name, value in metrics.items():
+            self.logger.record(f"intrinsic/{name}", value)
+
+    @abstractmethod
+    def _on_rollout_start(self) -> None:
+        """Begin to watch."""
+
+    @abstractmethod
+    def _on_rollout_end(self) -> None:
+        """See to it that the reward arrives."""
+
+
+def flat(values: Array, shape: tuple[int, ...]) -> Tensor:
+    """Values of a buffer [steps, environments, ...] as a tensor [steps * environments, *shape], time outermost."""
+    return torch.from_numpy(np.ascontiguousarray(values.reshape(-1, *shape)))

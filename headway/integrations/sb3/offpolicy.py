@@ -1,0 +1,139 @@
+"""Intrinsic rewards for algorithms that learn from a replay buffer: DQN, SAC, TD3 and their relatives."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+
+from headway.errors import MethodError
+from headway.integrations.floors import fixed_floor
+from headway.integrations.sb3.base import Array, IntrinsicCallback, flat
+from headway.integrations.sb3.intercept import Intercept
+from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.reward import IntrinsicReward
+from headway.rl.transitions import Transitions
+
+
+class OffPolicyIntrinsicCallback(IntrinsicCallback):
+    """Adds an intrinsic reward to the transitions that an algorithm samples from its replay buffer.
+
+        model = DQN("MlpPolicy", "MountainCar-v0")
+        model.learn(100_000, callback=OffPolicyIntrinsicCallback("icm+gmc", coefficient=0.1))
+
+    The buffer keeps the task's rewards. Transitions are paid each time they are sampled, by the predictor as it is
+    then: what was new when it was stored may be long known when it is replayed, and with moments that fill up first,
+    what is stored early would never be paid. The predictor learns from each transition once, in the order of time.
+
+    Args:
+        args: as `IntrinsicCallback`.
+        update_every: the predictor learns when so many new transitions have come together. A floor in the unit
+            "batch" is meant for batches of this size.
+        options: as `IntrinsicCallback`.
+    """
+
+    works_with: ClassVar[tuple[str, type[BaseAlgorithm]]] = ("an off-policy", OffPolicyAlgorithm)
+    model: OffPolicyAlgorithm
+
+    def __init__(self, *args: Any, update_every: int = 256, **options: Any) -> None:
+        """See the class."""
+        super().__init__(*args, **options)
+        if update_every < 1:
+            raise MethodError(f"update_every: expected at least 1, got {update_every}")
+        self.update_every = update_every
+        self._settings["update_every"] = update_every
+        self._intercept = Intercept("sample", self._sample)
+        self._position = 0
+        self._waiting = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `IntrinsicCallback.state_dict`."""
+        return {**super().state_dict(), "waiting": self._waiting}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `IntrinsicCallback.load_state_dict`; transitions that wait are looked for in the replay buffer."""
+        super().load_state_dict(state)
+        self._waiting = min(int(state["waiting"]), self._buffer.size())
+
+    def _on_rollout_start(self) -> None:
+        self._intercept.stop()
+        self._position = self._buffer.pos
+
+    def _on_rollout_end(self) -> None:
+        """Learn from what was collected, and pay from here on: the algorithm trains next."""
+        buffer = self._buffer
+        self._waiting = min(self._waiting + (buffer.pos - self._position) % buffer.buffer_size, buffer.buffer_size)
+        if self._waiting * buffer.n_envs >= self.update_every or self._waiting == buffer.buffer_size:
+            self._learn()
+        self._intercept.start(buffer)
+
+    def _on_training_end(self) -> None:
+        self._intercept.stop()
+
+    def _learn(self) -> None:
+        """Train the predictor with the newest transitions."""
+        buffer, normalised = self._buffer, self.model.get_vec_normalize_env()
+        rows = np.arange(buffer.pos - self._waiting, buffer.pos) % buffer.buffer_size
+        shape = tuple(self.model.observation_space.shape or ())
+
+        def seen(observations: Array) -> torch.Tensor:
+            """Observations as they are sampled, so that what is learned and what is paid for look alike."""
+            return flat(np.asarray(buffer._normalize_obs(observations[rows], normalised)), shape)
+
+        actions = flat(buffer.actions[rows], tuple(self.model.action_space.shape or ()))
+        batch = Transitions(seen(buffer.observations), actions, seen(buffer.next_observations))
+        result = self._made.rewards_and_update(batch)
+        raw = result.rewards.cpu().view(len(rows), buffer.n_envs)
+        if self.normaliser is not None:
+            self.normaliser.update(raw)
+        self._waiting = 0
+        self._log(raw, self._scaled(raw), result.metrics)
+
+    def _sample(self, sample: Callable[..., ReplayBufferSamples], *args: Any, **options: Any) -> ReplayBufferSamples:
+        """Sample as ever, and pay for what came out."""
+        samples = sample(*args, **options)
+        if self.model.num_timesteps != self.num_timesteps:  # left over from training that was broken off
+            self._intercept.stop()
+            return samples
+        obs = samples.observations.reshape(-1, *(self.model.observation_space.shape or ()))
+        actions = samples.actions.reshape(-1, *(self.model.action_space.shape or ()))
+        raw = self._made.rewards(Transitions(obs, actions, samples.next_observations.reshape(obs.shape)))
+        paid: torch.Tensor = self._scaled(raw).view_as(samples.rewards).to(samples.rewards)
+        return samples._replace(rewards=samples.rewards + paid)
+
+    @property
+    def _buffer(self) -> ReplayBuffer:
+        buffer = self.model.replay_buffer
+        if buffer is None:
+            raise MethodError(f"expected {type(self.model).__name__} to have a replay buffer, got none")
+        return buffer
+
+    def _make(self, model: BaseAlgorithm) -> IntrinsicReward:
+        """Make the reward, with a floor that is the same for samples of any size."""
+        given = self._settings["config"]
+        config = self._config_for(model) if given is None else IntrinsicConfig.from_dict(given)
+        self._settings["config"] = dataclasses.asdict(fixed_floor(config, self.update_every))
+        return super()._make(model)
+
+    def _check(self, model: BaseAlgorithm) -> None:
+        """Refuse buffers that do not have the transitions themselves."""
+        super()._check(model)
+        buffer = self._buffer
+        if buffer.optimize_memory_usage:
+            raise MethodError(
+                "expected optimize_memory_usage=False, got True: such a buffer loses the last observation of an "
+                "episode, so that transitions would lead into the next one"
+            )
+        steps = getattr(buffer, "n_steps", 1)
+        if steps != 1:
+            raise MethodError(
+                f"expected a buffer that samples single transitions, got {type(buffer).__name__} with "
+                f"n_steps={steps}; use n_steps=1"
+            )

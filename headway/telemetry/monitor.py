@@ -1,0 +1,216 @@
+"""The monitor: per source and over time, how large gradients are and how much of them couples to what is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from headway.errors import SignalError, StateError
+from headway.telemetry.states import Reading, State, Thresholds, name_states
+from headway.telemetry.writers import Row, Writer, write_parquet
+
+SCHEMA = 1
+
+
+class SourceMonitor:
+    """Follows data sources by their gradients: how large they are, and how much of them takes part in learning.
+
+        meter = headway.Meter(model, [headway.GMC(), headway.NormAll()])
+        monitor = headway.SourceMonitor(["web", "books"], writers=[CsvWriter("sources.csv")])
+        for x, y, source in loader:
+            losses = F.cross_entropy(model(x), y, reduction="none")
+            monitor.update(source, meter.backward(losses), losses)
+
+    Every so many batches it adds one row for each source: the mean gradient norm, the mean GMC, their ratio (the
+    coupling), the mean loss and a state. See `State` and `Thresholds` for the states, and the page on telemetry for
+    what they can and cannot tell.
+
+    Args:
+        sources: the names of the sources, in the order of their numbers.
+        every: batches per row.
+        writers: where rows go; they are kept in `rows` too.
+        thresholds: where one state ends and another begins.
+        norm: the name of the meter's signal for the gradient norm.
+        gmc: the name of the meter's signal for the coupling.
+        sync: add up over the processes of torch.distributed, where it is in use; the first of them writes.
+
+    Raises:
+        SignalError: the arguments make no sense.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[str],
+        *,
+        every: int = 50,
+        writers: Sequence[Writer] = (),
+        thresholds: Thresholds | None = None,
+        norm: str = "norm_all",
+        gmc: str = "gmc",
+        sync: bool = True,
+    ) -> None:
+        """Start without rows."""
+        if not sources or len(set(sources)) < len(sources):
+            raise SignalError(f"expected sources of different names, got {list(sources)}")
+        if every < 1:
+            raise SignalError(f"expected at least one batch per row, got every={every}")
+        self.names = tuple(sources)
+        self.rows: list[Row] = []
+        self.step = 0
+        self._every = every
+        self._writers = list(writers)
+        self._thresholds = thresholds or Thresholds()
+        self._keys = (norm, gmc)
+        self._sync = sync
+        self._sums = torch.zeros(4, len(self.names), dtype=torch.float64)  # samples, norms, GMC, losses
+        self._has_losses = False
+        self._readings: dict[str, Reading] = {}
+
+    def update(
+        self, source_ids: Tensor | Sequence[int], scores: Mapping[str, Tensor] | None, losses: Tensor | None = None
+    ) -> None:
+        """Take in a batch.
+
+        Args:
+            source_ids: the number of each sample's source [B].
+            scores: what the meter gave for several signals, by name; None for a batch that it did not score.
+            losses: the samples' losses [B]; with them, the states know whether a source's loss falls.
+
+        Raises:
+            SignalError: a signal is missing, shapes differ, or there is no such source.
+        """
+        if scores is not None:
+            self._add(torch.as_tensor(source_ids), scores, losses)
+        self.step += 1
+        if self.step % self._every == 0:
+            self.flush()
+
+    def _add(self, ids: Tensor, scores: Mapping[str, Tensor], losses: Tensor | None) -> None:
+        if not isinstance(scores, Mapping) or any(key not in scores for key in self._keys):
+            got = list(scores) if isinstance(scores, Mapping) else type(scores).__name__
+            raise SignalError(
+                f"expected scores of the signals {self._keys[0]!r} and {self._keys[1]!r} by name, got {got}; "
+                f"make the meter with [headway.GMC(), headway.NormAll()]"
+            )
+        columns = [torch.ones(len(ids)), *(scores[key] for key in self._keys)]
+        self._has_losses |= losses is not None
+        columns.append(torch.zeros(len(ids)) if losses is None else losses)
+        if any(column.shape != ids.shape for column in columns):
+            shapes = [list(column.shape) for column in columns[1:]]
+            raise SignalError(f"expected one value for each of {len(ids)} samples, got shapes {shapes}")
+        if len(ids) and not (int(ids.min()) >= 0 and int(ids.max()) < len(self.names)):
+            raise SignalError(
+                f"expected sources from 0 to {len(self.names) - 1}, got numbers from {int(ids.min())} to "
+                f"{int(ids.max())}"
+            )
+        values = torch.stack([column.detach().double().cpu() for column in columns])
+        finite = values.isfinite().all(0)
+        self._sums.index_add_(1, ids.cpu()[finite], values[:, finite])
+
+    def flush(self) -> None:
+        """Make rows of the batches since the last, also if they are fewer than `every`."""
+        sums, has_losses = self._total()
+        self._sums.zero_()
+        total = float(sums[0].sum())
+        if total == 0:
+            return
+        added: list[dict[str, Any]] = []
+        for name, (samples, norm, gmc, loss) in zip(self.names, sums.T.tolist(), strict=True):
+            if samples:
+                added.append(
+                    {
+                        "step": self.step,
+                        "source": name,
+                        "samples": int(samples),
+                        "share": samples / total,
+                        "loss": loss / samples if has_losses else None,
+                        "gradient_norm": norm / samples,
+                        "gmc": gmc / samples,
+                        "coupling": gmc / norm if norm > 0 else 0.0,
+                        "state": str(State.UNSEEN),
+                    }
+                )
+        for row in added:
+            self._note(row)
+        states = self.states
+        for row in added:
+            row["state"] = str(states[row["source"]])
+        if self._is_first():
+            for writer in self._writers:
+                writer.write(added)
+
+    def _note(self, row: Row) -> None:
+        """Keep a row, and what the states need of it."""
+        self.rows.append(row)
+        before = self._readings.get(row["source"])
+        norm, losses = row["gradient_norm"], [] if before is None else list(before.losses)
+        if row["loss"] is not None:
+            losses.append(row["loss"])
+        peak = norm if before is None else max(norm, before.peak)
+        self._readings[row["source"]] = Reading(norm, row["coupling"], peak, losses[-self._thresholds.rows :])
+
+    def _total(self) -> tuple[Tensor, bool]:
+        if not self._is_distributed():
+            return self._sums.clone(), self._has_losses
+        device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+        joined = torch.cat([self._sums.flatten(), torch.tensor([float(self._has_losses)], dtype=torch.float64)])
+        joined = joined.to(device)
+        distributed.all_reduce(joined)
+        return joined[:-1].cpu().view_as(self._sums), bool(joined[-1] > 0)
+
+    def _is_distributed(self) -> bool:
+        return self._sync and distributed.is_available() and distributed.is_initialized()
+
+    def _is_first(self) -> bool:
+        return not self._is_distributed() or distributed.get_rank() == 0
+
+    @property
+    def states(self) -> dict[str, State]:
+        """The state of every source by name, judged by the rows so far."""
+        named = name_states(self._readings, self._thresholds)
+        return {name: named.get(name, State.UNSEEN) for name in self.names}
+
+    def write_parquet(self, path: Any) -> None:
+        """Put all rows into a Parquet file; pyarrow has to be installed."""
+        write_parquet(self.rows, path)
+
+    def close(self) -> None:
+        """Make the last rows, and close the writers."""
+        self.flush()
+        for writer in self._writers:
+            writer.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The rows so far, and what the next ones will be made of."""
+        return {
+            "schema": SCHEMA,
+            "names": list(self.names),
+            "step": self.step,
+            "sums": self._sums.clone(),
+            "has_losses": self._has_losses,
+            "rows": [dict(row) for row in self.rows],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; a CSV file is written anew, without what came after it.
+
+        Raises:
+            StateError: it belongs to other sources, or to a newer version.
+        """
+        if state.get("schema") != SCHEMA or list(state.get("names", [])) != list(self.names):
+            raise StateError(
+                f"expected a monitor's state of schema {SCHEMA} with the sources {list(self.names)}, "
+                f"got {state.get('schema')!r} with {state.get('names')}"
+            )
+        self.step = state["step"]
+        self._sums = state["sums"].clone()
+        self._has_losses = state["has_losses"]
+        self.rows, self._readings = [], {}
+        for row in state["rows"]:
+            self._note(dict(row))
+        if self._is_first():
+            for writer in self._writers:
+                writer.restart(self.rows)

@@ -1,0 +1,180 @@
+"""Where telemetry goes: CSV, Parquet, TensorBoard, Weights & Biases. All but CSV need a package of their own."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from headway.errors import MissingExtraError, SignalError
+
+Row = Mapping[str, Any]
+
+COLUMNS = ("step", "source", "samples", "share", "loss", "gradient_norm", "gmc", "coupling", "state")
+"""What a row has; the page on telemetry explains it."""
+
+NUMBERS = COLUMNS[2:-1]
+
+
+class Writer(Protocol):
+    """Somewhere to put rows. Rows come in groups, one row for each source that was seen since the last group."""
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Add some rows."""
+        ...
+
+    def restart(self, rows: Sequence[Row]) -> None:
+        """A state was loaded: these rows, and no others, have been written up to it."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        ...
+
+
+class CsvWriter:
+    """Rows in a CSV file, on the disk as soon as they come.
+
+    Args:
+        path: the file; one that is there is replaced.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Write the header with the first rows."""
+        self._path = Path(path)
+        self._file: TextIO | None = None
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """See `Writer.write`."""
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("w", newline="", encoding="utf-8")
+            csv.writer(self._file).writerow(COLUMNS)
+        csv.writer(self._file).writerows([[_text(row[name]) for name in COLUMNS] for row in rows])
+        self._file.flush()
+
+    def restart(self, rows: Sequence[Row]) -> None:
+        """Write the file anew, so that no step is in it twice."""
+        self.close()
+        self.write(rows)
+
+    def close(self) -> None:
+        """See `Writer.close`."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class TensorBoardWriter:
+    """Scalars such as "gradient_norm/web", and the state of each source as text when it changes.
+
+    Args:
+        target: a folder for event files, or a SummaryWriter (Lightning: `logger.experiment`).
+
+    Raises:
+        MissingExtraError: a folder was given, and tensorboard is not installed.
+    """
+
+    def __init__(self, target: Any) -> None:
+        """Open the folder, or use the writer."""
+        self._own = isinstance(target, str | os.PathLike)
+        self._writer = _summary_writer(target) if self._own else target
+        self._states: dict[str, str] = {}
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """See `Writer.write`."""
+        for row in rows:
+            source, step = row["source"], row["step"]
+            for name in NUMBERS:
+                if row[name] is not None:
+                    self._writer.add_scalar(f"{name}/{source}", row[name], step)
+            if self._states.get(source) != row["state"]:
+                self._states[source] = row["state"]
+                self._writer.add_text(f"state/{source}", row["state"], step)
+
+    def restart(self, rows: Sequence[Row]) -> None:
+        """What TensorBoard has stays; steps that come again are shown at the same place."""
+
+    def close(self) -> None:
+        """Close what was opened here; a writer that was handed in is its owner's."""
+        self._writer.flush()
+        if self._own:
+            self._writer.close()
+
+
+class WandbWriter:
+    """Numbers such as "sources/web/gradient_norm" in a run of Weights & Biases.
+
+    Args:
+        run: a run that `wandb.init` gave; None takes the one that is open.
+        step: the name of the step on the horizontal axis, apart from the run's own count.
+
+    Raises:
+        MissingExtraError: no run was given, and wandb is not installed.
+        SignalError: no run is open.
+    """
+
+    def __init__(self, run: Any = None, step: str = "sources/step") -> None:
+        """Tell the run which axis the numbers belong to."""
+        self._run = _open_run() if run is None else run
+        self._step = step
+        self._run.define_metric(step)
+        self._run.define_metric("sources/*", step_metric=step)
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """See `Writer.write`."""
+        by_step: dict[int, dict[str, Any]] = {}
+        for row in rows:
+            values = by_step.setdefault(row["step"], {self._step: row["step"]})
+            for name in (*NUMBERS, "state"):
+                if row[name] is not None:
+                    values[f"sources/{row['source']}/{name}"] = row[name]
+        for values in by_step.values():
+            self._run.log(values)
+
+    def restart(self, rows: Sequence[Row]) -> None:
+        """What the run has stays."""
+
+    def close(self) -> None:
+        """The run is its owner's."""
+
+
+def write_parquet(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
+    """Put rows into a Parquet file, with the columns of the CSV file.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
+    from headway.runs.metrics import to_parquet
+
+    columns = {name: [row[name] for row in rows] for name in COLUMNS}
+    content = to_parquet(columns, {"headway": "source telemetry, schema 1"})
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
+
+
+def _text(value: Any) -> Any:
+    """A number so that it can be read back exactly; nothing for None."""
+    return "" if value is None else repr(value) if isinstance(value, float) else value
+
+
+def _summary_writer(folder: str | os.PathLike[str]) -> Any:
+    try:
+        module = import_module("torch.utils.tensorboard")
+    except ImportError as error:
+        raise MissingExtraError("tensorboard", "tensorboard") from error
+    return module.SummaryWriter(str(folder))
+
+
+def _open_run() -> Any:
+    try:
+        wandb = import_module("wandb")
+    except ImportError as error:
+        raise MissingExtraError("wandb", "wandb") from error
+    if wandb.run is None:
+        raise SignalError("expected an open run of Weights & Biases, got none; call wandb.init() first")
+    return wandb.run

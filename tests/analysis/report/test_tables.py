@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import csv
+import io
+import math
+
+import pytest
+
+from headway.analysis.report.groups import settings_of
+from headway.analysis.report.numbers import areas_of, comparisons, final_rewards, overall_of
+from headway.analysis.report.tables import (
+    Table,
+    areas_table,
+    escape,
+    overall_table,
+    rewards_table,
+    runs_table,
+    summary_table,
+    welch_table,
+)
+from headway.analysis.stats import welch
+from tests.analysis.made import controlled, exploration, together
+
+
+def read(table: Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(table.csv())))
+
+
+def test_csv_has_numbers_in_full_and_no_formulas() -> None:
+    table = Table("t", "T", ["name", "value"], [["=1+1", 1 / 3], ['a,b\n"c"', math.nan], ["-x", None], ["plain", 2]])
+    rows = read(table)
+    assert [row["name"] for row in rows] == ["'=1+1", 'a,b\n"c"', "'-x", "plain"]
+    assert [row["value"] for row in rows] == [repr(1 / 3), "", "", "2"]
+
+
+def test_latex_escapes_what_it_would_read() -> None:
+    attack = r"\input{/etc/passwd} 50% $x$ a_b & #1 ~^ {} <|>"
+    text = Table("t", "T\n\\evil", [attack], [[attack], ["x"]], {}).latex()
+    assert r"\input{" not in text.replace("% T \\evil", "")
+    assert r"\textbackslash{}input\{/etc/passwd\} 50\% \$x\$ a\_b \& \#1" in text
+    assert text.splitlines()[0] == "% T \\evil", "the title is one line of comment"
+    assert escape("a\nb") == "a b"
+
+
+def test_latex_numbers() -> None:
+    text = Table("t", "T", ["name", "x", "n"], [["a", 0.123456, 3], ["b", math.inf, None]], {"x": ".2f"}).latex()
+    assert r"\begin{tabular}{lrr}" in text
+    assert r"a & $0.12$ & 3 \\" in text
+    assert r"b & -- & -- \\" in text
+
+
+LEVELS = {"uniform": (1.0, 1.1, 1.2), "gmc": (0.9, 1.0, 1.1), "curiosity": (2.0, 2.1, 2.3)}
+
+
+@pytest.fixture
+def settings() -> list:
+    """Areas over 10 epochs are ten times the levels."""
+    runs = [
+        controlled([[level] * 4] * 10, method=method, seed=seed)
+        for method, levels in LEVELS.items()
+        for seed, level in enumerate(levels)
+    ]
+    return settings_of(together(*runs, exploration([0.0] * 18 + [4.0, 6.0], seed=0), exploration([2.0] * 20, seed=1)))
+
+
+def test_the_summary_by_hand(settings: list) -> None:
+    areas = {setting.key: found for setting in settings if (found := areas_of(setting))}
+    rows = {row["signal"]: row for row in read(summary_table(settings, areas))}
+    assert float(rows["GMC"]["area"]) == pytest.approx(10.0)
+    assert float(rows["GMC"]["ratio"]) == pytest.approx(3.0 / 3.3)
+    assert float(rows["GMC"]["ratio low"]) < 3.0 / 3.3 < float(rows["GMC"]["ratio high"])
+    assert rows["Uniform"]["ratio"] == ""
+    assert float(rows["GMC"]["share A/G0" if "share A/G0" in rows["GMC"] else "share G0/A"]) == 0.25
+    assert float(rows["GMC"]["final loss"]) == pytest.approx(1.0)
+    assert rows["Uniform"]["runs there"] == "2", "1.2 never comes down to the mean, 1.1"
+
+
+def test_the_tests_are_those_of_scipy(settings: list) -> None:
+    rows = {row["against"]: row for row in read(welch_table(settings, comparisons(settings)))}
+    expected = welch([10 * level for level in LEVELS["gmc"]], [10 * level for level in LEVELS["curiosity"]])
+    assert float(rows["Curiosity"]["t"]) == pytest.approx(expected.t)
+    assert float(rows["Curiosity"]["p (Holm)"]) == pytest.approx(2 * expected.p), "the smaller of two"
+    assert rows["Uniform"]["mark"] == "ns"
+
+
+def test_rewards_by_hand(settings: list) -> None:
+    rewards = {setting.key: found for setting in settings if (found := final_rewards(setting))}
+    (row,) = read(rewards_table(settings, rewards))
+    assert row["method"] == "PPO"
+    assert float(row["final return"]) == pytest.approx((5.0 + 2.0) / 2), "the last two of twenty rollouts"
+
+
+def test_the_other_tables(settings: list) -> None:
+    assert [float(row["area"]) for row in read(areas_table(settings)) if row["signal"] == "gmc"] == pytest.approx(
+        [9, 10, 11]
+    )
+    signals = {row["signal"]: row for row in read(overall_table(overall_of(settings)))}
+    assert float(signals["Curiosity"]["P(better than Uniform)"]) == 0
+    runs = [run for setting in settings for members in setting.all.values() for run in members]
+    assert len(read(runs_table(runs))) == 11
+
+
+def test_nothing_to_show_is_no_table() -> None:
+    assert (
+        summary_table([], {})
+        is welch_table([], {})
+        is rewards_table([], {})
+        is areas_table([])
+        is overall_table({})
+        is None
+    )

@@ -1,0 +1,188 @@
+"""Ray workers, nodes, the head and the campaign itself killed in mid-run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headway.experiments.base import Context
+from headway.experiments.controlled import specs as controlled_specs
+from headway.experiments.events import Advanced, Event, Lost, Started
+from headway.experiments.launchers import InProcess
+from headway.experiments.protocol import Protocol
+from headway.experiments.runner import Campaign, run_campaign
+from headway.integrations.ray import RayLauncher
+from headway.integrations.remote import RemoteStore
+from headway.runs import RunStore, State
+from tests.experiments.conftest import Recorder
+from tests.experiments.dummy import spec_of
+from tests.faults.campaigns import Output, check_aftermath, check_done, expected, start
+from tests.integrations.conftest import MEMORY
+
+pytestmark = [pytest.mark.usefixtures("dummies"), pytest.mark.slow]
+
+ALERT = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
+"""Settings of a head that notices soon when a node is gone."""
+
+
+def test_workers_killed_again_and_again(ray_cluster: Any, store: RunStore, recorder: Recorder, tmp_path: Path) -> None:
+    protocol = Protocol.demo().override({"hidden": "8", "batch_size": "256", "test_batches": "1"})
+    specs = controlled_specs(["digits"], ["noise"], ["gmc", "uniform"], range(8), protocol, 4)
+    context, where, seen = Context(checkpoint_seconds=0.0), {}, []
+
+    def kill(event: Event) -> None:
+        if isinstance(event, Started):
+            where[event.run_id] = event.pid
+        if isinstance(event, Started | Advanced):
+            seen.append(event)
+            if len(seen) % 4 == 0:
+                os.kill(where[event.run_id], signal.SIGKILL)
+
+    recorder.react = kill
+    killed = run_campaign(Campaign(specs, store, context), RayLauncher(), recorder)
+    lost = [event for event in recorder.events if isinstance(event, Lost)]
+    assert killed.failures() == []
+    assert killed.is_complete()
+    assert len(lost) >= 4
+    assert all("was killed or has crashed" in event.message for event in lost)
+    recorder.react = lambda event: None
+    peaceful = RunStore(tmp_path / "peaceful")
+    run_campaign(Campaign(specs, peaceful, context), InProcess(), recorder)
+    for spec in specs:
+        for name in ("metrics.parquet", "provenance.json"):
+            assert store.read_file(spec.run_id, name) == peaceful.read_file(spec.run_id, name)
+
+
+def test_workers_killed_with_a_store_behind_a_url(ray_cluster: Any, recorder: Recorder, tmp_path: Path) -> None:
+    remote = RemoteStore(f"file://{tmp_path}/bucket/runs")
+    specs = [*(spec_of("die-first", seed, 5) for seed in range(3)), *(spec_of(seed=seed) for seed in range(3))]
+    tally = run_campaign(Campaign(specs, remote), RayLauncher(), recorder)
+    assert tally.failures() == []
+    assert sum(isinstance(event, Lost) for event in recorder.events) == 3
+    for spec in specs:
+        assert remote.metrics(spec.run_id) == expected(spec)
+        assert remote.problems(spec.run_id) == []
+        status = remote.record(spec.run_id).status
+        assert status is not None
+        assert status.attempt == (2 if spec.method == "die-first" else 1)
+
+
+@pytest.fixture
+def machines() -> Iterator[Any]:
+    """A cluster of which any part can be killed: a head without cores, and two nodes of one core each."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        head = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False, "_system_config": ALERT}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            cluster.add_node(num_cpus=1, object_store_memory=MEMORY)
+            yield cluster
+        finally:
+            cluster.shutdown()
+
+
+def begin(store: RunStore, address: str, *options: object) -> Output:
+    return Output(start("--launcher", "ray", "--address", address, "--out", store.root, *options))
+
+
+def pid_of(line: str) -> int:
+    """The process in a line such as "none wait seed 0: started (process 7 on host)"."""
+    return int(line.partition("(process ")[2].split()[0])
+
+
+def test_a_node_is_lost_and_its_run_goes_on_elsewhere(machines: Any, store: RunStore) -> None:
+    node = next(iter(machines.worker_nodes))
+    output = begin(store, machines.address, "--method", "wait-first", "good", "--seeds", "0:2", "--steps", 9)
+    worker = pid_of(output.read_until("wait-first seed 0: started"))
+    machines.add_node(num_cpus=1, object_store_memory=MEMORY)
+    machines.remove_node(node, allow_graceful=False)
+    os.kill(worker, signal.SIGKILL)  # with the power gone, it would not have lived on
+    code, errors = output.end()
+    assert (code, errors) == (0, "")
+    assert "starts again from its checkpoint" in output.text
+    specs = [spec_of(method, seed, 9) for method in ("wait-first", "good") for seed in range(2)]
+    check_done(store, specs)
+    check_aftermath(store, specs, output)
+
+
+def test_the_head_is_killed(machines: Any, store: RunStore) -> None:
+    options = ["--method", "good", "wait", "--seeds", "0:2", "--steps", 9]
+    output = Output(
+        start("--patience", 6, "--launcher", "ray", "--address", machines.address, "--out", store.root, *options)
+    )
+    output.read_until("wait seed 0: started")
+    machines.head_node.kill_gcs_server(check_alive=False)
+    code, errors = output.end()
+    assert code == 1
+    assert "the head of the Ray cluster" in errors
+    assert "runs that were done are kept, and the same command resumes the others once the cluster is back" in errors
+    assert output.reported_done() == {("good", 0), ("good", 1)}
+    for node in list(machines.worker_nodes):
+        machines.remove_node(node, allow_graceful=False)
+    record = store.record(spec_of("wait", 0, 9).run_id)
+    assert record.status is not None
+    with pytest.MonkeyPatch.context():
+        os.kill(record.status.pid, signal.SIGKILL)  # Ray ends it too, a minute later
+    check_aftermath(store, [spec_of(method, seed, 9) for method in ("good", "wait") for seed in range(2)], output)
+
+
+@pytest.fixture
+def address(ray_cluster: Any) -> str:
+    """Where other processes find the cluster of the session."""
+    found: str = ray_cluster.get_runtime_context().gcs_address
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_asked_to_stop(address: str, store: RunStore, number: signal.Signals) -> None:
+    output = begin(store, address, "--method", "good", "wait", "--seeds", "0:4", "--steps", 9)
+    output.read_until("wait seed 1: started")
+    os.killpg(output.process.pid, number)
+    code, errors = output.end()
+    assert code == 130
+    assert errors == "headway: interrupted, 4 runs left; the same command resumes\n"
+    specs = [spec_of(method, seed, 9) for method in ("good", "wait") for seed in range(4)]
+    assert [store.record(spec.run_id).state for spec in specs].count(State.INTERRUPTED) == 2
+    check_aftermath(store, specs, output)
+
+
+def test_ctrl_c_twice(address: str, store: RunStore) -> None:
+    output = begin(store, address, "--method", "stubborn", "--steps", 9)
+    output.read_until("started")
+    os.killpg(output.process.pid, signal.SIGINT)
+    output.read_until("stopping after the batches under way; Ctrl-C again stops at once")
+    os.killpg(output.process.pid, signal.SIGINT)
+    code, errors = output.end()
+    assert code == 130
+    assert errors == "headway: stopped at once; the same command resumes from the last checkpoints\n"
+    wait_until_free(store, spec_of("stubborn", 0, 9).run_id)
+    check_aftermath(store, [spec_of("stubborn", 0, 9)], output)
+
+
+def test_the_campaign_is_killed(address: str, store: RunStore) -> None:
+    output = begin(store, address, "--method", "good", "wait", "--seeds", "0:2", "--steps", 9)
+    output.read_until("wait seed 1: started")
+    os.killpg(output.process.pid, signal.SIGKILL)
+    assert output.end()[0] == -signal.SIGKILL
+    specs = [spec_of(method, seed, 9) for method in ("good", "wait") for seed in range(2)]
+    for spec in specs:
+        wait_until_free(store, spec.run_id)  # Ray ends the workers of a campaign that is gone
+    check_aftermath(store, specs, output)
+
+
+def wait_until_free(store: RunStore, run_id: str) -> None:
+    """Wait until the worker of a run is gone."""
+    deadline = time.monotonic() + 60
+    while store.record(run_id).state is State.RUNNING:
+        assert time.monotonic() < deadline, "expected Ray to end the worker, got one that lives on"
+        time.sleep(0.05)

@@ -1,0 +1,127 @@
+"""Shares that follow scores."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from headway.errors import SelectionError, StateError
+from headway.selection import Mixture, MultiplicativeWeights, PolicyGradient
+
+
+def test_scores_are_smoothed_for_the_sources_that_a_batch_has() -> None:
+    mixture = Mixture(["a", "b", "c"], smoothing=0.75)
+    mixture.update([0, 0, 1], [1.0, 3.0, 8.0])
+    assert mixture.scores == {"a": 2.0, "b": 8.0, "c": None}
+    mixture.update(torch.tensor([0]), torch.tensor([6.0]))
+    assert mixture.scores == {"a": 3.0, "b": 8.0, "c": None}
+
+
+def test_a_source_that_was_never_seen_counts_as_the_mean_of_the_others() -> None:
+    mixture = Mixture(["a", "b", "c"], MultiplicativeWeights(strength=2.0, rate=1.0))
+    mixture.update(["a", "b"], [1.0, 3.0])  # so c has 2
+    weights = [math.exp(2 * score / 3) for score in (1, 3, 2)]
+    assert list(mixture.weights.values()) == pytest.approx([weight / sum(weights) for weight in weights])
+
+
+def test_bounds_hold_whatever_the_scores() -> None:
+    mixture = Mixture(["a", "b", "c"], MultiplicativeWeights(strength=50, rate=1.0), floor={"b": 0.2}, ceiling=0.7)
+    assert list(mixture.weights.values()) == pytest.approx([1 / 3] * 3)
+    mixture.update([0, 1, 2], [1.0, 0.0, 0.0])
+    assert list(mixture.weights.values()) == pytest.approx([0.7, 0.2, 0.1])
+
+
+def test_choices_follow_the_shares() -> None:
+    mixture = Mixture(["a", "b", "c"], MultiplicativeWeights(rate=1.0), floor={"a": 0.5})
+    mixture.update([0, 1, 2], [0.0, 1.0, 0.0])
+    uniforms = (torch.arange(10_000, dtype=torch.float64) + 0.5) / 10_000
+    shares = torch.bincount(mixture.choose(uniforms), minlength=3) / 10_000
+    assert shares.tolist() == pytest.approx(list(mixture.weights.values()), abs=1e-4)
+
+
+def test_a_source_without_a_share_is_never_chosen() -> None:
+    mixture = Mixture(["a", "b", "c"], ceiling={"a": 0.0, "c": 0.0})
+    assert mixture.weights == {"a": 0.0, "b": 1.0, "c": 0.0}
+    uniforms = torch.tensor([0.0, 0.5, 1 - 2**-53], dtype=torch.float64)
+    assert mixture.choose(uniforms).tolist() == [1, 1, 1]
+
+
+def test_scores_that_are_not_finite_are_left_out_and_counted() -> None:
+    mixture = Mixture(["a", "b"])
+    with pytest.warns(UserWarning, match="2 of 4 scores are NaN or infinite"):
+        mixture.update([0, 0, 1, 1], [math.nan, 2.0, 4.0, math.inf])
+    mixture.update([0, 1], [math.nan, 4.0])  # told once
+    assert mixture.scores == {"a": 2.0, "b": 4.0}
+    assert mixture.skipped == 3
+    before = mixture.weights
+    mixture.update([0], [math.nan])
+    mixture.update([], [])
+    assert mixture.weights == before
+
+
+def test_any_shape_and_precision_of_scores_will_do() -> None:
+    mixture = Mixture(["a", "b"])
+    losses = torch.ones(2, 2, dtype=torch.bfloat16, requires_grad=True)
+    mixture.update(torch.tensor([[0, 0], [1, 1]], dtype=torch.int32), losses * 2)
+    assert mixture.scores == {"a": 2.0, "b": 2.0}
+
+
+@pytest.mark.parametrize("rule", [MultiplicativeWeights(), PolicyGradient()])
+def test_saved_and_loaded_continues_identically(rule) -> None:
+    one, two = Mixture(["a", "b"], rule), Mixture(["a", "b"], rule, seed=5)
+    one.update([0, 1], [1.0, 2.0])
+    two.load_state_dict(one.state_dict())
+    for mixture in (one, two):
+        mixture.update([0, 1, 1], [3.0, 2.0, 1.0])
+    assert torch.equal(one.shares, two.shares)
+    assert one.scores == two.scores
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    mixture = Mixture(["a", "b"])
+    for ids, scores, message in (
+        ([0, 1], [1.0], "each of 2 samples, got 1 scores"),
+        ([0, 2], [1.0, 1.0], "from 0 to 1 .*numbers from 0 to 2"),
+        ([-1], [1.0], "numbers from -1 to -1"),
+        (["a", "bb"], [1.0, 1.0], "one of the sources a, b, got 'bb'"),
+        ([0.5], [1.0], "numbers or names of sources, got torch.float32"),
+    ):
+        with pytest.raises(SelectionError, match=message):
+            mixture.update(ids, scores)
+    with pytest.raises(SelectionError, match="at least one source"):
+        Mixture([])
+    with pytest.raises(SelectionError, match=r"smoothing in \[0, 1\), got 1"):
+        Mixture(["a"], smoothing=1.0)
+    with pytest.raises(SelectionError, match="a rule such as"):
+        Mixture(["a"], "softmax")
+    with pytest.raises(StateError, match=r"sources \['a', 'b'\], got \['a', 'c'\]"):
+        mixture.load_state_dict(Mixture(["a", "c"]).state_dict())
+    with pytest.raises(StateError, match="log_weights"):
+        mixture.load_state_dict(Mixture(["a", "b"], PolicyGradient()).state_dict())
+
+
+def _work(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    synced, alone = Mixture(["a", "b"]), Mixture(["a", "b"], sync=False)
+    for mixture in (synced, alone):
+        mixture.update([0, 0, 1], [1.0, 3.0, 8.0]) if rank == 0 else mixture.update([1], [2.0])
+    torch.save((synced.state_dict(), alone.state_dict()), Path(folder) / f"rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_processes_share_their_scores(tmp_path: Path) -> None:
+    mp.spawn(_work, (str(tmp_path),), nprocs=2)
+    ranks = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
+    joined = Mixture(["a", "b"])
+    joined.update([0, 0, 1, 1], [1.0, 3.0, 8.0, 2.0])
+    for synced, _ in ranks:
+        assert synced["scores"].tolist() == [2.0, 5.0]
+        assert torch.equal(synced["rule"]["log_weights"], joined.state_dict()["rule"]["log_weights"])
+    assert ranks[0][1]["scores"].tolist() == [2.0, 8.0]
+    assert ranks[1][1]["scores"].tolist() == [0.0, 2.0]
