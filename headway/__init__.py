@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headway.grads import Reduction, register_rule, unregister_rule
     from headway.meter import Meter
     from headway.moments import Decay, Moments
+    from headway.selection import SourceSampler
     from headway.signals import (
         GMC,
         Cosine,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         Signal,
         Uniform,
     )
+    from headway.telemetry import SourceMonitor
 
 __version__ = "0.1.0"
 
@@ -40,6 +42,8 @@ __all__ = [
     "Projection",
     "Reduction",
     "Signal",
+    "SourceMonitor",
+    "SourceSampler",
     "Uniform",
     "__version__",
     "register_rule",
@@ -54,6 +58,8 @@ _HOMES = {
     "Meter": "headway.meter",
     "Decay": "headway.moments",
     "Moments": "headway.moments",
+    "SourceMonitor": "headway.telemetry",
+    "SourceSampler": "headway.selection",
 }
 
 

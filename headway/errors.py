@@ -79,6 +79,20 @@ class MissingExtraError(HeadwayError, ImportError):
         super().__init__(f"{package} is not installed; run: pip install 'headway[{extra}]'")
 
 
+class WrongVersionError(HeadwayError, ImportError):
+    """An optional dependency is installed in a version that headway does not work with."""
+
+    def __init__(self, package: str, least: str, found: str, extra: str) -> None:
+        """Name both versions and the command that installs a newer one."""
+        super().__init__(
+            f"expected {package} {least} or newer, got {found}; run: pip install --upgrade 'headway[{extra}]'"
+        )
+
+
+class IntegrationError(HeadwayError):
+    """Another library is set up in a way that headway cannot work with."""
+
+
 class SpecError(HeadwayError):
     """A run's description is not valid: a wrong type, a value that JSON cannot hold, broken text."""
 

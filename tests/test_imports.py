@@ -17,7 +17,8 @@ PACKAGE = ROOT / "headway"
 
 CORE = {"errors", "moments", "grads", "signals", "meter", "selection"}
 USES_METER = {"meter", "signals", "moments", "errors"}
-EVERYTHING = CORE | {"runs", "data", "rl", "experiments", "analysis", "integrations", "bench", "cli", "__init__"}
+ABOVE = {"runs", "data", "rl", "experiments", "analysis", "telemetry", "integrations", "bench", "cli", "__init__"}
+EVERYTHING = CORE | ABOVE
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -31,14 +32,18 @@ ALLOWED: dict[str, set[str]] = {
     "rl": USES_METER,
     "experiments": USES_METER | {"rl", "selection", "data", "runs"},
     "analysis": {"runs", "errors"},
+    "telemetry": {"runs", "errors"},
     "bench": USES_METER | {"__init__"},  # __init__: the version
     "integrations": EVERYTHING,
     "cli": {"experiments", "analysis", "integrations", "bench", "errors", "__init__"},
-    "__init__": CORE,
+    "__init__": CORE | {"telemetry"},
     "__main__": {"cli"},
 }
 # Only inside a function, so that `headway --help` is quick.
-LAZY = {"cli": {"experiments", "analysis", "integrations", "bench", "__init__"}}
+LAZY = {
+    "cli": {"experiments", "analysis", "integrations", "bench", "__init__"},
+    "telemetry": {"runs"},  # for Parquet alone
+}
 WITHOUT_TORCH = {"errors", "runs", "analysis"}  # errors too: both of the others may import it
 
 

@@ -212,12 +212,17 @@ class SourceSampler(Sampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next iteration is. Shares, and what is used up of each source, stay as they are.
 
-        An epoch that a state was loaded into is continued, if it is the one that is named.
+        The epoch that a loaded state is in, and one that is under way, go on if they are the one that is named: a
+        loader with workers may have begun before its framework comes to name the epoch.
         """
-        if self._loaded and epoch == self.epoch:
+        if epoch == self.epoch and self._loaded:
             self._named = True
-        else:
+        elif epoch != self.epoch or not self._is_under_way():
             self._enter(epoch)
+
+    def _is_under_way(self) -> bool:
+        self._settle()
+        return 0 < self._handed < self._length * self.num_replicas
 
     def _enter(self, epoch: int) -> None:
         self._settle()

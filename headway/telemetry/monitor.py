@@ -146,11 +146,12 @@ class SourceMonitor:
         """Keep a row, and what the states need of it."""
         self.rows.append(row)
         before = self._readings.get(row["source"])
-        norm, losses = row["gradient_norm"], [] if before is None else list(before.losses)
+        before = before or Reading(0.0, 0.0, 0.0)
+        norm, losses, highest = row["gradient_norm"], list(before.losses), before.highest_loss
         if row["loss"] is not None:
-            losses.append(row["loss"])
-        peak = norm if before is None else max(norm, before.peak)
-        self._readings[row["source"]] = Reading(norm, row["coupling"], peak, losses[-self._thresholds.rows :])
+            losses = [*losses, row["loss"]][-self._thresholds.rows :]
+            highest = max(highest, row["loss"])
+        self._readings[row["source"]] = Reading(norm, row["coupling"], max(norm, before.peak), losses, highest)
 
     def _total(self) -> tuple[Tensor, bool]:
         if not self._is_distributed():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from headway.errors import SignalError
-
 
 LEAST_ROWS = 6
 """Fewer rows say nothing about a trend."""
@@ -23,7 +23,7 @@ class State(str, Enum):
     LEARNING = "learning"
     """Its gradients are large, and couple to what is being learned."""
     SATURATED = "saturated"
-    """Its gradients have become small: the model takes no more from it."""
+    """The model takes no more from it: its gradients have become small, or its loss has come down and stays."""
     INCOHERENT = "incoherent"
     """Its gradients are large and lead nowhere."""
 
@@ -40,20 +40,22 @@ class Thresholds:
             over all sources at present, whichever is more.
         incoherent: the coupling counts as low below this share of the mean over the other sources that are not
             saturated.
-        rows: the latest rows of a source by which its loss is judged, at most. Where losses are known, large gradients
-            lead nowhere if the loss has not fallen from the first half of these rows to the second.
-        errors: by how many standard errors it has to have fallen.
+        rows: the latest rows of a source by which it is judged, at most, whether its loss still falls.
+        errors: how many standard errors of the trend make a fall.
+        learned: a loss that falls no more counts as having come down if it is lower than the highest by this share.
     """
 
     saturated: float = 0.25
     incoherent: float = 0.5
     rows: int = 20
     errors: float = 2.0
+    learned: float = 0.2
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        if not 0 <= self.saturated <= 1 or not 0 <= self.incoherent <= 1:
-            raise SignalError(f"expected thresholds from 0 to 1, got {self.saturated} and {self.incoherent}")
+        for name in ("saturated", "incoherent", "learned"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise SignalError(f"{name}: expected a threshold from 0 to 1, got {getattr(self, name)}")
         if self.rows < LEAST_ROWS or self.errors < 0:
             raise SignalError(
                 f"expected at least {LEAST_ROWS} rows and errors from 0, got {self.rows} and {self.errors}"
@@ -69,45 +71,53 @@ class Reading:
         coupling: its GMC divided by that.
         peak: the largest gradient norm that it has had.
         losses: its mean losses in the latest rows, oldest first; none where losses are not known.
+        highest_loss: the highest that it has had in any row.
     """
 
     norm: float
     coupling: float
     peak: float
     losses: Sequence[float] = ()
+    highest_loss: float = 0.0
 
 
 def name_states(readings: Mapping[str, Reading], thresholds: Thresholds) -> dict[str, State]:
     """The state of every source that has a reading."""
     mean = statistics.fmean(reading.norm for reading in readings.values()) if readings else 0.0
-    small = {
-        name: reading.norm < thresholds.saturated * max(reading.peak, mean) or reading.norm == 0
-        for name, reading in readings.items()
-    }
-    active = {name: reading.coupling for name, reading in readings.items() if not small[name]}
+    saturated = {name for name, reading in readings.items() if _is_saturated(reading, mean, thresholds)}
+    couplings = {name: reading.coupling for name, reading in readings.items() if name not in saturated}
     states = {}
     for name, reading in readings.items():
-        others = [coupling for other, coupling in active.items() if other != name]
-        if small[name]:
+        others = [coupling for other, coupling in couplings.items() if other != name]
+        uncoupled = bool(others) and reading.coupling < thresholds.incoherent * statistics.fmean(others)
+        if name in saturated:
             states[name] = State.SATURATED
-        elif (others and reading.coupling < thresholds.incoherent * statistics.fmean(others)) or has_stalled(
-            reading.losses, thresholds
-        ):
+        elif uncoupled or has_stalled(reading.losses, thresholds):
             states[name] = State.INCOHERENT
         else:
             states[name] = State.LEARNING
     return states
 
 
-def has_stalled(losses: Sequence[float], thresholds: Thresholds) -> bool:
-    """Whether losses have not fallen, judged by the latest rows; False as long as there are too few.
-
-    (mean of the first half - mean of the second) / sqrt(var_1 / n_1 + var_2 / n_2) < errors
-    """
-    latest = [loss for loss in losses[-thresholds.rows :] if math.isfinite(loss)]
-    if len(latest) < LEAST_ROWS:
+def _is_saturated(reading: Reading, mean: float, thresholds: Thresholds) -> bool:
+    if reading.norm == 0 or reading.norm < thresholds.saturated * max(reading.peak, mean):
+        return True
+    if not has_stalled(reading.losses, thresholds):
         return False
-    half = len(latest) // 2
-    old, new = latest[:half], latest[half:]
-    error = math.sqrt(statistics.variance(old) / len(old) + statistics.variance(new) / len(new))
-    return statistics.fmean(old) - statistics.fmean(new) <= thresholds.errors * error
+    return statistics.fmean(reading.losses) < (1 - thresholds.learned) * reading.highest_loss
+
+
+def has_stalled(losses: Sequence[float], thresholds: Thresholds) -> bool:
+    """Whether losses have ceased to fall, judged by the latest rows; False as long as there are too few.
+
+    By the test of Mann and Kendall, which asks for the order of the losses alone: with n losses and S the number of
+    pairs in which the later one is lower minus the number in which it is higher,
+
+        z = S / sqrt(n (n - 1) (2 n + 5) / 18) < errors
+    """
+    latest = [loss for loss in losses if math.isfinite(loss)][-thresholds.rows :]
+    n = len(latest)
+    if n < LEAST_ROWS:
+        return False
+    fall = sum((early > late) - (early < late) for early, late in itertools.combinations(latest, 2))
+    return fall / math.sqrt(n * (n - 1) * (2 * n + 5) / 18) < thresholds.errors

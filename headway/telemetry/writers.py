@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 from headway.errors import MissingExtraError, SignalError
 
@@ -43,29 +43,27 @@ class CsvWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Write the header with the first rows."""
+        """Begin the file with the first rows."""
         self._path = Path(path)
-        self._file: TextIO | None = None
+        self._begun = False
 
     def write(self, rows: Sequence[Row]) -> None:
         """See `Writer.write`."""
-        if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("w", newline="", encoding="utf-8")
-            csv.writer(self._file).writerow(COLUMNS)
-        csv.writer(self._file).writerows([[_text(row[name]) for name in COLUMNS] for row in rows])
-        self._file.flush()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a" if self._begun else "w", newline="", encoding="utf-8") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            if not self._begun:
+                lines.writerow(COLUMNS)
+            lines.writerows([[_text(row[name]) for name in COLUMNS] for row in rows])
+        self._begun = True
 
     def restart(self, rows: Sequence[Row]) -> None:
         """Write the file anew, so that no step is in it twice."""
-        self.close()
+        self._begun = False
         self.write(rows)
 
     def close(self) -> None:
-        """See `Writer.close`."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Nothing is open between two groups of rows."""
 
 
 class TensorBoardWriter:

@@ -21,7 +21,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.sb3 import OnPolicyIntrinsicCallback
-from tests.integrations.sb3_worlds import FORCES, SMALL, Clock, Known, assert_within_episodes, clocks
+from tests.integrations.sb3_worlds import clocks
+from tests.integrations.worlds import FORCES, SMALL, Clock, Known, assert_within_episodes
 
 STEPS = 16
 
@@ -292,6 +293,10 @@ def test_saved_and_resumed_equals_uninterrupted(method: str, tmp_path: Path) -> 
     whole.save(tmp_path / "agent")
     moment = Everything(whole.get_env())
     whole.learn(half, callback=whole.intrinsic_reward.callback, reset_num_timesteps=False)
+
+    once = agent()
+    once.learn(2 * half, callback=OnPolicyIntrinsicCallback(method, coefficient=2.0, config=SMALL))
+    assert same(whole, once)
 
     resumed = moment.load(tmp_path / "agent")
     callback = OnPolicyIntrinsicCallback.carried_by(resumed)

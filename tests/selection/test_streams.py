@@ -55,7 +55,7 @@ def test_orders_differ_between_rounds_sources_and_seeds() -> None:
 
 
 def test_short_orders_are_fair() -> None:
-    """All six orders of three samples come up equally often: chi-square with 5 degrees of freedom, p = 0.001 at 20.5."""
+    """All six orders of three samples come up equally often: chi-square, 5 degrees of freedom, p = 0.001 at 20.5."""
     orders = Deck(torch.arange(3), 0, 0).peek(3 * 6000).view(-1, 3)
     counts = torch.bincount(orders[:, 0] * 3 + orders[:, 1], minlength=9)
     counts = counts[counts > 0].double()

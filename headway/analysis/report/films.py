@@ -9,8 +9,8 @@ from pathlib import Path
 
 from headway.analysis.names import title
 from headway.analysis.report.groups import EXPLORATION, Setting
+from headway.analysis.results import find_stores
 from headway.errors import StoreError
-from headway.runs import RunStore, State
 from headway.runs.files import read_bytes
 from headway.runs.store import STORE_FILE
 
@@ -37,13 +37,11 @@ class Film:
 
 def films(source: Path, settings: Sequence[Setting]) -> list[Film]:
     """The recordings of a store: for each setting and method that of its first seed that has one."""
-    if not (source / STORE_FILE).is_file():
-        return []
-    store, found, room = RunStore(source), [], MOST_BYTES_IN_ALL
+    stores, found, room = stores_at(source), [], MOST_BYTES_IN_ALL
     for setting in settings:
         for name, runs in setting.all.items() if setting.kind == EXPLORATION else ():
             for run in runs:
-                content = _read(store, run.id) if run.state is not State.CORRUPT else b""
+                content = next(filter(None, (_read(store / run.id) for store in stores)), b"")
                 if content and len(content) <= room:
                     room -= len(content)
                     data = base64.b64encode(content).decode()
@@ -54,10 +52,15 @@ def films(source: Path, settings: Sequence[Setting]) -> list[Film]:
     return found
 
 
-def _read(store: RunStore, run_id: str) -> bytes:
-    """The recording beside a run; nothing if there is none, or something else under its name."""
+def stores_at(source: Path) -> list[Path]:
+    """The run stores that runs were read from: the source itself, or those inside it."""
+    return [source] if (source / STORE_FILE).is_file() else find_stores(source)
+
+
+def _read(folder: Path) -> bytes:
+    """The recording in the folder of a run; nothing if there is none, or something else under its name."""
     try:
-        content = read_bytes(store.folder(run_id) / FILM_FILE, MOST_BYTES) or b""
+        content = read_bytes(folder / FILM_FILE, MOST_BYTES) or b""
     except StoreError:
         return b""
     return content if content.startswith(_GIF) else b""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headway.analysis.names import METHODS, rank, title
 from headway.analysis.report.groups import Setting
-from headway.analysis.report.progress import unreadable
+from headway.analysis.report.progress import is_double, unreadable
 from headway.analysis.report.words import count, listed, ranges
 from headway.analysis.results import Results
 from headway.analysis.rundata import Problem, RunData
@@ -79,6 +79,7 @@ class Overview:
         failures: failed runs.
         unfinished: runs that were stopped.
         problems: what could not be read, and why.
+        doubles: runs that are left out because others say the same.
         gaps: what is missing, in sentences.
     """
 
@@ -87,6 +88,7 @@ class Overview:
     failures: Sequence[RunData]
     unfinished: Sequence[RunData]
     problems: Sequence[Problem]
+    doubles: Sequence[Problem]
     gaps: Sequence[str]
 
     @property
@@ -114,7 +116,8 @@ def overview_of(results: Results, settings: Sequence[Setting]) -> Overview:
         _matrices(settings),
         [run for run in results if run.state is State.FAILED],
         [run for run in results if run.state is State.INTERRUPTED],
-        results.problems,
+        [problem for problem in results.problems if not is_double(problem)],
+        [problem for problem in results.problems if is_double(problem)],
         [sentence for setting in settings for sentence in _gaps(setting)],
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.analysis.results import Results
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import Problem, RunData
 from headway.runs import State
 
 _OVER = (State.DONE, State.FAILED, State.CORRUPT)
@@ -51,7 +51,12 @@ def campaign_of(results: Results) -> Campaign:
 def unreadable(results: Results) -> int:
     """How many runs are not among the runs because even their spec is damaged."""
     known = {run.id for run in results}
-    return sum(problem.id not in known for problem in results.problems)
+    return sum(problem.id not in known and not is_double(problem) for problem in results.problems)
+
+
+def is_double(problem: Problem) -> bool:
+    """Whether nothing is wrong with a run but that another one says the same."""
+    return problem.message.startswith("left out: ")
 
 
 def _seconds_left(runs: Sequence[RunData], rest: Sequence[RunData], active: Sequence[RunData]) -> float | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from headway.analysis.figures.saving import FORMATS
+from headway.analysis.report.films import stores_at
 from headway.analysis.report.printing import Tell, print_figures
 from headway.analysis.report.rendering import Links, render_page
 from headway.analysis.report.view import View, make_view
@@ -87,11 +88,12 @@ def write_report(
 def run_addresses(source: Path, out: Path, results: Results) -> dict[str, str]:
     """Where each run's files are, as seen from the report: its metrics, or its folder if it has none yet."""
     found = {}
-    for run in results:
-        folder = source / run.id
-        if folder.is_dir():
-            metrics = folder / METRICS_FILE
-            found[run.id] = address(metrics if metrics.is_file() else folder, out)
+    for store in stores_at(source):
+        for run in results:
+            folder = store / run.id
+            if folder.is_dir():
+                metrics = folder / METRICS_FILE
+                found[run.id] = address(metrics if metrics.is_file() else folder, out)
     return found
 
 

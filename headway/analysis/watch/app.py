@@ -58,11 +58,13 @@ def make_app(page: LivePage, hosts: Collection[str] | None) -> Any:
     async def explain(request: Request, error: Exception) -> Response:
         return JSONResponse({"error": str(error)}, status_code=503)
 
-    return Starlette(
+    app = Starlette(
         routes=[Route("/", index), Route("/view.json", view)],
         middleware=[Middleware(Guard, hosts=hosts)],
         exception_handlers={HeadwayError: explain},
     )
+    app.router.redirect_slashes = False  # an address that is not there is not there
+    return app
 
 
 class Guard:

@@ -90,6 +90,8 @@ class LivePage:
 
     def _look(self) -> Snapshot:
         results, now = self._reader.read(), datetime.now().astimezone()
+        if not results.runs and not results.problems:
+            ResultsReader(self._source)  # says so if there is nothing at all any more
         content = _content(results)
         if self._snapshot is None or (content != self._content and self._clock() >= self._full_due):
             began = self._clock()

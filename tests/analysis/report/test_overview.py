@@ -5,8 +5,9 @@ from pathlib import Path
 from headway.analysis.report.groups import settings_of
 from headway.analysis.report.overview import overview_of
 from headway.analysis.results import load_results
+from headway.runs import RunStore
 from tests.analysis.made import controlled, together
-from tests.analysis.stores import write_mixed_store
+from tests.analysis.stores import controlled_spec, finish, write_mixed_store
 
 LOSSES = [[1.0] * 4] * 3
 
@@ -58,6 +59,18 @@ def test_everything_is_there() -> None:
     found = overview_of(results, settings_of(results))
     assert found.is_whole
     assert found.total == 2
+
+
+def test_a_run_that_says_the_same_as_another_is_not_called_corrupt(tmp_path: Path) -> None:
+    """Of Curriculum+MNIST 400 epochs count, so that a run of 400 and one of 500 are the same."""
+    store = RunStore(tmp_path)
+    for epochs in (400, 500):
+        finish(store, controlled_spec(condition="curriculum", epochs=epochs))
+    results = load_results(tmp_path)
+    found = overview_of(results, settings_of(results))
+    assert len(found.doubles) == 1
+    assert found.problems == []
+    assert [tile.label for tile in found.tiles] == ["run", "done"]
 
 
 def test_no_runs_at_all() -> None:

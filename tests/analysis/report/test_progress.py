@@ -21,7 +21,7 @@ def run(
 
 
 def test_a_campaign_by_hand() -> None:
-    """One of four is done in 20 s; one is half-way, one waits, one failed. Left: half of 20 s, and 20 s, by one process."""
+    """One of four is done in 20 s, one is half-way, one waits, one failed: half of 20 s and 20 s are left."""
     runs = [
         run(0, State.DONE, 10, 20),
         run(1, State.RUNNING, 5, 10, 0.5),

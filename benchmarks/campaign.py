@@ -1,0 +1,141 @@
+"""What a campaign costs beside its runs: `python benchmarks/campaign.py [--runs 1000] [--listed 10000] [--out FILE.json]`.
+
+Carries out runs of one step through the local launcher, lists a store with many runs, and compares the times with what
+the project promises: 20 runs per second on two cores, and 10,000 runs listed in under 3 s. `--ray` measures the same
+runs on a Ray cluster of this machine as well. Processor time is given beside the clock's, because a busy machine
+stretches only the latter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from headway.experiments.base import Context
+from headway.experiments.controlled import specs as controlled_specs
+from headway.experiments.display import PlainDisplay
+from headway.experiments.launchers import Launcher
+from headway.experiments.processes import LocalProcesses
+from headway.experiments.protocol import Protocol
+from headway.experiments.registry import register_experiment
+from headway.experiments.runner import Campaign, run_campaign
+from headway.runs import Run, RunSpec, RunStore
+
+NAME = "campaign-benchmark"
+LEAST_PER_SECOND = 20.0
+MOST_SECONDS = 3.0
+
+
+def run(run: Run, context: Context) -> None:
+    """One step: a row of metrics and a checkpoint."""
+    run.restore()
+    run.log({"step": 1, "loss": 0.5, "draw_share": [0.25, 0.25, 0.25, 0.25]})
+    run.checkpoint(1, lambda file: file.write(bytes(1000)))
+    run.progress(1, 1, {"loss": 0.5})
+    run.finish()
+
+
+def estimate(spec: RunSpec, context: Context) -> float:
+    """Nothing to speak of."""
+    return 0.01
+
+
+def one_step_runs(number: int) -> list[RunSpec]:
+    """Runs with as many settings as those of the controlled study."""
+    protocol = Protocol.released().to_dict()
+    return [RunSpec(experiment=NAME, method="none", seed=seed, protocol=protocol) for seed in range(number)]
+
+
+def carry_out(launcher: Launcher, number: int, root: str | None) -> dict[str, float]:
+    """Seconds of a campaign, from its first file to the last."""
+    with tempfile.TemporaryDirectory(dir=root) as folder, open(os.devnull, "w", encoding="utf-8") as nowhere:
+        campaign = Campaign(one_step_runs(number), RunStore(Path(folder) / "runs"))
+        tally, seconds = timed(lambda: run_campaign(campaign, launcher, lambda tally: PlainDisplay(tally, nowhere)))
+        assert tally.is_complete()
+        assert not tally.failures()
+    return {"runs": number, "seconds": seconds, "runs_per_second": number / seconds}
+
+
+def listing(number: int, root: str | None) -> dict[str, float]:
+    """Seconds to list a store of runs, nine of ten of them done; the median of five listings, and their processor time."""
+    with tempfile.TemporaryDirectory(dir=root) as folder:
+        store = RunStore(Path(folder) / "runs")
+        make_store(store, number)
+        times = []
+        for _ in range(5):
+            began = time.process_time()
+            records, seconds = timed(RunStore(store.root).status)
+            assert len(records) == number
+            times.append((seconds, time.process_time() - began))
+    return {"runs": number, "seconds": sorted(times)[2][0], "processor_seconds": sorted(t for _, t in times)[2]}
+
+
+def make_store(store: RunStore, number: int) -> None:
+    """A store as a study leaves it; without syncing, since nothing here has to last."""
+    sync, os.fsync = os.fsync, lambda descriptor: None
+    try:
+        signals, conditions = ["gmc", "uniform", "curiosity", "norm_all", "norm_last"], ["noise", "curriculum"]
+        seeds = range(-(-number // (len(signals) * len(conditions))))
+        specs = controlled_specs(["mnist"], conditions, signals, seeds, Protocol.released())[:number]
+        store.add_all(specs)
+        for index, spec in enumerate(specs):
+            if index % 10 and (claimed := store.claim(spec)):
+                claimed.restore()
+                claimed.log({"epoch": 1, "test_loss_mean": 0.5})
+                claimed.progress(100, 100, {"test": 0.5})
+                claimed.save("provenance.json", lambda file: file.write(b"{}"))
+                claimed.finish()
+    finally:
+        os.fsync = sync
+
+
+def timed(act: Callable[[], Any]) -> tuple[Any, float]:
+    """What it returns, and the seconds that it takes."""
+    start = time.perf_counter()
+    return act(), time.perf_counter() - start
+
+
+def main() -> None:
+    """Measure, print, and compare with the promises."""
+    parser = argparse.ArgumentParser(description="what a campaign costs beside its runs")
+    parser.add_argument("--runs", type=int, default=1_000, help="one-step runs to carry out")
+    parser.add_argument("--workers", type=int, default=2, help="local processes")
+    parser.add_argument("--listed", type=int, default=10_000, help="runs of the store that is listed")
+    parser.add_argument("--ray", action="store_true", help="carry out the runs on a Ray cluster of this machine too")
+    parser.add_argument("--root", help="where to make the temporary stores (default: the system's choice)")
+    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    options = parser.parse_args()
+    register_experiment(NAME, "__main__")
+    found: dict[str, Any] = {
+        "date": date.today().isoformat(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+    found["local"] = carry_out(LocalProcesses(options.workers), options.runs, options.root)
+    print(
+        f"local, {options.workers} workers: {found['local']['runs_per_second']:.0f} runs/s (at least {LEAST_PER_SECOND:.0f})"
+    )
+    if options.ray:
+        from headway.integrations.ray import RayLauncher
+
+        found["ray"] = carry_out(RayLauncher(workers=options.workers), options.runs, options.root)
+        print(f"Ray, {options.workers} workers: {found['ray']['runs_per_second']:.0f} runs/s, with the cluster's start")
+    found["listing"] = listing(options.listed, options.root)
+    seconds, own = found["listing"]["seconds"], found["listing"]["processor_seconds"]
+    print(f"status of {options.listed} runs: {seconds:.2f} s, {own:.2f} s of them at work (under {MOST_SECONDS:.0f} s)")
+    found["load"] = os.getloadavg()[0]
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

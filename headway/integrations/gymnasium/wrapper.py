@@ -1,0 +1,188 @@
+"""Intrinsic rewards from a wrapper around a Gymnasium vector environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium.vector import VectorWrapper
+
+from headway.errors import EnvError, MethodError, StateError
+from headway.integrations.floors import fixed_floor
+from headway.rl.episodes import autoreset_mode, with_last_observations
+from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.normalise import RewardNormaliser
+from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.transitions import Transitions
+
+__all__ = ["IntrinsicRewardWrapper"]
+
+Array = npt.NDArray[Any]
+RAW = "intrinsic_reward"
+SCALED = "scaled_intrinsic_reward"
+TASK = "task_reward"
+PARTS = ("obs", "actions", "next_obs")
+
+
+class IntrinsicRewardWrapper(VectorWrapper):
+    """Puts intrinsic rewards into the infos of every step.
+
+        env = IntrinsicRewardWrapper(gymnasium.make_vec("CartPole-v1", 8), "icm+gmc", coefficient=0.1)
+        obs, rewards, terminated, truncated, infos = env.step(actions)
+        rewards + infos["scaled_intrinsic_reward"]
+
+    `infos["intrinsic_reward"]` is what the scorer says [N], `infos["scaled_intrinsic_reward"]` the same normalised and
+    multiplied by the coefficient [N]. As Gymnasium has it, `infos["_intrinsic_reward"]` and
+    `infos["_scaled_intrinsic_reward"]` say where there is one [N]: not where a step only began a new episode, for
+    which zero stands. The task's rewards, and with them its episode statistics, stay as they are unless `add` is set.
+
+    Each step is paid at once, by the predictor as it is then; the predictor learns when `update_every` transitions
+    have come together. Transitions at the ends of episodes are the true ones under all of Gymnasium's autoreset modes.
+
+    Args:
+        env: a vector environment with array observations.
+        method: such as "icm+gmc", or an `IntrinsicReward` of your own.
+        coefficient: what the intrinsic reward is multiplied by.
+        normalise: divide it by the running deviation of its discounted sums.
+        add: also add the scaled reward to the rewards that `step` returns; the task's own are then in
+            `infos["task_reward"]`. Put `RecordEpisodeStatistics` inside this wrapper, not around it.
+        update_every: the number of transitions that the predictor learns from at once. A floor in the unit "batch" is
+            meant for batches of this size.
+        gamma: the discount of the sums.
+        config: settings of the predictor and the scorer; None for the released ones.
+        seed: of the predictor's weights.
+        device: where the predictor lives.
+
+    Raises:
+        EnvError: it is no vector environment, or its observations are not arrays.
+        MethodError: there is no such method, or it pays nothing.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        method: str | IntrinsicReward = "icm+gmc",
+        *,
+        coefficient: float = 0.1,
+        normalise: bool = True,
+        add: bool = False,
+        update_every: int = 256,
+        gamma: float = 0.99,
+        config: IntrinsicConfig | None = None,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        """Make the predictor."""
+        self.autoreset = autoreset_mode(env)
+        super().__init__(env)
+        if getattr(env.single_observation_space, "shape", None) is None:
+            raise EnvError(
+                f"expected observations that are arrays, got the space {env.single_observation_space}; "
+                f"wrap the environment in gymnasium.wrappers.vector.FlattenObservation"
+            )
+        if update_every < 1:
+            raise MethodError(f"update_every: expected at least 1, got {update_every}")
+        if not np.isfinite(coefficient):
+            raise MethodError(f"coefficient: expected a finite number, got {coefficient}")
+        self.coefficient = coefficient
+        self.add = add
+        self.update_every = update_every
+        self.reward = method if isinstance(method, IntrinsicReward) else self._make(method, config, seed, device)
+        self.normaliser = RewardNormaliser(env.num_envs, gamma) if normalise else None
+        self.metrics: dict[str, float] = {}
+        self._waiting: list[Transitions] = []
+        self._obs: Array | None = None
+        self._over = np.zeros(env.num_envs, dtype=bool)
+
+    # What users call
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin new episodes; with `options={"reset_mask": ...}` only there. Nothing is paid for it."""
+        obs, infos = self.env.reset(seed=seed, options=options)
+        self._obs = np.array(obs)
+        self._over = np.zeros(self.num_envs, dtype=bool)
+        return obs, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Act in all environments, and pay for it."""
+        if self._obs is None:
+            raise StateError("expected an environment that was reset, got one that was not; call reset() first")
+        taken = np.array(actions)  # a copy: it waits for the predictor, and whoever gave it may use it again
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        before, valid = self._obs, ~self._over
+        self._obs = np.array(obs)
+        ended = np.asarray(terminated, dtype=bool) | np.asarray(truncated, dtype=bool)
+        following = self._obs
+        if self.autoreset.name == "SAME_STEP" and ended.any():
+            following = with_last_observations(self._obs, ended, infos)
+        self._over = ended if self.autoreset.name == "NEXT_STEP" else np.zeros_like(ended)
+        raw, scaled = self._pay(before, taken, following, valid)
+        infos = {**infos, RAW: raw, f"_{RAW}": valid, SCALED: scaled, f"_{SCALED}": valid.copy()}
+        if self.add:
+            infos[TASK], infos[f"_{TASK}"] = np.array(rewards), np.ones_like(valid)
+            rewards = rewards + scaled
+        return obs, rewards, terminated, truncated, infos
+
+    def state_dict(self) -> dict[str, Any]:
+        """What later rewards depend on, besides the environment itself."""
+        return {
+            "reward": self.reward.state_dict(),
+            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+            "waiting": [
+                {"obs": each.obs, "actions": each.actions, "next_obs": each.next_obs} for each in self._waiting
+            ],
+            "obs": None if self._obs is None else torch.from_numpy(self._obs.copy()),
+            "over": torch.from_numpy(self._over.copy()),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; the environment has to be put back by other means.
+
+        Raises:
+            StateError: it is the state of another method, or of another number of environments.
+        """
+        if len(state["over"]) != self.num_envs:
+            raise StateError(f"expected the state of {self.num_envs} environments, got that of {len(state['over'])}")
+        self.reward.load_state_dict(state["reward"])
+        if self.normaliser is not None and state["normaliser"] is not None:
+            self.normaliser.load_state_dict(state["normaliser"])
+        self._waiting = [Transitions(**each) for each in state["waiting"]]
+        self._obs = None if state["obs"] is None else state["obs"].numpy().copy()
+        self._over = state["over"].numpy().copy()
+
+    # Parts
+
+    def _make(
+        self, method: str, config: IntrinsicConfig | None, seed: int, device: str | torch.device
+    ) -> IntrinsicReward:
+        settings = fixed_floor(IntrinsicConfig() if config is None else config, self.update_every)
+        spaces = self.env.single_observation_space, self.env.single_action_space
+        reward = make_reward(method, *spaces, settings, device, seed)
+        if reward is None:
+            raise MethodError(f"expected a method that pays an intrinsic reward, got {method!r}")
+        return reward
+
+    def _pay(self, obs: Array, actions: Array, following: Array, valid: Array) -> tuple[Array, Array]:
+        """The rewards of a step [N], raw and scaled, zero where there was no transition; then perhaps learn."""
+        raw = torch.zeros(len(valid))
+        if valid.any():
+            batch = Transitions(*(torch.from_numpy(each[valid]) for each in (obs, actions, following)))
+            raw[torch.from_numpy(valid)] = self.reward.rewards(batch).cpu()
+            self._waiting.append(batch)
+        if self.normaliser is None:
+            scaled = self.coefficient * raw
+        else:
+            self.normaliser.update(raw[None], torch.from_numpy(valid)[None])
+            scaled = self.coefficient * self.normaliser(raw)
+        if sum(map(len, self._waiting)) >= self.update_every:
+            self._learn()
+        return raw.double().numpy(), scaled.double().numpy()
+
+    def _learn(self) -> None:
+        """Train the predictor with what has come together."""
+        joined = {name: torch.cat([getattr(each, name) for each in self._waiting]) for name in PARTS}
+        self.metrics = self.reward.update(Transitions(**joined))
+        self._waiting = []

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from headway.analysis.report import charts
+from headway.analysis.report.groups import Setting, settings_of
+from headway.analysis.report.numbers import areas_of, overall_of
+from headway.analysis.results import Results, load_results
+from headway.runs import State
+from tests.analysis.made import controlled, exploration, together
+from tests.analysis.stores import SIX, controlled_specs, finish_all, write_mixed_store
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    root = tmp_path_factory.mktemp("runs")
+    store = write_mixed_store(root, epochs=6, seeds=2)
+    finish_all(store, controlled_specs(conditions=["noise"], methods=("dot", "cosine"), seeds=2, epochs=6))
+    return load_results(root)
+
+
+@pytest.fixture(scope="module")
+def settings(results: Results) -> list[Setting]:
+    return settings_of(results)
+
+
+def by_key(series: list[dict]) -> dict[str, dict]:
+    return {each["key"]: each for each in series}
+
+
+def test_the_average_loss_by_hand() -> None:
+    runs = [controlled([[2.0, 2, 2, 2], [1.0, 1, 1, 1]], seed=0), controlled([[4.0, 4, 4, 4], [1.0, 1, 1, 1]], seed=1)]
+    (setting,) = settings_of(together(*runs))
+    chart = charts.average_loss(setting)
+    (panel,) = chart.data["panels"]
+    (series,) = panel["series"]
+    assert panel["x"] == [1, 2]
+    assert series["mean"] == [3.0, 1.0]
+    assert series["seeds"] == [[2.0, 1.0], [4.0, 1.0]]
+    half = 12.7062 * math.sqrt(2) / math.sqrt(2)  # t(0.975, 1) times the deviation over the root of n
+    assert series["low"] == pytest.approx([3 - half, 1], abs=1e-3)
+    assert series["high"] == pytest.approx([3 + half, 1], abs=1e-3)
+    assert "over 2 seeds" in chart.caption
+
+
+def test_every_signal_has_its_panels(settings: list[Setting]) -> None:
+    noise = settings[1]
+    main, others, variants = charts.group_charts(noise)
+    assert [panel["key"] for panel in main.data["panels"]] == [name for name in SIX[:3] for _ in range(2)]
+    assert [item["key"] for item in others.data["picks"]["items"]] == list(SIX[3:])
+    assert [item["key"] for item in variants.data["picks"]["items"]] == ["gmc", "dot", "cosine"]
+    for panel in main.data["panels"]:
+        assert list(by_key(panel["series"])) == [f"group-{place}" for place in range(4)]
+    losses, shares = main.data["panels"][-2:]
+    assert [line["value"] for line in losses["lines"]] == pytest.approx([math.log(2), math.log(3), math.log(4)])
+    assert [line["value"] for line in shares["lines"]] == [0.25]
+    assert len(shares["peaks"]) == 4
+    assert all(peak["x"] in shares["x"] for peak in shares["peaks"])
+    assert "peaks" not in main.data["panels"][1], "uniform sampling has no peaks"
+
+
+def test_shares_are_per_class_in_the_curriculum(settings: list[Setting]) -> None:
+    chart = charts.group_charts(settings[0])[0]
+    shares = chart.data["panels"][1]
+    assert shares["lines"] == [{"value": 0.1}]
+    sizes = (1, 2, 3, 4)
+    means = by_key(shares["series"])
+    total = sum(size * means[f"group-{place}"]["mean"][0] for place, size in enumerate(sizes))
+    assert total == pytest.approx(1.0, abs=1e-3)
+
+
+def test_an_unknown_signal_is_shown_too() -> None:
+    runs = [controlled(np.ones((3, 4)), method=method) for method in ("uniform", "magic")]
+    (setting,) = settings_of(together(*runs))
+    names = [item["key"] for chart in charts.group_charts(setting) for item in chart.data["panels"]]
+    assert "magic" in names
+
+
+def test_areas_stand_relative_to_uniform(settings: list[Setting]) -> None:
+    numbers = {setting.key: found for setting in settings if (found := areas_of(setting))}
+    chart = charts.areas(settings, numbers)
+    assert chart.data["kind"] == "dots"
+    assert [panel["title"] for panel in chart.data["panels"]] == ["Curriculum+MNIST", "Noise+MNIST"]
+    places = {name: place for place, name in enumerate(chart.data["categories"])}
+    for panel in chart.data["panels"]:
+        uniform = by_key(panel["series"])["uniform"]
+        assert uniform["mean"][places["Uniform"]] == 1
+        assert "low" not in uniform
+        gmc = by_key(panel["series"])["gmc"]
+        ratio = numbers[panel["key"]].ratios["gmc"]
+        assert gmc["mean"][places["GMC"]] == pytest.approx(ratio.value, rel=1e-4)
+        assert len(gmc["seeds"]) == 2
+
+
+def test_there_is_no_figure_of_areas_without_uniform() -> None:
+    found = settings_of(together(controlled(np.ones((3, 4)), method="gmc")))
+    assert charts.areas(found, {setting.key: areas_of(setting) for setting in found}) is None
+
+
+def test_telemetry_shows_what_was_logged(settings: list[Setting]) -> None:
+    entropy, floor = charts.telemetry(settings[1]).data["panels"]
+    assert set(by_key(entropy["series"])) >= set(SIX)
+    assert entropy["lines"][0]["value"] == pytest.approx(math.log(4))
+    assert set(by_key(floor["series"])) == {"gmc", "dot", "cosine"}
+    assert floor["y"]["percent"]
+    (bare,) = settings_of(together(controlled(np.ones((3, 4)))))
+    assert charts.telemetry(bare) is None
+
+
+def test_rewards_and_the_pull_of_noise(settings: list[Setting]) -> None:
+    exploring = settings[2:]
+    chart = charts.rewards(exploring)
+    assert [panel["title"] for panel in chart.data["panels"]] == ["No noise", "Door noise"]
+    assert set(by_key(chart.data["panels"][0]["series"])) == {"ppo", "icm", "gmc", "icm+gmc"}
+    noise = charts.television(exploring)
+    assert {panel["title"] for panel in noise.data["panels"]} == {"Door noise"}
+    assert charts.rewards(settings[:2]) is None
+    assert charts.television(settings[:2]) is None
+
+
+def test_a_reward_curve_by_hand() -> None:
+    (setting,) = settings_of(together(exploration([math.nan] * 5 + [1.0] * 5 + [3.0] * 10)))
+    (panel,) = charts.rewards([setting]).data["panels"]
+    assert panel["series"][0]["mean"] == [1.0, 3.0]
+    assert panel["x"] == [2048 * 5.5, 2048 * 15.5]
+
+
+def test_profiles_reach_all_runs(settings: list[Setting]) -> None:
+    chart = charts.profiles(overall_of(settings))
+    for series in chart.data["panels"][0]["series"]:
+        assert series["mean"][-1] == 1
+        assert series["mean"] == sorted(series["mean"])
+    assert charts.profiles({}) is None
+
+
+def test_unfinished_runs_are_said_to_be_so() -> None:
+    runs = [controlled(np.ones((4, 4)), seed=0), replace(controlled(np.ones((4, 4)), seed=1), state=State.RUNNING)]
+    (setting,) = settings_of(together(*runs), with_unfinished=True)
+    assert "not finished" in charts.average_loss(setting).caption
+    (setting,) = settings_of(together(*runs))
+    assert "One seed" in charts.average_loss(setting).caption
+
+
+def test_every_id_is_its_own_and_fit_for_a_page(settings: list[Setting]) -> None:
+    found = [charts.average_loss(settings[0]), *charts.group_charts(settings[0]), charts.telemetry(settings[0])]
+    found += [charts.average_loss(settings[1]), *charts.group_charts(settings[1]), charts.telemetry(settings[1])]
+    ids = [chart.id for chart in found]
+    assert len(set(ids)) == len(ids)
+    assert all(name.replace("-", "").isalnum() for name in ids)

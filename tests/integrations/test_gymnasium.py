@@ -1,0 +1,230 @@
+"""The vector wrapper: rewards in the infos, true transitions, and the task's statistics as they were."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+from headway.errors import EnvError, MethodError, StateError
+from headway.integrations.gymnasium import IntrinsicRewardWrapper
+from headway.rl.gae import advantages
+from tests.integrations.worlds import SMALL, Clock, Known, assert_within_episodes
+
+MODES = list(AutoresetMode)
+STEPS = 40
+
+
+def clocks(mode: AutoresetMode = AutoresetMode.SAME_STEP, count: int = 3, kind: Any = SyncVectorEnv) -> Any:
+    return kind([lambda name=name: Clock(name, length=3 + name) for name in range(count)], autoreset_mode=mode)
+
+
+def play(env: Any, steps: int = STEPS, reset: bool = True, seed: int = 0) -> list[tuple[Any, ...]]:
+    """Random steps: (obs acted on, rewards, terminated, truncated, infos) of each."""
+    rng = np.random.default_rng(seed)
+    obs = env.reset(seed=0)[0] if reset else None
+    history = []
+    for _ in range(steps):
+        following, rewards, terminated, truncated, infos = env.step(rng.integers(0, 3, env.num_envs))
+        history.append((obs, rewards, terminated, truncated, infos))
+        obs = following
+        ended = terminated | truncated
+        if env.metadata["autoreset_mode"] == AutoresetMode.DISABLED and ended.any():
+            obs, _ = env.reset(options={"reset_mask": ended})
+    return history
+
+
+def column(history: list[tuple[Any, ...]], key: str) -> np.ndarray:
+    return np.stack([step[-1][key] for step in history])
+
+
+# Rewards
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_rewards_are_those_of_the_true_transitions(mode: AutoresetMode) -> None:
+    reward = Known()
+    history = play(IntrinsicRewardWrapper(clocks(mode), reward, coefficient=0.5, normalise=False))
+    raw, valid = column(history, "intrinsic_reward"), column(history, "_intrinsic_reward")
+    for batch in reward.paid_for:
+        assert_within_episodes(batch)
+    obs = np.stack([step[0] for step in history])
+    steps = obs[..., 2]
+    theory = np.where(valid, 2 * steps + 0.5 * (steps + 1) + obs[..., 0], 0)
+    assert np.array_equal(raw, theory)
+    assert np.array_equal(column(history, "scaled_intrinsic_reward"), 0.5 * theory)
+    assert np.array_equal(column(history, "_scaled_intrinsic_reward"), valid)
+    assert valid.all() == (mode != AutoresetMode.NEXT_STEP)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_added_they_change_advantages_by_their_discounted_sum(mode: AutoresetMode) -> None:
+    plain = play(clocks(mode))
+    paid = play(IntrinsicRewardWrapper(clocks(mode), Known(), coefficient=0.25, normalise=False, add=True))
+    rewards = [np.stack([step[1] for step in history]) for history in (plain, paid)]
+    own = column(paid, "scaled_intrinsic_reward")
+    assert np.array_equal(rewards[1] - rewards[0], own)
+    assert np.array_equal(column(paid, "task_reward"), rewards[0])
+    terminated = np.stack([step[2] for step in paid])
+    ended = terminated | np.stack([step[3] for step in paid])
+    values = np.random.default_rng(1).normal(size=rewards[0].shape)
+    before, after = (advantages(each, values, values[::-1], terminated, ended, 0.9, 0.8) for each in rewards)
+    for t, n in np.ndindex(*own.shape):
+        last = next((k for k in range(t, STEPS) if ended[k, n]), STEPS - 1)
+        theory = sum(0.72 ** (k - t) * own[k, n] for k in range(t, last + 1))
+        assert after[t, n] - before[t, n] == pytest.approx(theory, rel=1e-9, abs=1e-9)
+
+
+def test_scaled_rewards_are_divided_by_the_running_deviation_of_their_discounted_sums() -> None:
+    history = play(IntrinsicRewardWrapper(clocks(), Known(), coefficient=2.0, gamma=0.9))
+    raw, scaled = column(history, "intrinsic_reward"), column(history, "scaled_intrinsic_reward")
+    sums, now = [], np.zeros(3)
+    for time, row in enumerate(raw):
+        now = 0.9 * now + row
+        sums.append(now)
+        deviation = np.std(sums)
+        np.testing.assert_allclose(scaled[time], 2 * row / (deviation if deviation > 0 else 1), rtol=1e-5)
+
+
+def test_a_step_is_worth_what_it_is_worth_in_a_batch() -> None:
+    env = IntrinsicRewardWrapper(clocks(), "icm+gmc", config=SMALL, update_every=30, normalise=False)
+    play(env, 31)  # the predictor has learned after each tenth step, and one more has come
+    waiting = env._waiting[0]
+    together = env.reward.rewards(waiting)
+    alone = torch.cat([env.reward.rewards(waiting[[n]]) for n in range(3)])
+    assert together.min() > 0
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)
+
+
+def test_the_predictor_learns_from_every_transition_once() -> None:
+    class Counting(Known):
+        def update(self, batch: Any) -> dict[str, float]:
+            self.shown.append(batch)
+            return {"predictor_loss": 1.0}
+
+    reward = Counting()
+    env = IntrinsicRewardWrapper(clocks(AutoresetMode.NEXT_STEP), reward, update_every=20)
+    valid = column(play(env, 60), "_intrinsic_reward")
+    learned = torch.cat([batch.obs for batch in reward.shown])
+    assert [len(batch) >= 20 for batch in reward.shown] == [True] * len(reward.shown)
+    assert len(torch.unique(learned, dim=0)) == len(learned)
+    assert valid.sum() - 20 < len(learned) <= valid.sum()
+    assert env.metrics == {"predictor_loss": 1.0}
+
+
+def test_processes_of_their_own_work() -> None:
+    env = IntrinsicRewardWrapper(clocks(count=2, kind=AsyncVectorEnv), "icm", config=SMALL)
+    assert (column(play(env, 8), "intrinsic_reward") > 0).all()
+    env.close()
+
+
+# The task
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_tasks_episode_statistics_are_untouched(mode: AutoresetMode, inside: bool) -> None:
+    def statistics(env: Any) -> list[Any]:
+        found = []
+        for step in play(env):
+            infos = step[-1]
+            if "episode" in infos:
+                mask = infos["_episode"]
+                found.append((infos["episode"]["r"][mask].tolist(), infos["episode"]["l"][mask].tolist()))
+        return found
+
+    plain = statistics(RecordEpisodeStatistics(clocks(mode)))
+    if inside:
+        paid = statistics(IntrinsicRewardWrapper(RecordEpisodeStatistics(clocks(mode)), Known(), add=True))
+    else:
+        paid = statistics(RecordEpisodeStatistics(IntrinsicRewardWrapper(clocks(mode), Known())))
+    assert len(plain) > 10
+    assert plain == paid
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_all_but_the_infos_is_as_without_the_wrapper(mode: AutoresetMode) -> None:
+    plain, paid = play(clocks(mode)), play(IntrinsicRewardWrapper(clocks(mode), Known()))
+    for before, after in zip(plain, paid, strict=True):
+        for one, other in zip(before[:-1], after[:-1], strict=True):
+            assert np.array_equal(one, other)
+        assert set(before[-1]) == {key for key in after[-1] if "intrinsic" not in key}
+
+
+# State
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_saved_and_resumed_equals_uninterrupted(mode: AutoresetMode) -> None:
+    def wrapped(env: Any, seed: int) -> IntrinsicRewardWrapper:
+        return IntrinsicRewardWrapper(env, "icm+gmc", config=SMALL, update_every=32, seed=seed)
+
+    whole = wrapped(clocks(mode), 0)
+    play(whole, 50)
+    file = io.BytesIO()
+    torch.save(whole.state_dict(), file)
+    resumed = wrapped(copy.deepcopy(whole.env), 9)
+    file.seek(0)
+    resumed.load_state_dict(torch.load(file))
+    for key in ("intrinsic_reward", "scaled_intrinsic_reward"):
+        one, other = (column(play(env, 60, reset=False, seed=1), key) for env in (whole, resumed))
+        assert np.array_equal(one, other)
+        assert (one > 0).any()
+
+
+def test_the_state_of_other_environments_is_refused() -> None:
+    state = IntrinsicRewardWrapper(clocks(), "icm", config=SMALL).state_dict()
+    with pytest.raises(StateError, match="expected the state of 2 environments, got that of 3"):
+        IntrinsicRewardWrapper(clocks(count=2), "icm", config=SMALL).load_state_dict(state)
+
+
+# Misuse
+
+
+def test_a_single_environment_is_refused() -> None:
+    with pytest.raises(EnvError, match="expected a vector environment"):
+        IntrinsicRewardWrapper(Clock())
+
+
+def test_observations_of_several_parts_are_refused() -> None:
+    class Parts(Clock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = spaces.Dict({"a": spaces.Discrete(2)})
+
+    with pytest.raises(EnvError, match="expected observations that are arrays"):
+        IntrinsicRewardWrapper(SyncVectorEnv([Parts]))
+
+
+def test_a_step_before_the_first_reset_is_refused() -> None:
+    with pytest.raises(StateError, match="call reset"):
+        IntrinsicRewardWrapper(clocks(), Known()).step(np.zeros(3, int))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "ppo"}, "expected a method that pays"),
+        ({"update_every": 0}, "update_every: expected at least 1"),
+        ({"coefficient": float("inf")}, "coefficient: expected a finite number"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(MethodError, match=message):
+        IntrinsicRewardWrapper(clocks(), **options)
+
+
+def test_registered_environments_work() -> None:
+    env = IntrinsicRewardWrapper(gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"), "rnd", config=SMALL)
+    env.reset(seed=0)
+    *_, infos = env.step(env.action_space.sample())
+    assert infos["intrinsic_reward"].shape == (2,)
+    assert infos["intrinsic_reward"].dtype == np.float64

@@ -1,0 +1,154 @@
+"""The monitor against sums by hand, and on a model that learns."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch import nn
+
+import headway
+from headway.errors import SignalError, StateError
+from headway.telemetry import CsvWriter, SourceMonitor, State
+
+
+def scores(norms: list[float], gmc: list[float]) -> dict[str, torch.Tensor]:
+    return {"norm_all": torch.tensor(norms), "gmc": torch.tensor(gmc)}
+
+
+def test_rows_are_means_over_the_batches_since_the_last() -> None:
+    monitor = SourceMonitor(["a", "b", "c"], every=2)
+    monitor.update([0, 0, 1], scores([2.0, 4.0, 8.0], [1.0, 2.0, 2.0]), torch.tensor([1.0, 3.0, 5.0]))
+    assert monitor.rows == []
+    assert set(monitor.states.values()) == {State.UNSEEN}
+    monitor.update(torch.tensor([0]), scores([9.0], [6.0]), torch.tensor([2.0]))
+    first, second = monitor.rows
+    assert first == {
+        "step": 2, "source": "a", "samples": 3, "share": 0.75, "loss": 2.0,
+        "gradient_norm": 5.0, "gmc": 3.0, "coupling": 0.6, "state": "learning",
+    }  # fmt: skip
+    assert (second["source"], second["samples"], second["coupling"]) == ("b", 1, 0.25)
+    assert second["state"] == "incoherent"  # 0.25 beside 0.6
+    assert monitor.states["c"] is State.UNSEEN
+
+
+def test_batches_without_scores_count_as_steps_and_losses_may_be_missing() -> None:
+    monitor = SourceMonitor(["a"], every=2)
+    monitor.update([0], None)
+    monitor.update([0], scores([2.0], [1.0]))
+    assert [(row["step"], row["loss"]) for row in monitor.rows] == [(2, None)]
+    monitor.update([0], None)
+    monitor.update([0], None)
+    assert len(monitor.rows) == 1  # nothing was scored
+    monitor.update([0], scores([4.0], [1.0]))
+    monitor.close()
+    assert [row["step"] for row in monitor.rows] == [2, 5]
+
+
+def test_values_that_are_not_finite_are_left_out() -> None:
+    monitor = SourceMonitor(["a"], every=1)
+    monitor.update([0, 0], scores([2.0, float("inf")], [1.0, 1.0]))
+    assert (monitor.rows[0]["samples"], monitor.rows[0]["gradient_norm"]) == (1, 2.0)
+
+
+def test_on_a_model_a_source_that_is_learned_becomes_saturated_and_noise_incoherent() -> None:
+    """One source is learned within moments, one never: its labels are drawn anew each time, on inputs of its own."""
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+    meter = headway.Meter(model, [headway.GMC(beta=0.99), headway.NormAll()])
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    monitor = headway.SourceMonitor(["easy", "noise"], every=10)
+    source = torch.arange(32) % 2
+    for _ in range(150):
+        x = torch.randn(32, 8, generator=generator)
+        side = torch.randint(2, (32,), generator=generator)
+        x[:, 0], x[:, 1] = 3.0 * (2 * source - 1), 2.0 * side
+        y = torch.where(source == 0, side, torch.randint(4, (32,), generator=generator))
+        losses = F.cross_entropy(model(x), y, reduction="none")
+        monitor.update(source, meter.backward(losses), losses)
+        optimizer.step()
+        optimizer.zero_grad()
+    easy, noise = ([row["state"] for row in monitor.rows if row["source"] == name] for name in monitor.names)
+    assert easy[0] == noise[0] == "learning"
+    assert easy[-1] == "saturated"
+    assert noise[6:].count("incoherent") > len(noise[6:]) / 2  # a flat loss may look like a fall for a while
+    assert "incoherent" not in easy
+
+
+def feed(monitor: SourceMonitor, start: int, stop: int) -> None:
+    generator = torch.Generator().manual_seed(7)
+    values = torch.rand(stop, 3, 6, generator=generator)
+    for step in range(start, stop):
+        norms, gmc, losses = values[step]
+        monitor.update(torch.arange(6) % 2, {"norm_all": norms, "gmc": gmc}, losses)
+
+
+@pytest.mark.parametrize("stop", [1, 30, 47])
+def test_saved_and_resumed_equals_uninterrupted(tmp_path: Path, stop: int) -> None:
+    whole = SourceMonitor(["a", "b"], every=5, writers=[CsvWriter(tmp_path / "whole.csv")])
+    feed(whole, 0, 100)
+    path = tmp_path / "resumed.csv"
+    first = SourceMonitor(["a", "b"], every=5, writers=[CsvWriter(path)])
+    feed(first, 0, stop)
+    state = first.state_dict()
+    kept = copy.deepcopy(state)
+    feed(first, stop, 60)  # lost when it was killed, but already in the file
+    assert str(state) == str(kept)
+    torch.save(state, tmp_path / "state.pt")
+    second = SourceMonitor(["a", "b"], every=5, writers=[CsvWriter(path)])
+    second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    feed(second, stop, 100)
+    whole.close()
+    second.close()
+    assert second.rows == whole.rows
+    assert second.states == whole.states
+    assert path.read_text("utf-8") == (tmp_path / "whole.csv").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("ids", "given", "message"),
+    [
+        ([0], torch.ones(1), "got Tensor; make the meter with"),
+        ([0], {"gmc": torch.ones(1)}, r"'norm_all' and 'gmc' by name, got \['gmc'\]"),
+        ([0, 1], scores([1.0], [1.0]), r"each of 2 samples, got shapes \[\[1\], \[1\], \[2\]\]"),
+        ([2], scores([1.0], [1.0]), "from 0 to 1, got numbers from 2 to 2"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(ids, given, message) -> None:
+    with pytest.raises(SignalError, match=message):
+        SourceMonitor(["a", "b"]).update(ids, given)
+
+
+def test_arguments_and_states_are_checked() -> None:
+    for names in ([], ["a", "a"]):
+        with pytest.raises(SignalError, match="different names"):
+            SourceMonitor(names)
+    with pytest.raises(SignalError, match="every=0"):
+        SourceMonitor(["a"], every=0)
+    with pytest.raises(StateError, match=r"\['a'\], got 1 with \['b'\]"):
+        SourceMonitor(["a"]).load_state_dict(SourceMonitor(["b"]).state_dict())
+
+
+def _work(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    monitor = SourceMonitor(["a", "b"], every=1, writers=[CsvWriter(Path(folder) / f"{rank}.csv")])
+    given = scores([2.0, 4.0], [1.0, 1.0]) if rank == 0 else scores([6.0], [3.0])
+    monitor.update([0, 1] if rank == 0 else [0], given)
+    torch.save(monitor.rows, Path(folder) / f"rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_processes_add_up_and_the_first_writes(tmp_path: Path) -> None:
+    mp.spawn(_work, (str(tmp_path),), nprocs=2)
+    rows = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
+    assert rows[0] == rows[1]
+    assert [(row["source"], row["samples"], row["gradient_norm"]) for row in rows[0]] == [("a", 2, 4.0), ("b", 1, 4.0)]
+    assert (tmp_path / "0.csv").exists()
+    assert not (tmp_path / "1.csv").exists()
