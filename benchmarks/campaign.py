@@ -1,4 +1,4 @@
-"""What a campaign costs beside its runs: `python benchmarks/campaign.py [--runs 1000] [--listed 10000] [--out FILE.json]`.
+"""What a campaign costs beside its runs: `python benchmarks/campaign.py [--runs 1000] [--listed 10000] [--out FILE]`.
 
 Carries out runs of one step through the local launcher, lists a store with many runs, and compares the times with what
 the project promises: 20 runs per second on two cores, and 10,000 runs listed in under 3 s. `--ray` measures the same
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from headway.experiments.base import Context
-from headway.experiments.controlled import specs as controlled_specs
 from headway.experiments.display import PlainDisplay
 from headway.experiments.launchers import Launcher
 from headway.experiments.processes import LocalProcesses
@@ -56,7 +55,7 @@ def one_step_runs(number: int) -> list[RunSpec]:
 
 def carry_out(launcher: Launcher, number: int, root: str | None) -> dict[str, float]:
     """Seconds of a campaign, from its first file to the last."""
-    with tempfile.TemporaryDirectory(dir=root) as folder, open(os.devnull, "w", encoding="utf-8") as nowhere:
+    with tempfile.TemporaryDirectory(dir=root) as folder, Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         campaign = Campaign(one_step_runs(number), RunStore(Path(folder) / "runs"))
         tally, seconds = timed(lambda: run_campaign(campaign, launcher, lambda tally: PlainDisplay(tally, nowhere)))
         assert tally.is_complete()
@@ -65,7 +64,7 @@ def carry_out(launcher: Launcher, number: int, root: str | None) -> dict[str, fl
 
 
 def listing(number: int, root: str | None) -> dict[str, float]:
-    """Seconds to list a store of runs, nine of ten of them done; the median of five listings, and their processor time."""
+    """Seconds to list a store of runs, nine of ten of them done, and how many the processor worked; medians of five."""
     with tempfile.TemporaryDirectory(dir=root) as folder:
         store = RunStore(Path(folder) / "runs")
         make_store(store, number)
@@ -80,6 +79,8 @@ def listing(number: int, root: str | None) -> dict[str, float]:
 
 def make_store(store: RunStore, number: int) -> None:
     """A store as a study leaves it; without syncing, since nothing here has to last."""
+    from headway.experiments.controlled import specs as controlled_specs  # imports torch, which no worker needs
+
     sync, os.fsync = os.fsync, lambda descriptor: None
     try:
         signals, conditions = ["gmc", "uniform", "curiosity", "norm_all", "norm_last"], ["noise", "curriculum"]
@@ -120,9 +121,8 @@ def main() -> None:
         "python": platform.python_version(),
     }
     found["local"] = carry_out(LocalProcesses(options.workers), options.runs, options.root)
-    print(
-        f"local, {options.workers} workers: {found['local']['runs_per_second']:.0f} runs/s (at least {LEAST_PER_SECOND:.0f})"
-    )
+    pace = found["local"]["runs_per_second"]
+    print(f"local, {options.workers} workers: {pace:.0f} runs/s (at least {LEAST_PER_SECOND:.0f})")
     if options.ray:
         from headway.integrations.ray import RayLauncher
 

@@ -85,9 +85,8 @@ def main() -> None:
     torch.set_num_threads(1)
     neighbours = Neighbours()
     results: dict[str, dict[str, float]] = {}
-    print(
-        f"{'environment':28}{'envs':>5}{'plain/s':>10}{'paid/s':>10}{'ratio':>8}{'least':>8}{'greatest':>10}{'by clock':>10}"
-    )
+    names = f"{'plain/s':>10}{'paid/s':>10}{'ratio':>8}{'least':>8}{'greatest':>10}{'by clock':>10}"
+    print(f"{'environment':28}{'envs':>5}{names}")
     for env_id in options.env:
         for envs in options.envs:
             row = measure(env_id, envs, options.method, options.rounds)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headway.errors import HeadwayError, MissingExtraError
+from headway.errors import HeadwayError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from headway.experiments.launchers import Launcher
@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.execute(options)
     except HeadwayError as error:
         print(f"headway: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         print("headway: interrupted", file=sys.stderr)
         return 130

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import platform
 import time
 from collections.abc import Iterable
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from headway.data import DATASETS, Dataset, load
-from headway.errors import SpecError, did_you_mean
+from headway.errors import DataError, SpecError, did_you_mean
 from headway.experiments.base import Context, Stopped
 from headway.experiments.environment import CONDITIONS
 from headway.experiments.protocol import Protocol
@@ -81,10 +83,13 @@ def run(run: Run, context: Context) -> None:
         Stopped: the context asked for it; the run has left a checkpoint.
     """
     with one_thread():
+        dataset = _dataset(run.spec, context)
         trial = _make(run.spec, context)
         checkpoint = run.restore()
         if checkpoint is not None:
-            trial.load_state_dict(torch.load(io.BytesIO(checkpoint.payload), weights_only=True))
+            state = torch.load(io.BytesIO(checkpoint.payload), weights_only=True)
+            _check_data(state.pop("dataset"), dataset)
+            trial.load_state_dict(state)
         epochs = _epochs(run.spec)
         first, start = trial.epoch, time.monotonic()
         run.progress(first, epochs)  # progress counts epochs; a checkpoint counts batches
@@ -102,13 +107,13 @@ def run(run: Run, context: Context) -> None:
                     context.report(trial.epoch, epochs, losses)
             due = row is None or time.monotonic() - last >= context.checkpoint_seconds
             if due and trial.step > saved:
-                run.checkpoint(trial.step, saves(trial.state_dict()))
+                run.checkpoint(trial.step, saves({**trial.state_dict(), "dataset": dataset.fingerprint}))
                 saved, last = trial.step, time.monotonic()
             if row is None:
                 raise Stopped("stopped on request")
         if context.keep_weights:
             run.save("final.pt", saves(trial.model.state_dict()))
-        provenance = json.dumps(_provenance(_dataset(run.spec, context))).encode()
+        provenance = json.dumps(_provenance(dataset, context)).encode()
         run.save("provenance.json", lambda file: _write(file, provenance))
         run.finish()
 
@@ -160,10 +165,26 @@ def _write(file: Writer, content: bytes) -> None:
     file.write(content)
 
 
-def _provenance(dataset: Dataset) -> dict[str, Any]:
+def _check_data(fingerprint: str, dataset: Dataset) -> None:
+    """Refuse to go on with other images than the run began with: its curve would be of neither.
+
+    Raises:
+        DataError: they differ.
+    """
+    if fingerprint != dataset.fingerprint:
+        raise DataError(
+            f"expected the {dataset.name} that the run began with ({fingerprint[:12]}), got another copy "
+            f"({dataset.fingerprint[:12]}) from {dataset.source}; use the first one, or another --out"
+        )
+
+
+def _provenance(dataset: Dataset, context: Context) -> dict[str, Any]:
     """What the numbers of a run rest on besides its spec."""
     return {
+        "headway": version("headway"),
+        "python": platform.python_version(),
         "torch": torch.__version__,
+        "device": context.device,
         "dataset": dataset.name,
         "fingerprint": dataset.fingerprint,
         "note": dataset.note,

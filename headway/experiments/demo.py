@@ -94,9 +94,10 @@ def conclusion(lines: Sequence[Line]) -> str:
         against_uniform = "not to be told apart from uniform here"
     else:
         against_uniform = "better than uniform" if gmc.ratio < 1 else "worse than uniform"
+    drawn = "not drawn to noise" if gmc.shares[3] < 0.35 else "drawn to noise too"  # uniform would be 0.25
     return (
         f"Group D has the noisiest labels. Curiosity, the reward for surprise, spends {curiosity.shares[3]:.0%} of its "
-        f"last draws there, and pays with {curiosity.ratio:.2f} times the loss area of uniform sampling (lower is "
-        f"better). GMC spends {gmc.shares[3]:.0%} there and {gmc.shares[0]:.0%} on the clean group A that it has long "
-        f"learned, at {gmc.ratio:.2f} times: not drawn to noise, and {against_uniform}."
+        f"last draws there, at {curiosity.ratio:.2f} times the loss area of uniform sampling (lower is better). GMC "
+        f"spends {gmc.shares[3]:.0%} there and {gmc.shares[0]:.0%} on the clean group A, at {gmc.ratio:.2f} times: "
+        f"{drawn}, and {against_uniform}."
     )

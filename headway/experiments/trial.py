@@ -151,7 +151,7 @@ class Trial:
         number, arms = self.protocol.test_batches * self.protocol.batch_size, self.environment.arms
         if self.protocol.test_draw == "uniform":
             return torch.randint(arms, (number,), generator=self._generator)
-        return torch.arange(arms).repeat(number // arms)
+        return torch.arange(arms).repeat(max(1, number // arms))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the rest of the run depends on."""

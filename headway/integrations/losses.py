@@ -35,7 +35,7 @@ def metered_loss(meter: Meter, losses: Tensor, then: Callable[[Any], None] | Non
             then(scores)
 
     trigger = torch.zeros((), device=losses.device, requires_grad=True)
-    mean: Tensor = _Metered.apply(trigger, losses.detach().mean(), run)  # type: ignore[no-untyped-call]
+    mean: Tensor = _Metered.apply(trigger, losses.detach().mean(), run)
     return mean
 
 

@@ -162,7 +162,8 @@ def _write_synced(path: Path, write: Write) -> None:
         error = guarded.error if guarded else exc
         if not isinstance(error, OSError):
             raise
-        raise store_error("write", path.parent, error) from exc
+        # from the disk's error, which callers look for, also where the writer has wrapped it in one of its own
+        raise store_error("write", path.parent, error) from error
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -151,7 +151,8 @@ class Run:
         self._step = self._first_step = found.step if found else 0
         if found:
             self._slot = _other(found.slot)
-        self._status = replace(self._status, step=self._step)
+        if self._status.total is None:  # otherwise it counts what progress() counts, perhaps not the same steps
+            self._status = replace(self._status, step=self._step)
         if problems:
             origin = f"resumed from step {self._step}" if found else "started from the beginning"
             self._status = replace(self._status, note="; ".join((self._status.note, *problems, origin)).strip("; "))
@@ -257,7 +258,7 @@ class Run:
         content = to_parquet(columns, _metadata(self.spec))
         write_bytes(self.folder / METRICS_FILE, content)
         self._keep_sum(METRICS_FILE, FileSum.of(content))
-        step = max(self._step, self._status.step)
+        step = self._status.step if self._status.total else max(self._step, self._status.step)
         self._status = replace(self._status, step=step, total=self._status.total or step or None)
         self._status = replace(self._status, state=State.DONE)
         try:

@@ -7,6 +7,7 @@ It has no state to look at, so its policy is a distribution over the arms, train
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -116,6 +117,11 @@ class Actor:
         logits, log_policy, arms = self._drawn
         if scores.shape != arms.shape:
             raise SelectionError(f"expected scores of shape {list(arms.shape)}, got {list(scores.shape)}")
+        if scores.device.type == "cpu" and not math.isfinite(float(scores.sum())):
+            raise SelectionError(
+                "expected finite scores, got NaN or infinity, which would make every later draw meaningless; "
+                "has the training diverged? Try a smaller learning rate"
+            )
         self._drawn = None
         policy = log_policy.exp()
         entropy = -(policy * log_policy).sum(1, keepdim=True)

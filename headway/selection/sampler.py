@@ -112,16 +112,13 @@ class SourceSampler(Sampler[int]):
     ) -> None:
         """Start with equal shares."""
         self.sources = sources if isinstance(sources, Sources) else Sources(sources)
-        self.rank, self.num_replicas = _place(rank, num_replicas)
         self.mixture = Mixture(
             self.sources.names, rule, floor=floor, ceiling=ceiling, smoothing=smoothing, seed=seed, sync=sync
         )
-        total = self.sources.samples if num_samples is None else num_samples
-        if total < self.num_replicas:
-            raise SelectionError(f"expected an index for each of {self.num_replicas} replicas, got {total} samples")
         if history < 1:
             raise SelectionError(f"expected a history of at least 1, got {history}")
-        self._length = total // self.num_replicas
+        self._total = self.sources.samples if num_samples is None else num_samples
+        self._history = history
         self._replacement = replacement
         self.seed = seed
         self.epoch = 0
@@ -129,12 +126,28 @@ class SourceSampler(Sampler[int]):
         self._uniforms = uniforms(seed, 0)
         self._handed = 0  # indices of this epoch that were handed out, over all replicas
         self._pending = torch.empty(0, dtype=torch.int64)  # drawn before a state was saved, to be handed out again
-        self._recent = Recent(history * self.num_replicas)
         self._chunk: _Chunk | None = None
         self._size = SMALLEST_CHUNK
         self._loaded = False  # a state was loaded, and no index has been asked for since
         self._named = False  # and set_epoch has named its epoch
         self._turn = 0
+        self.shard(*_place(rank, num_replicas))
+
+    def shard(self, rank: int, num_replicas: int) -> None:
+        """Say which replica this is, where that was not known yet when the sampler was made.
+
+        Raises:
+            SelectionError: there is no such replica, or indices have been handed out.
+        """
+        if not 0 <= rank < num_replicas:
+            raise SelectionError(f"expected a rank from 0 to {num_replicas - 1}, got {rank}")
+        if self._total < num_replicas:
+            raise SelectionError(f"expected an index for each of {num_replicas} replicas, got {self._total} samples")
+        if self._handed or self._chunk is not None:
+            raise SelectionError("expected a sampler that has handed out nothing, got one that has; shard it first")
+        self.rank, self.num_replicas = rank, num_replicas
+        self._length = self._total // num_replicas
+        self._recent = Recent(self._history * num_replicas)
 
     def _deal(self) -> list[Deck]:
         members = enumerate(self.sources.members)
@@ -217,12 +230,8 @@ class SourceSampler(Sampler[int]):
         """
         if epoch == self.epoch and self._loaded:
             self._named = True
-        elif epoch != self.epoch or not self._is_under_way():
+        elif epoch != self.epoch or not 0 < self.progress[0] < self.progress[1]:
             self._enter(epoch)
-
-    def _is_under_way(self) -> bool:
-        self._settle()
-        return 0 < self._handed < self._length * self.num_replicas
 
     def _enter(self, epoch: int) -> None:
         self._settle()
@@ -232,6 +241,12 @@ class SourceSampler(Sampler[int]):
         self._pending = self._pending[:0]
         self._recent.clear()
         self._loaded = self._named = False
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many indices of this epoch have been handed out, and how many it has, over all replicas."""
+        self._settle()
+        return self._handed, self._length * self.num_replicas
 
     # Scores
 
@@ -344,6 +359,4 @@ def _place(rank: int | None, num_replicas: int | None) -> tuple[int, int]:
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
         return 0, 1
-    if not 0 <= rank < num_replicas:
-        raise SelectionError(f"expected a rank from 0 to {num_replicas - 1}, got {rank}")
     return rank, num_replicas

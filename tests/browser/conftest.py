@@ -69,8 +69,9 @@ class Visit:
 Open = Callable[..., Visit]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
+    """Started for this folder alone: Playwright keeps an event loop running that other tests would stumble over."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -110,13 +111,13 @@ def visit(browser: Any) -> Iterator[Open]:
         context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def mixed_store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """Runs of both experiments, and some of everything that can go wrong. Only to be read."""
     return write_mixed_store(tmp_path_factory.mktemp("mixed") / "runs", epochs=12)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def report(mixed_store: RunStore, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a report on them."""
     from headway.analysis.report import write_report

@@ -35,6 +35,7 @@ def run(out: Path, *options: str) -> int:
         (["--set", "colour=red"], "expected a field of the protocol, got 'colour'"),
         (["--set", "beta=red"], "beta: expected a value of type float, got 'red'"),
         (["--set", "beta"], "expected FIELD=VALUE, got 'beta'"),
+        (["--set", "batch_size=5000"], "batch_size: expected at most the 1442 images of digits, got 5000"),
         (["--epochs", "0"], "expected a whole number of at least 1, got '0'"),
         (["--workers", "-1"], "expected a whole number of at least 0, got '-1'"),
         (["--workers", "two"], "expected a whole number of at least 0, got 'two'"),

@@ -47,7 +47,7 @@ def test_every_signal_runs_and_logs(tmp_path: Path, signal: str, condition: str)
     assert all(sum(row) == 5 * 256 for row in rows["train_count"])  # floor(1442 / 256) batches
     assert all(sum(row) == pytest.approx(1) for row in rows["draw_share"])
     assert all(0 < value < 5 for value in rows["test_loss_mean"])
-    assert ("under_floor" in rows) == (signal in ("gmc", "dot", "cosine", "projection"))
+    assert ("under_floor" in rows) == (signal in ("gmc", "gmc_hard", "gmc_soft", "dot", "cosine", "projection"))
 
 
 def test_the_same_spec_gives_the_same_numbers(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 
 from headway.cli import main
+from headway.experiments import runner
+from headway.experiments.commands import common
 from headway.runs import RunStore, State
 
 TINY = ["--preset", "quick", "--set", "num_envs=2", "--set", "rollout_steps=8", "--set", "channels=4"]
@@ -80,3 +83,14 @@ def test_a_field_is_swept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     options = ["--method", "gmc", "--noise", "none", "--seeds", "0", "--sweep", "floor=1e-8,1e-4", "--dry-run"]
     assert run(tmp_path / "runs", *SMALL, *options) == 0
     assert "2 runs: 2 pending" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("runs", "workers", "threads"), [(1, None, 8), (3, None, 2), (20, None, 1), (20, 2, 4), (20, 0, 8), (20, 16, 1)]
+)
+def test_a_run_may_use_the_cores_that_the_workers_leave(
+    monkeypatch: pytest.MonkeyPatch, runs: int, workers: int | None, threads: int
+) -> None:
+    monkeypatch.setattr(common, "cores", lambda: 8)
+    monkeypatch.setattr(runner, "cores", lambda: 8)
+    assert common._threads(runs, argparse.Namespace(launcher="local", workers=workers)) == threads

@@ -111,6 +111,7 @@ def test_lots_are_run_each_in_its_folder_and_only_once(tmp_path: Path, capsys: p
         ("[[lot]]\nname='../a'\nexperiment='controlled'", "got '../a'"),
         ("[[lot]]\nname='a'\nexperiment='controled'", "did you mean controlled?"),
         ("[[lot]]\nname='a'\nexperiment='controlled'\ncolour='red'", "unrecognized arguments: --colour=red"),
+        ("[[lot]]\nname='a'\nexperiment='controlled'\nworkers=0", "got workers; where and how to run is for the"),
         ("[[lot]]\nname='a'\nexperiment='controlled'\nepochs=[[1]]", "expected text, a number, or a list of them"),
         ("[[lot]]\nname='a'\nexperiment='controlled'\n[[lot]]\nname='a'\nexperiment='controlled'", "'a' twice"),
     ],

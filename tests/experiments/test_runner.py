@@ -185,7 +185,7 @@ def test_an_interrupted_run_in_this_process_is_recorded(store: RunStore, recorde
 
 
 def test_unknown_experiments_and_taken_names_are_errors() -> None:
-    with pytest.raises(ExperimentError, match="expected an experiment among controlled, dummy, got 'nothing'"):
+    with pytest.raises(ExperimentError, match=r"expected an experiment among controlled, .*dummy.*, got 'nothing'"):
         find_experiment("nothing")
     with pytest.raises(ExperimentError, match="expected a new name for the experiment other"):
         register_experiment("dummy", "other")

@@ -146,3 +146,14 @@ def test_without_pyarrow_a_run_is_refused_before_it_starts(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'headway\[experiments\]'"):
         store.claim(spec)
+
+
+def test_a_full_disk_is_recognised_also_behind_the_error_of_a_library(tiny_disk: Path, spec: RunSpec) -> None:
+    torch = pytest.importorskip("torch")
+    store = RunStore(tiny_disk / "runs")
+    run = claim(store, spec)
+    run.restore()
+    with pytest.raises(StoreError, match="the disk is full") as caught:
+        run.checkpoint(1, lambda file: torch.save(torch.zeros(200_000), file))
+    run.interrupt("the disk is full")
+    assert isinstance(caught.value.__cause__, OSError)  # by which a campaign knows that it concerns every run

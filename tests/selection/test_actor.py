@@ -86,3 +86,15 @@ def test_misuse_is_refused() -> None:
         ActorConfig(0)
     with pytest.raises(SelectionError, match="'table'"):
         ActorConfig(3, kind="table")
+
+
+def test_a_score_that_is_not_finite_is_refused_and_changes_nothing() -> None:
+    actor = Actor(ActorConfig(arms=4, kind="logits"), torch.Generator().manual_seed(0))
+    before = {name: value.clone() for name, value in actor.policy.state_dict().items()}
+    for bad in (float("nan"), float("inf")):
+        arms = actor.draw(3)
+        with pytest.raises(SelectionError, match="expected finite scores"):
+            actor.learn(torch.tensor([1.0, bad, 1.0]))
+        assert len(arms) == 3
+    for name, value in actor.policy.state_dict().items():
+        assert torch.equal(value, before[name])

@@ -204,6 +204,15 @@ def test_replicas_draw_the_same_and_share_it(replicas: int) -> None:
     assert [index for group in zip(*parts, strict=True) for index in group] == together
 
 
+def test_a_sampler_can_be_sharded_until_it_begins() -> None:
+    early, late = SourceSampler(torch.arange(99) % 3, rank=1, num_replicas=2), SourceSampler(torch.arange(99) % 3)
+    late.shard(1, 2)
+    assert len(late) == 49
+    assert list(late) == list(early)
+    with pytest.raises(SelectionError, match="handed out nothing"):
+        late.shard(0, 2)
+
+
 def test_it_says_what_it_does() -> None:
     sampler = SourceSampler({"web": [0], "books": [1]})
     assert repr(sampler) == "SourceSampler(web: 0.500, books: 0.500)"

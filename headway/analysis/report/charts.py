@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from headway.analysis import summaries
 from headway.analysis.figures.style import MAIN, OTHERS, VARIANTS
@@ -144,7 +146,7 @@ def areas(settings: Sequence[Setting], numbers: Mapping[str, Areas]) -> Chart | 
         columns=2 if len(panels) > 1 else 1,
         seeds=True,
     )
-    chart.data.update(kind="dots", categories=[title(name) for name in names])
+    chart.data.update(kind="dots", categories=[title(name) for name in names], xname="")
     return chart
 
 
@@ -222,7 +224,7 @@ def rewards(settings: Sequence[Setting]) -> Chart | None:
     return _chart(
         "rewards",
         "Episode return",
-        "Scaled return of finished episodes, averaged in blocks of ten rollouts. Higher is better. Bands are 95% "
+        "Scaled return of finished episodes, averaged in blocks of rollouts. Higher is better. Bands are 95% "
         "t-intervals over seeds.",
         panels,
         looks.method_items(sorted(names, key=lambda name: rank(METHODS, name))),
@@ -242,7 +244,7 @@ def television(settings: Sequence[Setting]) -> Chart | None:
     for setting in settings:
         for column, label in NOISE_SHARES:
             bands = column_bands(setting, column, summaries.reward_steps) if setting.kind == EXPLORATION else {}
-            if bands and any(float(band.mean[-1]) != 0 for band in bands.values()):
+            if any(np.nansum(np.abs(band.mean)) > 0 for band in bands.values()):
                 y = {"label": label, "percent": True, "zero": True}
                 panels.append(_panel(f"{setting.key}-{column}", _heading(setting, False), bands, y, row=len(panels)))
                 names |= bands.keys()
@@ -274,7 +276,8 @@ def column_bands(setting: Setting, column: str, x: Curve | None = None) -> dict[
 
 
 def _in_blocks(column: str) -> Curve:
-    return lambda run: summaries.blocks(run.columns[column], summaries.ROLLOUT_BLOCK)
+    """A column of an exploration run, in the same blocks of rollouts as its rewards."""
+    return lambda run: summaries.reward_curve(replace(run, columns={"episode_return": run.columns[column]}))
 
 
 def _reward_band(runs: Sequence[RunData]) -> Band:

@@ -102,5 +102,6 @@ def _chart(
         "xname": "floor",
         "xlabel": "floor under v",
         "wide": True,
+        "dodge": True,
     }
     return Chart(name, heading, "Area under the test-loss curve relative to Uniform's, over the floor under v.", data)

@@ -101,6 +101,7 @@ def make_view(
     areas = {setting.key: area for setting in settings if (area := numbers.areas_of(setting))}
     overall = numbers.overall_of(single)
     tests = numbers.comparisons(single)
+    keys = {setting.key for setting in single}
     rewards = {setting.key: reward for setting in settings if (reward := numbers.final_rewards(setting))}
     made = [
         tables.summary_table(settings, areas),
@@ -117,7 +118,7 @@ def make_view(
         settings=settings,
         overview=overview_of(results, settings),
         campaign=campaign_of(results),
-        areas=areas,
+        areas={key: area for key, area in areas.items() if key in keys},
         overall=overall,
         tests=tests,
         rewards=rewards,

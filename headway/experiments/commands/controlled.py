@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     runs = expand(options)
-    missing = _find_data(options)
+    missing = _find_data(options, runs)
     return conduct(runs, options, why_no_estimate=missing)
 
 
@@ -57,13 +57,22 @@ def expand(options: argparse.Namespace) -> list[RunSpec]:
         raise UsageError(str(error)) from error
 
 
-def _find_data(options: argparse.Namespace) -> str:
-    """Have all datasets on this machine before the first run needs one; a dry run only looks, and says what is not."""
+def _find_data(options: argparse.Namespace, runs: list[RunSpec]) -> str:
+    """Have all datasets on this machine before the first run needs one; a dry run only looks, and says what is not.
+
+    Raises:
+        UsageError: a batch would be larger than a dataset.
+    """
+    largest = max((int(str(run.protocol["batch_size"])) for run in runs), default=0)
     for name in dict.fromkeys(options.dataset):
         try:
-            load(name, options.data_dir, download=not options.dry_run)
+            dataset = load(name, options.data_dir, download=not options.dry_run)
         except DataError:
             if not options.dry_run:
                 raise
             return f"{name} is not on this machine yet"
+        if largest > len(dataset.train.labels):
+            raise UsageError(
+                f"batch_size: expected at most the {len(dataset.train.labels)} images of {name}, got {largest}"
+            )
     return ""

@@ -82,6 +82,12 @@ def _prepare(
             own = parser.parse_args(list(lot.arguments))
     except SystemExit as error:
         raise UsageError(complaint.getvalue().splitlines()[-1].replace("error: ", "")) from error
+    plain = parser.parse_args([])
+    for name in set(vars(options)) & set(vars(own)):
+        if getattr(own, name) != getattr(plain, name):
+            raise UsageError(
+                f"{path}: {lot.name}: expected what to run, got {name}; where and how to run is for the command line"
+            )
     common = copy(options)
     common.out = options.out / lot.name
     for name in ("file", "lot"):

@@ -11,8 +11,8 @@ from headway.analysis.report.groups import Setting, settings_of
 from headway.analysis.report.numbers import areas_of, overall_of
 from headway.analysis.results import Results, load_results
 from headway.runs import State
-from tests.analysis.made import controlled, exploration, together
-from tests.analysis.stores import SIX, controlled_specs, finish_all, write_mixed_store
+from tests.analysis.made import controlled, exploration, made, together
+from tests.analysis.stores import SIX, controlled_specs, doorkey_spec, finish_all, write_mixed_store
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +151,13 @@ def test_every_id_is_its_own_and_fit_for_a_page(settings: list[Setting]) -> None
     ids = [chart.id for chart in found]
     assert len(set(ids)) == len(ids)
     assert all(name.replace("-", "").isalnum() for name in ids)
+
+
+def test_the_pull_of_noise_is_in_the_blocks_of_the_rewards() -> None:
+    spec = doorkey_spec("door", steps=2048 * 4)
+    spec = replace(spec, protocol={"curve_block": 2})
+    columns = {"episode_return": np.ones(4), "env_steps": 2048 * np.arange(1, 5)}
+    run = made(spec, **columns, noise_time_share=np.array([0.0, 1.0, 0.5, 0.5]), noise_reward_share=np.full(4, np.nan))
+    (panel,) = charts.television(settings_of(together(run))).data["panels"]
+    assert panel["series"][0]["mean"] == [0.5, 0.5]
+    assert panel["x"] == [3072, 7168]

@@ -70,11 +70,12 @@
     (this.data.peaks || []).forEach(function (peak) { panel.drawPeak(u, u.ctx, ratio, peak); }); // may stand on the edge
   };
   Panel.prototype.drawReach = function (u, ctx, ratio) {
-    var panel = this;
-    this.shownSeries().forEach(function (series) {
+    var panel = this, all = this.shownSeries(), step = Math.min(0.14, 0.7 / all.length);
+    all.forEach(function (series, turn) {
+      var shift = panel.figure.data.dodge ? (turn - (all.length - 1) / 2) * step : 0; // several at one place stand side by side
       series.mean.forEach(function (mean, place) {
         if (mean === null) return;
-        var x = u.valToPos(place, "x", true);
+        var x = u.valToPos(place + shift, "x", true);
         ctx.strokeStyle = ctx.fillStyle = colour(panel.item(series.key));
         if (panel.figure.state.seeds && series.seeds) {
           ctx.globalAlpha = 0.45;
@@ -86,6 +87,9 @@
           });
           ctx.globalAlpha = 1;
         }
+        ctx.beginPath();
+        ctx.arc(x, u.valToPos(mean, "y", true), 5 * ratio, 0, 7);
+        ctx.fill();
         if (!series.low || series.low[place] === null) return;
         ctx.lineWidth = 2 * ratio;
         ctx.beginPath();

@@ -117,7 +117,7 @@ var Panel = (function () {
         return {
           label: item.name, stroke: stroke, width: 2, dash: dots ? [] : item.dash, show: figure.isShown(series.key),
           paths: dots ? function () { return null; } : undefined,
-          points: dots ? { show: true, size: 10, fill: stroke, stroke: stroke } : { show: data.x.length < 2, size: 7, fill: stroke },
+          points: dots ? { show: false } : { show: data.x.length < 2, size: 7, fill: stroke },
         };
       })),
       cursor: {
@@ -193,7 +193,7 @@ var Panel = (function () {
   };
   Panel.prototype.describe = function (place) {
     var panel = this, names = this.figure.data.categories, x = this.data.x[place];
-    var title = names ? names[x] : this.figure.data.xname + " " + number(x), lines = [title], tip = this.tip;
+    var title = (this.figure.data.xname + " " + (names ? names[x] : number(x))).trim(), lines = [title], tip = this.tip;
     tip.replaceChildren(make("b", "", title));
     this.shownSeries().forEach(function (series) {
       if (series.mean[place] === null) return;

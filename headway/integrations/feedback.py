@@ -1,0 +1,111 @@
+"""Where the scores of a batch go: the sampler and the monitor. Shared by the adapters for training loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.errors import IntegrationError
+from headway.meter import Meter
+from headway.selection import SourceSampler
+from headway.signals import GMC, NormAll, Signal
+from headway.telemetry import SourceMonitor
+
+
+class Feedback:
+    """A meter, and who hears of its scores.
+
+    Args:
+        signals: what to score with; None for GMC, and the gradient norm if there is a monitor.
+        sampler: whose shares follow the scores.
+        monitor: follows the sources.
+        drive: the name of the signal that the sampler follows; None for the first.
+        meter_options: further arguments of the meter.
+    """
+
+    def __init__(
+        self,
+        signals: Signal | Sequence[Signal] | None,
+        sampler: SourceSampler | None,
+        monitor: SourceMonitor | None,
+        drive: str | None,
+        meter_options: Mapping[str, Any] | None,
+    ) -> None:
+        """Make no meter yet: there may be no model."""
+        if signals is None:
+            signals = [GMC(), NormAll()] if monitor is not None else [GMC()]
+        self.signals = [signals] if isinstance(signals, Signal) else list(signals)
+        names = [signal.name for signal in self.signals]
+        self._drive = names[0] if drive is None and names else drive
+        if self._drive not in names:
+            raise IntegrationError(f"expected drive to name one of the signals {names}, got {self._drive!r}")
+        self.sampler = sampler
+        self.monitor = monitor
+        self.options = dict(meter_options or {})
+        for name, must in (("accumulate", 1), ("reduction", "mean")):
+            if self.options.get(name, must) != must:
+                raise IntegrationError(
+                    f"expected a meter with {name}={must!r}, got {self.options[name]!r}; the framework scales the loss"
+                )
+        self.meter: Meter | None = None
+        self.scores: dict[str, Tensor] | None = None
+        self._consumed = 0
+        self._epoch: int | None = None
+        self._state: Mapping[str, Any] | None = None
+
+    @property
+    def needs_sources(self) -> bool:
+        """Whether anyone asks which source a sample is from."""
+        return self.sampler is not None or self.monitor is not None
+
+    def attach(self, model: torch.nn.Module) -> Meter:
+        """Make the meter, and give it the state that was loaded for it."""
+        self.meter = Meter(model, self.signals, **self.options)
+        if self._state is not None:
+            self.meter.load_state_dict(self._state)
+            self._state = None
+        return self.meter
+
+    def detach(self) -> None:
+        """Leave the model as it was."""
+        if self.meter is not None:
+            self.meter.detach()
+
+    def hear(self, sources: Tensor | None, losses: Tensor, scores: dict[str, Tensor] | None) -> None:
+        """Pass on the scores of a batch: sources [B], losses [B], scores by signal or None."""
+        self.scores = scores
+        if self.sampler is not None:
+            if self._epoch != self.sampler.epoch:
+                self._epoch, self._consumed = self.sampler.epoch, 0
+            self._consumed += len(losses)
+            if scores is not None and sources is not None:
+                self.sampler.update(sources, scores[self._drive])  # type: ignore[index]
+        if self.monitor is not None and sources is not None:
+            self.monitor.update(sources, scores, losses.detach())
+
+    def state_dict(self, share: int = 1) -> dict[str, Any]:
+        """The states of all; `share` processes consume what the sampler hands out in one."""
+        state: dict[str, Any] = {"meter": None if self.meter is None else self.meter.state_dict()}
+        if self.sampler is not None:
+            begun = self._epoch == self.sampler.epoch
+            consumed = self._consumed * share if begun else 0
+            state["sampler"] = self.sampler.state_dict(consumed)
+        if self.monitor is not None:
+            state["monitor"] = self.monitor.state_dict()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any], share: int = 1) -> None:
+        """Continue from a state; the meter's is kept until there is a meter."""
+        self._state = state["meter"]
+        if self.meter is not None and self._state is not None:
+            self.meter.load_state_dict(self._state)
+            self._state = None
+        if self.sampler is not None and "sampler" in state:
+            self.sampler.load_state_dict(state["sampler"])
+            self._epoch = state["sampler"]["epoch"]
+            self._consumed = state["sampler"]["position"] // (self.sampler.num_replicas * share)
+        if self.monitor is not None and "monitor" in state:
+            self.monitor.load_state_dict(state["monitor"])

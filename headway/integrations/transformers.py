@@ -1,0 +1,307 @@
+"""Scores, a sampler and telemetry in a Hugging Face Trainer, by a mixin."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import Sampler
+
+from headway.errors import IntegrationError
+from headway.grads.linear import outer_footprint, outer_product, several_positions, sum_positions
+from headway.grads.persample import PerSample, promote
+from headway.grads.registry import Inputs, register_rule
+from headway.integrations.feedback import Feedback
+from headway.integrations.losses import metered_loss
+from headway.integrations.versions import require
+from headway.meter import Meter
+from headway.selection import SourceSampler
+from headway.signals import Signal
+from headway.telemetry import SourceMonitor
+
+require("transformers", "accelerate")
+
+from transformers import Trainer, TrainerCallback  # noqa: E402
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES  # noqa: E402
+from transformers.pytorch_utils import Conv1D  # noqa: E402
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint  # noqa: E402
+
+__all__ = ["SourceTrainer", "SourceTrainerMixin"]
+
+FILE = "headway.pt"
+"""What a checkpoint folder has of headway."""
+IGNORED = -100
+"""The label of positions that have no loss."""
+
+
+@register_rule(Conv1D, footprint=outer_footprint, simultaneous=several_positions)
+def conv1d(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
+    """GPT-2's Linear, y = a W + b: its weight is transposed, and so is the gradient, sum_t a_t D_t^T."""
+    a, b = promote(inputs[0], grad_output)
+    return {"weight": outer_product(b, a), "bias": sum_positions(b)}
+
+
+class SourceTrainerMixin:
+    """Makes a Trainer score the samples of every training batch, and tell a sampler and a monitor.
+
+        class MyTrainer(SourceTrainerMixin, Trainer): ...
+
+        sampler = SourceSampler(Sources.joined({"web": web, "books": books}))
+        data = Tagged(ConcatDataset([web, books]), sampler.sources)
+        MyTrainer(model, args, train_dataset=data, sampler=sampler).train()
+
+    Training is that of the Trainer alone: the loss, accumulation, clipping and mixed precision are its own. The states
+    of meter, sampler and monitor are in its checkpoints.
+
+    Args:
+        args: those of the Trainer.
+        signals: what to score with; None for GMC, and the gradient norm if there is a monitor.
+        sampler: draws the training samples; its shares follow the scores.
+        monitor: follows the sources.
+        drive: the name of the signal that the sampler follows; None for the first.
+        source_key: where a batch has the numbers of the sources.
+        meter: further arguments of the `Meter`, such as {"every": 4}.
+        kwargs: those of the Trainer.
+
+    Attributes:
+        scores: those of the latest batch, by signal.
+
+    Raises:
+        IntegrationError: the arguments make no sense, or the Trainer was told to compute its loss in another way.
+    """
+
+    labels_to_model = False
+    """Whether the model is given the labels: only where it needs them, since it then computes its own loss as well."""
+
+    shift_labels: bool | None = None
+    """Whether position t predicts the label of t + 1; None for what the model's class says."""
+
+    def __init__(
+        self,
+        *args: Any,
+        signals: Signal | Sequence[Signal] | None = None,
+        sampler: SourceSampler | None = None,
+        monitor: SourceMonitor | None = None,
+        drive: str | None = None,
+        source_key: str = "source",
+        meter: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Make the Trainer."""
+        self._feedback = Feedback(signals, sampler, monitor, drive, meter)
+        self._source_key = source_key
+        if sampler is not None:
+            sampler.shard(0, 1)  # accelerate shares the batches out among the processes
+        self._draws = None if sampler is None else _Draws(sampler)
+        super().__init__(*args, **kwargs)
+        trainer: Any = self
+        if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
+            raise IntegrationError(
+                "expected the Trainer's own loss, got label smoothing or compute_loss_func; "
+                "override sample_losses() instead"
+            )
+        if trainer.args.n_gpu > 1:
+            raise IntegrationError("expected one device per process, got DataParallel; start it with torchrun")
+        trainer.add_callback(_Hooks(self))
+
+    @property
+    def meter(self) -> Meter | None:
+        """The meter, once training has begun."""
+        return self._feedback.meter
+
+    @property
+    def scores(self) -> dict[str, Tensor] | None:
+        """See the class."""
+        return self._feedback.scores
+
+    # What the Trainer asks
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train; a checkpoint brings the states of meter, sampler and monitor along."""
+        trainer: Any = self
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = get_last_checkpoint(trainer.args.output_dir) or True
+        if isinstance(resume_from_checkpoint, str):
+            self._load(Path(resume_from_checkpoint) / FILE)
+        parent: Any = super()
+        return parent.train(resume_from_checkpoint, *args, **kwargs)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        """The sampler, or the Trainer's own."""
+        parent: Any = super()
+        return parent._get_train_sampler(train_dataset) if self._draws is None else self._draws
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """Keep the sources when columns that the model does not know are removed."""
+        parent: Any = super()
+        parent._set_signature_columns_if_needed()
+        trainer: Any = self
+        if self._source_key not in trainer._signature_columns:
+            trainer._signature_columns = [*trainer._signature_columns, self._source_key]
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """The Trainer's loss; in training, with a backward pass that scores the samples."""
+        inputs = dict(inputs)
+        sources = inputs.pop(self._source_key, None)
+        if not model.training or not torch.is_grad_enabled() or self.meter is None:
+            parent: Any = super()
+            return parent.compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        if sources is None and self._feedback.needs_sources:
+            raise IntegrationError(
+                f"expected the source of each sample under {self._source_key!r} in a batch, got {sorted(inputs)}; "
+                f"headway.selection.Tagged makes a dataset hand it out, and the data collator has to keep it"
+            )
+        labels = inputs["labels"] if self.labels_to_model else inputs.pop("labels")
+        outputs = model(**inputs)
+        sums, items = self.sample_losses(outputs, labels)
+        total = items.sum().clamp(min=1)
+        losses = sums * (len(sums) / total)  # their mean is the mean over all positions of the batch
+        loss = metered_loss(self.meter, losses, lambda scores: self._feedback.hear(sources, losses, scores))
+        loss = loss * self._loss_factor(total, num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+    def _loss_factor(self, items: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor | float:
+        """From the mean over this batch's positions to that over all that are accumulated, as the Trainer has it."""
+        trainer: Any = self
+        if num_items_in_batch is None or not trainer.model_accepts_loss_kwargs:
+            return 1.0
+        ranks = trainer.accelerator.num_processes if trainer.args.average_tokens_across_devices else 1
+        return items * ranks / num_items_in_batch
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Log the share of every source too, under "share/NAME"."""
+        if self._feedback.sampler is not None:
+            logs = {**logs, **{f"share/{name}": share for name, share in self._feedback.sampler.weights.items()}}
+        parent: Any = super()
+        parent.log(logs, *args, **kwargs)
+
+    # What a subclass may change
+
+    def sample_losses(self, outputs: Any, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of every sample, added up over its positions, and the number of them.
+
+        Cross-entropy of the logits, as the models of the library compute it. Override it for another loss.
+
+        Args:
+            outputs: what the model returned.
+            labels: [B], or [B, T] with -100 at positions without a loss.
+
+        Returns:
+            Sums [B] and numbers of positions [B].
+        """
+        logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
+        if labels.dim() == 1:
+            labels, logits = labels.unsqueeze(1), logits.unsqueeze(1)
+        elif self._shifts():
+            labels, logits = labels[:, 1:], logits[:, :-1]
+        if labels.is_floating_point() or logits.shape[:2] != labels.shape:
+            raise IntegrationError(
+                f"expected class numbers as labels for logits {list(logits.shape)}, got {labels.dtype} "
+                f"{list(labels.shape)}; override sample_losses() for this model"
+            )
+        losses = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="none")
+        return losses.view(labels.shape).sum(1), (labels != IGNORED).sum(1)
+
+    def _shifts(self) -> bool:
+        if self.shift_labels is not None:
+            return self.shift_labels
+        trainer: Any = self
+        return type(trainer.model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+
+    # State
+
+    def _load(self, path: Path) -> None:
+        trainer: Any = self
+        if not path.exists():
+            raise IntegrationError(
+                f"expected {path}, got a checkpoint without it: it was not saved by a trainer with this mixin"
+            )
+        if trainer.args.ignore_data_skip and self._feedback.sampler is not None:
+            raise IntegrationError("expected ignore_data_skip=False, got True; the sampler goes on within the epoch")
+        self._feedback.load_state_dict(torch.load(path, map_location="cpu", weights_only=True), self._ranks())
+        if self._draws is not None:
+            self._draws.owe()
+
+    def _ranks(self) -> int:
+        trainer: Any = self
+        return int(trainer.accelerator.num_processes)
+
+
+class SourceTrainer(SourceTrainerMixin, Trainer):
+    """A Trainer that scores its samples; see `SourceTrainerMixin`."""
+
+
+class _Draws(Sampler[int]):
+    """A sampler that can be asked again for what was drawn before a checkpoint, and is not asked to keep it.
+
+    The Trainer goes on within an epoch by drawing what it has had, and dropping it. A `SourceSampler` goes on where it
+    was, so these are placeholders.
+    """
+
+    def __init__(self, sampler: SourceSampler) -> None:
+        """Draw from a sampler."""
+        self._sampler = sampler
+        self._owed = 0
+
+    def owe(self) -> None:
+        """The epoch's indices up to the present will be asked for again."""
+        handed, end = self._sampler.progress
+        self._owed = handed if handed < end else 0
+
+    def __iter__(self) -> Iterator[int]:
+        owed, self._owed = self._owed, 0
+        first = int(self._sampler.sources.members[0][0])
+        return itertools.chain(itertools.repeat(first, owed), self._sampler)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def set_epoch(self, epoch: int) -> None:
+        """See `SourceSampler.set_epoch`."""
+        self._sampler.set_epoch(epoch)
+
+
+class _Hooks(TrainerCallback):
+    """What the mixin does at the Trainer's events."""
+
+    def __init__(self, owner: SourceTrainerMixin) -> None:
+        self._owner = owner
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Attach the meter: the model is where it will be, and has not run yet."""
+        owner: Any = self._owner
+        self._owner._feedback.attach(owner.model)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tell signals that look back over epochs."""
+        if self._owner.meter is not None:
+            self._owner.meter.end_epoch()
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Put the states into the checkpoint's folder."""
+        content = self._owner._feedback.state_dict(self._owner._ranks())
+        if not state.is_world_process_zero:
+            return
+        folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f"{FILE}.{os.getpid()}"
+        torch.save(content, temporary)
+        temporary.replace(folder / FILE)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Leave the model as it was."""
+        self._owner._feedback.detach()
+        if self._owner._feedback.monitor is not None:
+            self._owner._feedback.monitor.close()

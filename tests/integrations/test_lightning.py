@@ -1,0 +1,275 @@
+"""The callback in a real Lightning Trainer."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+pytest.importorskip("lightning")
+
+from lightning.pytorch import LightningModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+import headway
+from headway.errors import IntegrationError
+from headway.integrations.lightning import SourceCallback
+from headway.selection import MultiplicativeWeights, Sources, SourceSampler, Tagged
+from tests.models import mlp
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.rank_zero.LightningDeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning:lightning"),  # advice on workers and logging
+    pytest.mark.filterwarnings("ignore::FutureWarning:lightning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:lightning"),
+]
+
+AT_ONCE = MultiplicativeWeights(strength=40.0, rate=1.0)
+
+
+class Module(LightningModule):
+    """A perceptron that returns its losses, and remembers what it was trained on."""
+
+    def __init__(self, lr: float = 0.05, loss: str = "none") -> None:
+        super().__init__()
+        self.net = mlp()
+        self._loss, self._lr = loss, lr
+        self.seen: list[int] = []
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
+        x, y, source = batch
+        self.seen += source.tolist()
+        losses = F.cross_entropy(self.net(x), y, reduction="none")
+        if self._loss == "none":
+            return {"losses": losses, "source": source}
+        loss = losses.mean() if self._loss == "mean" else losses.mean() + 1.0
+        return {"loss": loss, "losses": losses, "source": source}
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), self._lr, momentum=0.9)
+
+
+class Plain(Module):
+    """The same without headway: a scalar loss."""
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        return super().training_step(batch, batch_idx)["losses"].mean()
+
+
+def data(samples: int = 96) -> tuple[Tagged, Sources]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(samples, 6, generator=generator)
+    y = torch.randint(4, (samples,), generator=generator)
+    sources = Sources({"a": range(samples // 2), "b": range(samples // 2, samples)})
+    return Tagged(TensorDataset(x, y), sources), sources
+
+
+def loader(sampler: SourceSampler | None, workers: int = 0) -> DataLoader:
+    tagged, _ = data()
+    return DataLoader(tagged, 8, sampler=sampler, num_workers=workers)
+
+
+def trainer(folder: Path, *callbacks: Any, **options: Any) -> Trainer:
+    seed_everything(0, verbose=False)
+    settings = {
+        "accelerator": "cpu", "max_epochs": 2, "logger": False, "enable_progress_bar": False,
+        "enable_model_summary": False, "enable_checkpointing": False, "default_root_dir": folder,
+        "use_distributed_sampler": False, "callbacks": list(callbacks),
+    }  # fmt: skip
+    return Trainer(**{**settings, **options})
+
+
+def weights(module: LightningModule) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in module.net.parameters()]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"accumulate_grad_batches": 5},  # two of an epoch's 12 batches are left over
+        {"gradient_clip_val": 0.1},
+        {"precision": "bf16-mixed"},
+    ],
+    ids=str,
+)
+def test_training_is_that_of_lightning_alone(tmp_path: Path, options: dict) -> None:
+    plain, metered = Plain(), Module()
+    trainer(tmp_path, **options).fit(plain, loader(None))
+    callback = SourceCallback([headway.GMC(beta=0.9), headway.NormAll()])
+    trainer(tmp_path, callback, **options).fit(metered, loader(None))
+    tolerance = {"rtol": 2e-2, "atol": 2e-3} if "precision" in options else {"rtol": 1e-5, "atol": 1e-6}
+    for have, want in zip(weights(metered), weights(plain), strict=True):
+        torch.testing.assert_close(have, want, **tolerance)
+    assert set(callback.scores) == {"gmc", "norm_all"}
+    assert callback.meter.moments().updates == 24
+
+
+def test_scores_are_those_of_a_meter_in_a_plain_loop(tmp_path: Path) -> None:
+    found: list[Tensor] = []
+
+    class Listening(SourceCallback):
+        def on_train_batch_end(self, *args: Any) -> None:
+            found.append(self.scores["gmc"])
+
+    trainer(tmp_path, Listening(headway.GMC(beta=0.9)), max_epochs=1).fit(Module(), loader(None))
+    model = mlp()
+    meter = headway.Meter(model, headway.GMC(beta=0.9))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    for batch, have in zip(loader(None), found, strict=True):
+        scores = meter.backward(F.cross_entropy(model(batch[0]), batch[1], reduction="none"))
+        torch.testing.assert_close(have, scores, rtol=1e-4, atol=1e-6)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_a_source_whose_score_rises_is_drawn_more(tmp_path: Path) -> None:
+    """The losses of source b are multiplied by 100, so that it scores more from the second batch on."""
+
+    class Loud(Module):
+        def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
+            outputs = super().training_step(batch, batch_idx)
+            return {**outputs, "losses": outputs["losses"] * torch.where(outputs["source"] == 1, 100.0, 1.0)}
+
+    sampler = SourceSampler(data()[1], AT_ONCE)
+    module = Loud(lr=1e-6)
+    callback = SourceCallback([headway.GMC(), headway.Curiosity()], sampler=sampler, drive="curiosity")
+    trainer(tmp_path, callback, max_epochs=1).fit(module, loader(sampler))
+    assert 0 < sum(module.seen[:8]) < 8
+    assert set(module.seen[8:]) == {1}
+    assert sampler.weights["b"] > 0.99
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("stop", [5, 12, 17])
+def test_saved_and_resumed_equals_uninterrupted(tmp_path: Path, stop: int, workers: int) -> None:
+    """Stopped within the first epoch, at its end, and within the second."""
+
+    def parts() -> tuple[Module, SourceCallback, SourceSampler]:
+        sampler = SourceSampler(data()[1], seed=3)
+        monitor = headway.SourceMonitor(["a", "b"], every=3)
+        signals = [headway.GMC(beta=0.9), headway.NormAll()]
+        return Module(), SourceCallback(signals, sampler=sampler, monitor=monitor), sampler
+
+    module, callback, sampler = parts()
+    trainer(tmp_path, callback).fit(module, loader(sampler, workers))
+
+    first, saving, drawn = parts()
+    keep = ModelCheckpoint(tmp_path, "stopped", every_n_train_steps=stop, save_top_k=1)
+    trainer(tmp_path, saving, keep, enable_checkpointing=True, max_steps=stop, max_epochs=-1).fit(
+        first, loader(drawn, workers)
+    )
+    second, resumed, again = parts()
+    again.seed = 99  # the checkpoint knows better
+    checkpoint = tmp_path / "stopped.ckpt"
+    trainer(tmp_path, resumed).fit(second, loader(again, workers), ckpt_path=checkpoint, weights_only=True)
+
+    assert first.seen[: stop * 8] + second.seen == module.seen
+    for have, want in zip(weights(second), weights(module), strict=True):
+        assert torch.equal(have, want)
+    assert resumed._feedback.monitor.rows == callback._feedback.monitor.rows
+    assert again.weights == sampler.weights
+    assert again.counts == sampler.counts
+    for name, m in callback.meter.moments().m.items():
+        assert torch.equal(resumed.meter.moments().m[name], m)
+
+
+def test_the_module_is_left_as_it_was(tmp_path: Path) -> None:
+    module = Module()
+    hooks = copy.deepcopy([len(part._forward_hooks) for part in module.modules()])
+    trainer(tmp_path, SourceCallback(), max_epochs=1).fit(module, loader(None))
+    assert "training_step" not in vars(module)
+    assert [len(part._forward_hooks) for part in module.modules()] == hooks
+
+
+def test_shares_are_logged_and_batches_may_be_skipped(tmp_path: Path) -> None:
+    class Skipping(Module):
+        def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
+            return None if batch_idx == 3 else super().training_step(batch, batch_idx)
+
+    sampler = SourceSampler(data()[1])
+    running = trainer(tmp_path, SourceCallback(sampler=sampler), max_epochs=1)
+    running.fit(Skipping(), loader(sampler))
+    assert running.logged_metrics["share/a"].item() == pytest.approx(sampler.weights["a"])
+
+
+class Manual(Module):
+    automatic_optimization = False
+
+
+class Scalar(Module):
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
+        return super().training_step(batch, batch_idx)["losses"].mean()
+
+
+class Anonymous(Module):
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
+        return {"losses": super().training_step(batch, batch_idx)["losses"]}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (Manual, r"expected automatic optimisation"),
+        (Scalar, "a dict with 'losses', one per sample, got Tensor"),
+        (Anonymous, r"'source', the source of each sample, got \['losses'\]"),
+        (functools.partial(Module, loss="more"), "or their mean .*, got"),
+    ],
+)
+def test_a_module_that_does_not_fit_is_refused(tmp_path: Path, make: Any, message: str) -> None:
+    sampler = SourceSampler(data()[1])
+    with pytest.raises(IntegrationError, match=message):
+        trainer(tmp_path, SourceCallback(sampler=sampler), max_epochs=1).fit(make(), loader(sampler))
+
+
+def test_arguments_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(IntegrationError, match=r"one of the signals \['gmc'\], got 'loss'"):
+        SourceCallback(drive="loss")
+    with pytest.raises(IntegrationError, match="accumulate=1, got 4"):
+        SourceCallback(meter={"accumulate": 4})
+    with pytest.raises(IntegrationError, match="use_distributed_sampler=False"):
+        trainer(tmp_path, SourceCallback(sampler=SourceSampler(data()[1]))).fit(Module(loss="mean"), loader(None))
+
+
+def _fit(rank: int, folder: str, ranks: int) -> None:
+    """One of two processes that Lightning was told of by its environment variables."""
+    import os
+
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["HEADWAY_TEST_PORT"], NODE_RANK="0", LOCAL_RANK=str(rank)
+    )
+    torch.set_num_threads(1)
+    tagged, sources = data()
+    sampler = SourceSampler(sources)  # made before the processes know each other, as in a script
+    module, callback = Module(), SourceCallback(headway.GMC(beta=0.9), sampler=sampler)
+    strategy = "ddp" if ranks > 1 else "auto"
+    running = trainer(Path(folder), callback, max_epochs=1, devices=ranks, strategy=strategy)
+    running.fit(module, DataLoader(tagged, 8 // ranks, sampler=sampler))
+    torch.save((weights(module), module.seen, sampler.weights), Path(folder) / f"{ranks}-{rank}.pt")
+
+
+@pytest.mark.slow
+def test_two_processes_draw_what_one_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HEADWAY_TEST_PORT", str(free.getsockname()[1]))
+    mp.spawn(_fit, (str(tmp_path), 2), nprocs=2)
+    mp.spawn(_fit, (str(tmp_path), 1), nprocs=1)
+    single = torch.load(tmp_path / "1-0.pt", weights_only=True)
+    pair = [torch.load(tmp_path / f"2-{rank}.pt", weights_only=True) for rank in range(2)]
+    joined = [source for both in zip(pair[0][1], pair[1][1], strict=True) for source in both]
+    assert joined == single[1]
+    for own in pair:
+        assert own[2] == pytest.approx(single[2])
+        for have, want in zip(own[0], single[0], strict=True):
+            torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-6)

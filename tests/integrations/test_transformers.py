@@ -1,0 +1,302 @@
+"""The mixin in a real Hugging Face Trainer, on a small GPT-2 that is built from a config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers.pytorch_utils import Conv1D
+
+import headway
+from headway.errors import IntegrationError
+from headway.grads.registry import rule_for
+from headway.integrations.transformers import SourceTrainer, SourceTrainerMixin
+from headway.selection import MultiplicativeWeights, Sources, SourceSampler, Tagged
+
+VOCABULARY, LENGTH, SAMPLES = 16, 10, 48
+AT_ONCE = MultiplicativeWeights(strength=40.0, rate=1.0)
+
+
+def model(**changes: Any) -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    settings = {
+        "vocab_size": VOCABULARY, "n_positions": LENGTH, "n_embd": 8, "n_layer": 2, "n_head": 2,
+        "bos_token_id": 0, "eos_token_id": 0,
+    }  # fmt: skip
+    return GPT2LMHeadModel(GPT2Config(**{**settings, **changes}))
+
+
+class Texts(Dataset):
+    """Random tokens; every text has another length, with padding that has no loss."""
+
+    def __init__(self, pad: bool = True) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.tokens = torch.randint(VOCABULARY, (SAMPLES, LENGTH), generator=generator)
+        self.lengths = torch.randint(3, LENGTH + 1, (SAMPLES,), generator=generator)
+        self._pad = pad
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        labels = self.tokens[index].clone()
+        if self._pad:
+            labels[self.lengths[index] :] = -100
+        return {"input_ids": self.tokens[index], "labels": labels}
+
+
+def sources() -> Sources:
+    return Sources({"a": range(SAMPLES // 2), "b": range(SAMPLES // 2, SAMPLES)})
+
+
+def arguments(folder: Path, **changes: Any) -> TrainingArguments:
+    settings = {
+        "output_dir": str(folder), "per_device_train_batch_size": 4, "num_train_epochs": 2, "learning_rate": 1e-2,
+        "report_to": [], "save_strategy": "no", "logging_strategy": "no", "use_cpu": True, "disable_tqdm": True,
+        "dataloader_pin_memory": False, "max_grad_norm": 1.0,
+    }  # fmt: skip
+    return TrainingArguments(**{**settings, **changes})
+
+
+class Recording(SourceTrainer):
+    """Remembers the sources of what it was trained on."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.seen: list[int] = []
+
+    def training_step(self, model: nn.Module, inputs: Any, *args: Any) -> Tensor:
+        self.seen += inputs["source"].tolist()
+        return super().training_step(model, inputs, *args)
+
+
+def weights(of: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in of.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"gradient_accumulation_steps": 5},
+        {"bf16": True, "optim": "sgd"},  # Adam would blow the rounding of vanishing gradients up
+        {"average_tokens_across_devices": False},
+    ],
+    ids=str,
+)
+def test_training_is_that_of_the_trainer_alone(tmp_path: Path, changes: dict) -> None:
+    """Texts of different lengths, accumulation with a rest, dropout, a tied head, clipping: the weights agree."""
+    plain, metered = model(), model()
+    Trainer(plain, arguments(tmp_path, **changes), train_dataset=Texts()).train()
+    data = Tagged(Texts(), sources())
+    trainer = SourceTrainer(metered, arguments(tmp_path, **changes), train_dataset=data)
+    trainer.train()
+    wanted = weights(plain)
+    tolerance = {"rtol": 1e-2, "atol": 1e-3} if changes.get("bf16") else {"rtol": 1e-3, "atol": 1e-4}
+    for name, have in weights(metered).items():
+        torch.testing.assert_close(have, wanted[name], **tolerance)
+    assert trainer.meter.moments().updates == 24
+
+
+def test_scores_are_those_of_single_samples() -> None:
+    """GPT-2's own Linear has a rule; the whole model agrees with autograd on one sample at a time."""
+    assert rule_for(Conv1D(3, 2)) is not None
+    language = model(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0).double()
+    meter = headway.Meter(language, headway.GMC(beta=0.9), verify=True)
+    tokens = Texts().tokens[:6]
+    for _ in range(2):
+        logits = language(input_ids=tokens).logits
+        losses = F.cross_entropy(logits[:, :-1].transpose(1, 2), tokens[:, 1:], reduction="none").mean(1)
+        meter.backward(losses)
+        language.zero_grad()
+    assert meter.verification.largest_difference < 1e-9
+
+
+def test_conv1d_on_vectors_too() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(Conv1D(4, 3), nn.Tanh(), Conv1D(2, 4)).double()
+    signals = [headway.GMC(), headway.NormAll(norm="l2-squared"), headway.DotProduct()]
+    meter = headway.Meter(net, signals, verify=True)
+    for _ in range(2):
+        meter.backward(net(torch.randn(5, 3, dtype=torch.float64)).square().sum(1))
+    assert meter.verification.largest_difference < 1e-9
+
+
+def test_losses_are_shares_of_the_trainers_loss(tmp_path: Path) -> None:
+    trainer = SourceTrainer(model(), arguments(tmp_path), train_dataset=Texts())
+    batch = {key: torch.stack([Texts()[i][key] for i in range(4)]) for key in ("input_ids", "labels")}
+    with torch.no_grad():
+        outputs = trainer.model.eval()(**batch)
+        sums, items = trainer.sample_losses(outputs, batch["labels"])
+    torch.testing.assert_close(sums.sum() / items.sum(), outputs.loss)
+    assert items.tolist() == (Texts().lengths[:4] - 1).tolist()
+
+
+class Loud(SourceTrainer):
+    """Multiplies the losses of the second source by 100."""
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        self._current = inputs["source"]
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+    def sample_losses(self, outputs: Any, labels: Tensor) -> tuple[Tensor, Tensor]:
+        sums, items = super().sample_losses(outputs, labels)
+        return sums * torch.where(self._current == 1, 100.0, 1.0), items
+
+
+class LoudRecording(Loud, Recording):
+    pass
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_a_source_whose_score_rises_is_drawn_more_within_the_lag(tmp_path: Path, accumulation: int) -> None:
+    sampler = SourceSampler(sources(), AT_ONCE)
+    options = arguments(tmp_path, num_train_epochs=1, learning_rate=1e-9, gradient_accumulation_steps=accumulation)
+    trainer = LoudRecording(
+        model(), options, train_dataset=Tagged(Texts(), sampler.sources), sampler=sampler,
+        signals=[headway.Curiosity(), headway.GMC()],
+    )  # fmt: skip
+    trainer.train()
+    # accelerate looks one batch ahead, and the Trainer fetches all batches of an accumulation at once
+    late = (1 + 1 + accumulation - 1) * 4
+    assert 0 < sum(trainer.seen[:late]) < late
+    assert set(trainer.seen[late:]) == {1}
+
+
+@pytest.mark.parametrize(
+    ("stop", "changes"),
+    [
+        (5, {}),
+        (12, {}),
+        (17, {}),
+        (2, {"gradient_accumulation_steps": 5}),
+        (7, {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 2}),
+    ],
+    ids=str,
+)
+def test_saved_and_resumed_equals_uninterrupted(tmp_path: Path, stop: int, changes: dict) -> None:
+    def make(folder: str, **more: Any) -> Recording:
+        sampler = SourceSampler(sources(), seed=3)
+        return Recording(
+            model(), arguments(tmp_path / folder, **changes, **more), train_dataset=Tagged(Texts(), sampler.sources),
+            sampler=sampler, monitor=headway.SourceMonitor(["a", "b"], every=3),
+            signals=[headway.GMC(beta=0.9), headway.NormAll()],
+        )  # fmt: skip
+
+    whole = make("whole")
+    whole.train()
+    first = make("parts", save_strategy="steps", save_steps=stop)
+    first.train()
+    folder = tmp_path / "parts" / f"checkpoint-{stop}"
+    assert (folder / "headway.pt").exists()
+    second = make("parts")
+    second._feedback.sampler.seed = 99  # the checkpoint knows better
+    second.train(resume_from_checkpoint=str(folder))
+    batch = 4 * changes.get("gradient_accumulation_steps", 1)
+    assert first.seen[: stop * batch] + second.seen == whole.seen
+    for name, have in weights(second.model).items():
+        assert torch.equal(have, weights(whole.model)[name]), name
+    assert second._feedback.monitor.rows == whole._feedback.monitor.rows
+    assert second._feedback.sampler.weights == whole._feedback.sampler.weights
+    assert second._feedback.sampler.counts == whole._feedback.sampler.counts
+
+
+def test_the_last_checkpoint_is_found_and_one_without_states_refused(tmp_path: Path) -> None:
+    settings = {"save_strategy": "steps", "save_steps": 6, "max_steps": 6}
+    data = Tagged(Texts(), sources())
+    SourceTrainer(model(), arguments(tmp_path, **settings), train_dataset=data).train()
+    again = SourceTrainer(model(), arguments(tmp_path, **{**settings, "max_steps": 8}), train_dataset=data)
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == 8
+    assert again.meter.moments().updates == 8
+    (tmp_path / "checkpoint-6" / "headway.pt").unlink()
+    with pytest.raises(IntegrationError, match=r"headway.pt, got a checkpoint without it"):
+        SourceTrainer(model(), arguments(tmp_path), train_dataset=data).train(str(tmp_path / "checkpoint-6"))
+
+
+def test_evaluation_is_the_trainers_own_and_does_not_disturb(tmp_path: Path) -> None:
+    data = Tagged(Texts(), sources())
+    changes = {"eval_strategy": "steps", "eval_steps": 5, "logging_strategy": "steps", "logging_steps": 5}
+
+    def make(**more: Any) -> SourceTrainer:
+        calm = model(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)  # evaluation draws random numbers of its own
+        options = arguments(tmp_path, **more)
+        return SourceTrainer(calm, options, train_dataset=data, eval_dataset=data, sampler=SourceSampler(sources()))
+
+    with_eval, without = make(**changes), make()
+    with_eval.train()
+    without.train()
+    for name, have in weights(with_eval.model).items():
+        assert torch.equal(have, weights(without.model)[name])
+    plain = Trainer(with_eval.model, arguments(tmp_path), eval_dataset=Texts())
+    assert with_eval.evaluate()["eval_loss"] == pytest.approx(plain.evaluate()["eval_loss"], rel=1e-5)
+
+
+def test_shares_are_in_the_logs(tmp_path: Path) -> None:
+    sampler = SourceSampler(sources())
+    changes = {"logging_strategy": "steps", "logging_steps": 5, "max_steps": 10}
+    data = Tagged(Texts(), sampler.sources)
+    trainer = SourceTrainer(model(), arguments(tmp_path, **changes), train_dataset=data, sampler=sampler)
+    trainer.train()
+    assert trainer.state.log_history[0]["share/a"] + trainer.state.log_history[0]["share/b"] == pytest.approx(1)
+
+
+class Classifier(nn.Module):
+    """A model of another kind: one label per sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+        logits = self.net(x)
+        return {"logits": logits} if labels is None else {"loss": F.cross_entropy(logits, labels), "logits": logits}
+
+
+class Points(Dataset):
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": torch.randn(6, generator=torch.Generator().manual_seed(index)), "labels": index % 4}
+
+
+def test_one_label_per_sample(tmp_path: Path) -> None:
+    plain, metered = Classifier(), Classifier()
+    Trainer(plain, arguments(tmp_path), train_dataset=Points()).train()
+    trainer = SourceTrainer(metered, arguments(tmp_path), train_dataset=Points())
+    trainer.train()
+    torch.testing.assert_close(metered.net.weight, plain.net.weight)
+    assert trainer.scores["gmc"].shape == (4,)
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    class Smooth(SourceTrainerMixin, Trainer):
+        pass
+
+    with pytest.raises(IntegrationError, match="label smoothing"):
+        Smooth(model(), arguments(tmp_path, label_smoothing_factor=0.1), train_dataset=Texts())
+    sampler = SourceSampler(sources())
+    with pytest.raises(IntegrationError, match=r"under 'source' in a batch, got \['input_ids', 'labels'\]"):
+        SourceTrainer(model(), arguments(tmp_path), train_dataset=Texts(), sampler=sampler).train()
+    trainer = SourceTrainer(model(), arguments(tmp_path), train_dataset=Texts())
+    with pytest.raises(IntegrationError, match=r"override sample_losses"):
+        trainer.sample_losses((torch.zeros(2, 3),), torch.zeros(2))
+    kept = arguments(tmp_path, save_strategy="steps", save_steps=2, max_steps=2)
+    tagged = Tagged(Texts(), sampler.sources)
+    SourceTrainer(model(), kept, train_dataset=tagged, sampler=SourceSampler(sources())).train()
+    skipping = arguments(tmp_path, ignore_data_skip=True)
+    other = SourceTrainer(model(), skipping, train_dataset=tagged, sampler=SourceSampler(sources()))
+    with pytest.raises(IntegrationError, match="ignore_data_skip=False"):
+        other.train(str(tmp_path / "checkpoint-2"))
