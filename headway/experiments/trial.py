@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,14 +11,13 @@ from torch import Tensor
 
 from headway.data import Dataset
 from headway.errors import ProtocolError
-from headway.experiments.environment import Environment
+from headway.experiments.environment import GROUPS, Environment
 from headway.experiments.protocol import Protocol
 from headway.experiments.signals import make_signal
 from headway.meter import Meter
 from headway.selection import Actor, ActorConfig, perceptron
 from headway.signals import MomentSignal
 
-CLASSES = 10
 TEST_CHUNK = 2560
 
 
@@ -32,16 +31,24 @@ class Trial:
         protocol: the choices of the study.
         seed: where all randomness starts.
         device: where the networks live.
+        groups: the classes of each group.
     """
 
     def __init__(
-        self, dataset: Dataset, condition: str, signal: str, protocol: Protocol, seed: int, device: str = "cpu"
+        self,
+        dataset: Dataset,
+        condition: str,
+        signal: str,
+        protocol: Protocol,
+        seed: int,
+        device: str = "cpu",
+        groups: Sequence[Sequence[int]] = GROUPS,
     ) -> None:
         """Make the networks and the environment."""
         self.protocol = protocol
         self._device = device
         self._generator = torch.Generator().manual_seed(seed)
-        self.environment = Environment(dataset, condition, protocol, self._generator, device=device)
+        self.environment = Environment(dataset, condition, protocol, self._generator, groups, device)
         if self.batches < 1:
             raise ProtocolError(
                 f"batch_size: expected at most the {self.environment.samples} images of {dataset.name}, "
@@ -49,7 +56,7 @@ class Trial:
             )
         arms = self.environment.arms
         self.model = perceptron(
-            [self.environment.inputs, protocol.hidden, protocol.hidden, CLASSES], self._generator
+            [self.environment.inputs, protocol.hidden, protocol.hidden, len(dataset.class_names)], self._generator
         ).to(device)
         self._optimizer = torch.optim.Adam(self.model.parameters(), protocol.learning_rate, fused=device == "cpu")
         self.actor = Actor(

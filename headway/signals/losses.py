@@ -90,19 +90,20 @@ class DeltaLoss(BaseSignal):
         return self.progress(scope)[self._groups_of(batch)].to(batch.losses)
 
     def observe(self, scope: Scope, batch: Batch) -> None:
-        """Add the batch's losses to the sums or the windows."""
+        """Add the batch's losses to the sums or the windows, but for those that are NaN or infinite.
+
+        Shapes never depend on values here, so that the host does not wait for an accelerator.
+        """
         groups = self._groups_of(batch)
         finite = torch.isfinite(batch.losses)
-        losses, groups = batch.losses[finite], groups[finite]
         if self.window is None:
-            scope.memory["sum"][0].index_add_(0, groups, losses.double())
-            scope.memory["count"][0].index_add_(0, groups, torch.ones_like(losses, dtype=torch.float64))
+            losses = torch.where(finite, batch.losses, 0.0).double()
+            scope.memory["sum"][0].index_add_(0, groups, losses)
+            scope.memory["count"][0].index_add_(0, groups, finite.double())
             return
-        for group in range(self.groups):
-            own = losses[groups == group].float()
-            recent = scope.memory["recent"]
-            recent[group] = torch.cat([recent[group], own])[-2 * self.window :]
-            scope.memory["seen"][group] += len(own)
+        member = (groups == torch.arange(self.groups, device=groups.device).unsqueeze(1)) & finite  # [groups, B]
+        scope.memory["recent"].copy_(_shifted_in(scope.memory["recent"], batch.losses, member))
+        scope.memory["seen"] += member.sum(1)
 
     def end_epoch(self, scope: Scope) -> None:
         """Move on to the next epoch; a group without samples keeps the epochs that it has."""
@@ -131,6 +132,17 @@ class DeltaLoss(BaseSignal):
             SignalError: groups are missing or out of range.
         """
         groups = self._groups_of(batch)
-        if bool((groups < 0).any()) or bool((groups >= self.groups).any()):
-            low, high = int(groups.min()), int(groups.max())
-            raise SignalError(f"expected groups from 0 to {self.groups - 1}, got numbers from {low} to {high}")
+        expected = f"expected groups from 0 to {self.groups - 1}"
+        if groups.device.type != "cpu":  # an accelerator looks by itself, and the host does not wait for it
+            torch._assert_async(((groups >= 0) & (groups < self.groups)).all(), expected)
+        elif bool((groups < 0).any()) or bool((groups >= self.groups).any()):
+            raise SignalError(f"{expected}, got numbers from {int(groups.min())} to {int(groups.max())}")
+
+
+def _shifted_in(recent: Tensor, losses: Tensor, member: Tensor) -> Tensor:
+    """Append to each row of [groups, N] the losses [B] that belong to it, by [groups, B], and keep the last N."""
+    rows, kept = recent.shape
+    place = torch.where(member, member.cumsum(1) - 1, len(losses))  # where each loss comes in its row; others fall off
+    own = recent.new_zeros(rows, len(losses) + 1).scatter_(1, place, losses.to(recent).expand(rows, -1))
+    last = member.sum(1, keepdim=True) + torch.arange(kept, device=recent.device)
+    return torch.cat([recent, own], dim=1).gather(1, last)

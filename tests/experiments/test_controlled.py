@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from headway.errors import SpecError
+from headway.data import load
+from headway.errors import DataError, SpecError
 from headway.experiments import controlled
 from headway.experiments.base import Context, Stopped
 from headway.experiments.protocol import Protocol
@@ -153,3 +154,21 @@ def test_noise_sends_curiosity_to_the_noisiest_group_and_gmc_not(tmp_path: Path)
     assert shares["curiosity"][3] > 0.6
     assert (shares["gmc"] - 0.25).abs().max() < 0.1
     assert (shares["uniform"] - 0.25).abs().max() < 0.03
+
+
+def test_a_run_does_not_go_on_with_another_copy_of_the_data(tmp_path: Path) -> None:
+    store, spec = RunStore(tmp_path / "runs"), one()
+    answers = iter([False] * 7 + [True])
+    run = store.claim(spec)
+    with pytest.raises(Stopped):
+        controlled.run(run, Context(should_stop=lambda: next(answers)))
+    run.interrupt("stopped on request")
+    other = dataclasses.replace(load("digits"), fingerprint="f" * 64)
+    again = store.claim(spec)
+    with pytest.raises(DataError, match="expected the digits that the run began with"):
+        controlled.run(again, Context(datasets={"digits": other}))
+    again.interrupt("other data")
+    last = store.claim(spec)
+    controlled.run(last, Context())
+    (record,) = store.status()
+    assert (record.state, record.status.step, record.status.total) == (State.DONE, 4, 4)

@@ -131,3 +131,9 @@ def test_training_that_diverges_is_an_error_and_not_a_curriculum() -> None:
     own = trial(dataclasses.replace(RELEASED, learning_rate=1e30), "curiosity")
     with pytest.raises(SelectionError, match="has the training diverged"):
         own.run_epoch(lambda: False)
+
+
+def test_other_groups_make_other_arms() -> None:
+    own = Trial(dataset(), "noise", "gmc", RELEASED, seed=0, groups=[range(5), range(5, 10)])
+    own.train_batch()
+    assert len(own.test()["test_loss"]) == 2
