@@ -166,14 +166,19 @@ def column(name: str) -> Curve:
 # Exploration runs.
 
 
+def rollout_curve(run: RunData, column: str) -> Array:
+    """A column of an exploration run [points], in blocks of `curve_block` rollouts."""
+    return blocks(run.columns[column].astype(np.float64), int(_field(run, "curve_block", ROLLOUT_BLOCK)))
+
+
 def reward_curve(run: RunData) -> Array:
-    """Mean episode return [points], in blocks of `curve_block` rollouts; NaN before the first episode has ended."""
-    return blocks(run.columns["episode_return"], int(_field(run, "curve_block", ROLLOUT_BLOCK)))
+    """Mean episode return [points]; NaN before the first episode has ended."""
+    return rollout_curve(run, "episode_return")
 
 
 def reward_steps(run: RunData) -> Array:
     """Environment steps at the points of `reward_curve` [points]."""
-    return blocks(run.columns["env_steps"].astype(np.float64), int(_field(run, "curve_block", ROLLOUT_BLOCK)))
+    return rollout_curve(run, "env_steps")
 
 
 def final_reward(run: RunData) -> float:

@@ -129,7 +129,7 @@ def numbers_of(names: Sequence[str], wanted: Iterable[str]) -> Tensor:
 class Tagged(Dataset[Any]):
     """A dataset whose samples say which source they are from.
 
-    A tuple gets the source's number as its last entry, a dict under a key; anything else becomes a pair.
+    A tuple gets the source's number as its last entry, a dict under a key; anything else becomes a pair with it.
 
     Args:
         dataset: gives samples by index.
@@ -150,10 +150,14 @@ class Tagged(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         """The sample, with the number of its source."""
         source = int(self.sources.ids[index]) if index < len(self.sources.ids) else NOWHERE
-        item = self.dataset[index]
-        if isinstance(item, Mapping):
-            return {**item, self._key: source}
-        return (*item, source) if isinstance(item, tuple) else (item, source)
+        return tag(self.dataset[index], source, self._key)
+
+
+def tag(item: Any, source: int, key: str = "source") -> Any:
+    """A sample with the number of its source: last in a tuple, under a key in a dict, or else as a pair."""
+    if isinstance(item, Mapping):
+        return {**item, key: source}
+    return (*item, source) if isinstance(item, tuple) else (item, source)
 
 
 def _indices(values: Any, what: str) -> Tensor:

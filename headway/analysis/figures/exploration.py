@@ -141,7 +141,7 @@ def doorkey_size(env_id: str) -> int | None:
 
 def _band(runs: Sequence[RunData], column: str) -> Band:
     def curve(run: RunData) -> Array:
-        return summaries.blocks(run.columns[column], summaries.ROLLOUT_BLOCK)
+        return summaries.rollout_curve(run, column)
 
     return summaries.band(runs, curve, summaries.reward_steps)
 
