@@ -1,10 +1,11 @@
 """Stable-Baselines3: DQN with an intrinsic reward for what it replays.
 
     pip install 'headway[sb3]'
-    python examples/sb3_dqn.py [--quick] [--method icm+gmc] [--steps 12000]
+    python examples/sb3_dqn.py [--quick] [--method rnd] [--steps 10000]
 
 The replay buffer holds the task's rewards. Each time transitions are sampled, they are paid by the predictor as it is
-then. The table shows how many cells of a grid over MountainCar's states each agent came by.
+then. The last line says how many cells of a grid over MountainCar's states each agent came by. The callback is all that
+differs between them; one seed and ten thousand steps show how it is used, not which of them is better.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ def main() -> None:
     """Train both."""
     parser = argparse.ArgumentParser(description="Stable-Baselines3's DQN with an intrinsic reward")
     parser.add_argument("--quick", action="store_true", help="a thousand steps, to see that it works")
-    parser.add_argument("--method", default="icm+gmc")
+    parser.add_argument("--method", default="rnd")
     parser.add_argument("--coefficient", type=float, default=1.0)
-    parser.add_argument("--steps", type=int, default=12_000)
+    parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     steps = 1000 if options.quick else options.steps

@@ -15,16 +15,28 @@ def unwrap(model: nn.Module) -> nn.Module:
     Raises:
         ModelError: the wrapper shards the parameters.
     """
+    _refuse_shards(model)
     while True:
-        kind = type(model).__name__
-        if kind.startswith("FSDP") or kind == "FullyShardedDataParallel":
-            raise ModelError(f"expected whole parameters, got {kind}, which shards them; use DistributedDataParallel")
         if isinstance(model, nn.parallel.DistributedDataParallel):
             model = model.module
         elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
             model = inner
         else:
             return model
+
+
+def _refuse_shards(model: nn.Module) -> None:
+    """Refuse a model, or one with a part, of which this process has only a piece of each parameter."""
+    for path, module in model.named_modules():
+        kind = type(module).__name__
+        where = f" in {path}" if path else ""
+        if kind.startswith("FSDP") or kind == "FullyShardedDataParallel":
+            raise ModelError(
+                f"expected whole parameters, got {kind}{where}, which shards them; use DistributedDataParallel"
+            )
+    for name, parameter in model.named_parameters():
+        if hasattr(parameter, "placements"):  # a DTensor
+            raise ModelError(f"{name}: expected a whole parameter, got a DTensor; use DistributedDataParallel")
 
 
 class Structure:

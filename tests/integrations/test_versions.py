@@ -1,0 +1,82 @@
+"""Missing and old packages are named, with what to do."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from headway.errors import MissingExtraError, WrongVersionError
+from headway.integrations import versions
+from headway.integrations.versions import SUPPORTED, numbers, require
+
+ROOT = Path(__file__).parents[2]
+ADAPTERS = {"lightning": ["lightning"], "transformers": ["transformers", "accelerate"], "torchdata": ["torchdata"]}
+
+
+def fresh(monkeypatch: pytest.MonkeyPatch, adapter: str) -> None:
+    """Import an adapter as if for the first time."""
+    name = f"headway.integrations.{adapter}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    importlib.import_module(name)
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_a_missing_package_gives_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch, adapter: str) -> None:
+    def missing(package: str) -> str:
+        raise versions.PackageNotFoundError(package)
+
+    monkeypatch.setattr(versions, "version", missing)
+    with pytest.raises(
+        MissingExtraError, match=rf"^{adapter} is not installed; run: pip install 'headway\[{adapter}\]'$"
+    ):
+        fresh(monkeypatch, adapter)
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_an_old_package_gives_both_versions(monkeypatch: pytest.MonkeyPatch, adapter: str) -> None:
+    monkeypatch.setattr(versions, "version", lambda package: "0.9.3")
+    least = SUPPORTED[adapter].least
+    if numbers("0.9.3") >= numbers(least):
+        monkeypatch.setattr(versions, "version", lambda package: "0.0.1")
+    pattern = rf"expected {adapter} {least} or newer, got 0\.\d\.\d; run: pip install --upgrade 'headway\[{adapter}\]'"
+    with pytest.raises(WrongVersionError, match=pattern):
+        fresh(monkeypatch, adapter)
+
+
+def test_versions_compare_as_numbers() -> None:
+    assert numbers("2.6") == numbers("2.6.0") == numbers("2.6.0rc1") == (2, 6)
+    assert numbers("2.10.1.post0") > numbers("2.9")
+    assert numbers("5.0.0.dev0") == (5,)
+    assert numbers("unknown") == (0,)[:0]
+
+
+def test_the_oldest_versions_are_those_of_pyproject_with_a_reason() -> None:
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    for package, supported in SUPPORTED.items():
+        extra = re.search(rf"^{supported.extra} = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+        assert extra, supported.extra
+        assert re.search(rf'"{package}>={re.escape(supported.least)}", +# \S', extra.group(1)), package
+
+
+@pytest.mark.parametrize("package", SUPPORTED)
+def test_what_is_installed_here_is_supported(package: str) -> None:
+    try:
+        version(package)
+    except versions.PackageNotFoundError:
+        pytest.skip(f"{package} is not installed")
+    require(package)
+    assert numbers(SUPPORTED[package].checked) >= numbers(SUPPORTED[package].least)
+
+
+def test_the_pages_state_the_versions() -> None:
+    for adapter, packages in ADAPTERS.items():
+        page = (ROOT / "docs" / "howto" / f"{adapter}.md").read_text("utf-8")
+        for package in packages:
+            supported = SUPPORTED[package]
+            assert f"{package} {supported.least} or newer" in page, (adapter, package)
+            assert f"{supported.checked}" in page, (adapter, package)
