@@ -16,7 +16,7 @@ from headway import GMC, Meter
 from headway.errors import ModelError
 
 ROOT = Path(__file__).parents[1]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 OPTIONS = ["examples/ddp.py", "--steps", "12", "--batch", "64", "--dtype", "float64"]
 
 
@@ -28,7 +28,7 @@ def run(*command: str) -> str:
 
 def test_two_processes_give_the_scores_of_one(tmp_path: Path) -> None:
     one = run(sys.executable, *OPTIONS, "--out", str(tmp_path / "one.pt"))
-    two = run(*TORCHRUN, "--master-port", "0", *OPTIONS, "--out", str(tmp_path / "two.pt"))
+    two = run(*TORCHRUN, *OPTIONS, "--out", str(tmp_path / "two.pt"))
     expected, scores = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("one", "two"))
     assert expected.shape == (64,)
     assert expected.min() > 0
@@ -37,7 +37,7 @@ def test_two_processes_give_the_scores_of_one(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
-    command = [*TORCHRUN, "--master-port", "0", *OPTIONS, "--batch", "63"]
+    command = [*TORCHRUN, *OPTIONS, "--batch", "63"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert result.returncode != 0
     assert "expected a batch that 2 processes can share evenly, got 63" in result.stderr

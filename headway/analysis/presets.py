@@ -189,4 +189,5 @@ def _text(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return "x".join(map(_text, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    # all digits: two values that differ must never share a label
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headway.analysis.lots import SUFFIX, LotReader, find_lots
-from headway.analysis.rundata import Failure, Group, Problem, Progress, RunData
+from headway.analysis.rundata import Failure, Group, Problem, Progress, RunData, what_is_missing
 from headway.analysis.stores import StoreReader
 from headway.errors import StoreError
 from headway.runs import State
@@ -147,8 +147,10 @@ class ResultsReader:
                 found, wrong = [], [Problem(source.name, "", str(error))]
             problems += wrong
             for run in found:
-                if run.id not in runs or (run.finished and not runs[run.id].finished):
-                    runs[run.id] = run
+                whole, missing = _checked(run)
+                problems += [missing] if missing else []
+                if run.id not in runs or (whole.finished and not runs[run.id].finished):
+                    runs[run.id] = whole
         kept, doubles = _without_doubles(runs.values())
         return Results(tuple(sorted(kept, key=lambda run: run.order)), tuple(problems + doubles))
 
@@ -170,6 +172,13 @@ def find_stores(path: Path) -> list[Path]:
 
 def _is_store(path: Path) -> bool:
     return (path / STORE_FILE).is_file()
+
+
+def _checked(run: RunData) -> tuple[RunData, Problem | None]:
+    """A run that says it is finished and lacks epochs is corrupt, whatever the reason."""
+    if message := what_is_missing(run):
+        return replace(run, state=State.CORRUPT, columns={}), Problem(run.id, run.label, message)
+    return run, None
 
 
 def _without_doubles(runs: Iterable[RunData]) -> tuple[list[RunData], list[Problem]]:

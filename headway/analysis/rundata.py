@@ -165,6 +165,20 @@ class RunData:
         return (self.group.order, rank(METHODS, self.method), self.seed, self.id)
 
 
+def planned_epochs(run: RunData) -> int | None:
+    """How many epochs a run was meant to have; None in an experiment that does not count in epochs."""
+    length = run.spec.params.get("epochs")
+    return length if isinstance(length, int) and not isinstance(length, bool) and length > 0 else None
+
+
+def what_is_missing(run: RunData) -> str:
+    """What a run that says it is finished lacks, in words; empty if it is whole, or not finished."""
+    planned = planned_epochs(run)
+    if not run.finished or planned is None or not run.columns or run.rows >= planned:
+        return ""
+    return f"expected the metrics of {planned} epochs from a finished run, got {run.rows}; run it again"
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something in a store or a lot that could not be used."""

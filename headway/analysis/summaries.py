@@ -14,7 +14,7 @@ import numpy as np
 
 from headway.analysis.columns import Array
 from headway.analysis.names import GROUPS
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import RunData, planned_epochs
 from headway.analysis.stats.intervals import CONFIDENCE, t_bounds
 
 LONG_CURVE = 100
@@ -59,25 +59,40 @@ def arms_of_groups(run: RunData) -> tuple[tuple[int, ...], ...]:
 def used(run: RunData, values: Array) -> Array:
     """The part of a curve that counts, in blocks if it is long: values [epochs, ...] -> [points, ...].
 
-    The first `epochs_used` epochs count. What is still longer than 100 points is averaged in blocks of `curve_block`.
+    The first `epochs_used` epochs count. If that is still more than 100 epochs they are averaged in blocks of
+    `curve_block`. How long the run was meant to be decides, not how far it has come: the points of a run under way
+    are those that it will have in the end.
     """
-    values = values[: int(_field(run, "epochs_used", len(values)))]
+    length = int(_field(run, "epochs_used", len(values)))
+    planned = min(planned_epochs(run) or len(values), length)
+    values = values[:length]
     block = int(_field(run, "curve_block", 1))
-    return blocks(values, block) if len(values) > LONG_CURVE else values
+    return blocks(_full_blocks(run, values, block), block) if planned > LONG_CURVE else values
 
 
-def blocks(values: Array, size: int) -> Array:
+def blocks(values: Array, size: int, skip_missing: bool = False) -> Array:
     """Means of blocks of values: [n, ...] -> [ceil(n / size), ...]; a last block that is not full has fewer to average.
 
-    NaN is left out; a block of nothing else is NaN.
+    Args:
+        values: the values.
+        size: how many make a block.
+        skip_missing: leave NaN out, so that only a block of nothing else is NaN. Right where NaN says that there was
+            nothing to measure, such as a rollout in which no episode ended; a loss that is NaN has diverged.
     """
     if size <= 1 or not len(values):
         return values
     starts = np.arange(0, len(values), size)
-    there = np.isfinite(values)
-    sums = np.add.reduceat(np.where(there, values, 0.0), starts, axis=0)
+    there = ~np.isnan(values) if skip_missing else np.ones(values.shape, dtype=bool)
     with np.errstate(invalid="ignore"):
+        sums = np.add.reduceat(np.where(there, values, 0.0), starts, axis=0)
         return np.asarray(sums / np.add.reduceat(there, starts, axis=0, dtype=np.int64))
+
+
+def _full_blocks(run: RunData, values: Array, size: int) -> Array:
+    """Leave out the last block of a run under way until it is full, unless it is the first."""
+    if run.finished or size <= 1 or len(values) < size:
+        return values
+    return values[: len(values) // size * size]
 
 
 def epochs(run: RunData) -> Array:
@@ -106,14 +121,13 @@ def auc(run: RunData) -> float:
 
 
 def group_shares(run: RunData, per_arm: bool = False) -> Array:
-    """Share of the epoch's draws in each group [points, 4], adding up to 1.
+    """Share of the epoch's draws in each group [points, 4], adding up to 1; NaN for an epoch without draws.
 
     Args:
         run: the run.
         per_arm: divide by the number of arms of each group, which gives the share of a single class.
     """
-    counts = run.columns["train_count"].astype(np.float64)
-    shares = counts / counts.sum(1, keepdims=True)
+    shares = _draw_shares(run)
     groups = arms_of_groups(run)
     columns = [shares[:, list(arms)].sum(1) / (len(arms) if per_arm else 1) for arms in groups]
     return used(run, np.stack(columns, 1))
@@ -131,8 +145,7 @@ def loss_spread(run: RunData) -> float:
 
 def share_fluctuation(run: RunData) -> float:
     """Variance of the change of a group's share from one epoch to the next, averaged over the groups."""
-    counts = run.columns["train_count"].astype(np.float64)[: int(_field(run, "epochs_used", run.rows))]
-    shares = counts / counts.sum(1, keepdims=True)
+    shares = _draw_shares(run)[: int(_field(run, "epochs_used", run.rows))]
     grouped = np.stack([shares[:, list(arms)].sum(1) for arms in arms_of_groups(run)], 1)
     return float(np.diff(grouped, axis=0).var(0).mean())
 
@@ -167,8 +180,9 @@ def column(name: str) -> Curve:
 
 
 def rollout_curve(run: RunData, column: str) -> Array:
-    """A column of an exploration run [points], in blocks of `curve_block` rollouts."""
-    return blocks(run.columns[column].astype(np.float64), int(_field(run, "curve_block", ROLLOUT_BLOCK)))
+    """A column of an exploration run [points], in blocks of `curve_block` rollouts; rollouts with NaN are left out."""
+    size = int(_field(run, "curve_block", ROLLOUT_BLOCK))
+    return blocks(_full_blocks(run, run.columns[column].astype(np.float64), size), size, skip_missing=True)
 
 
 def reward_curve(run: RunData) -> Array:
@@ -184,7 +198,7 @@ def reward_steps(run: RunData) -> Array:
 def final_reward(run: RunData) -> float:
     """Mean episode return over the last tenth of the rollouts; NaN if no episode had ended by then."""
     last = tail(run.columns["episode_return"])
-    return float(blocks(last, len(last))[0]) if len(last) > 1 else float(last[0])
+    return float(blocks(last, len(last), skip_missing=True)[0]) if len(last) > 1 else float(last[0])
 
 
 # Both.
@@ -204,7 +218,9 @@ def band(runs: Sequence[RunData], curve: Curve, x: Curve = epochs, confidence: f
     """A curve averaged over runs of one group and method.
 
     Args:
-        runs: the runs; those that are not finished count as far as they go.
+        runs: the runs; those that are not finished count as far as they go. Where one has diverged the mean is
+            unknown: NaN, with an infinite interval. In a run of rollouts NaN says that no episode ended, and the
+            mean is that of the others.
         curve: gives a run's curve [points], such as `average_loss` or `reward_curve`.
         x: gives the positions of its points, such as `epochs` or `reward_steps`.
         confidence: of the interval at each point.
@@ -219,18 +235,29 @@ def bands(runs: Sequence[RunData], curve: Curve, x: Curve = epochs, confidence: 
     found = [curve(run) for run in runs]
     longest = max(range(len(runs)), key=lambda number: len(found[number]))
     padded = np.full((len(runs), *found[longest].shape), np.nan)
-    for row, values in zip(padded, found, strict=True):
-        row[: len(values)] = values
+    for row, run, values in zip(padded, runs, found, strict=True):
+        has_gaps = "env_steps" in run.columns
+        row[: len(values)] = values if has_gaps else np.where(np.isfinite(values), values, np.inf)
     mean, low, high = t_bounds(padded, confidence, int(_field(runs[0], "interval_ddof", 1)))
     places = x(runs[longest])
     return tuple(Band(places, mean[:, k], low[:, k], high[:, k], len(runs)) for k in range(mean.shape[1]))
 
 
 def _weighted(losses: Array, counts: Array) -> Array:
-    """Means over arms: losses and weights [epochs, arms] -> [epochs]; an arm without weight may have NaN."""
-    sums = np.where(counts > 0, losses * counts, 0.0).sum(1)
+    """Means over arms: losses and weights [epochs, arms] -> [epochs]; an arm without weight may have NaN.
+
+    A mean that is not finite is NaN: the run has diverged, or nothing was tested.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        means = np.where(counts > 0, losses * counts, 0.0).sum(1) / counts.sum(1)
+    return np.where(np.isfinite(means), means, np.nan)
+
+
+def _draw_shares(run: RunData) -> Array:
+    """Share of each arm in the draws of each epoch [epochs, arms]; NaN for an epoch without draws."""
+    counts = run.columns["train_count"].astype(np.float64)
     with np.errstate(invalid="ignore"):
-        return np.asarray(sums / counts.sum(1))
+        return np.asarray(counts / counts.sum(1, keepdims=True))
 
 
 def _field(run: RunData, name: str, default: Any) -> Any:

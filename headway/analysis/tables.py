@@ -12,7 +12,7 @@ import numpy as np
 
 from headway.analysis.columns import Array
 from headway.analysis.results import Group, Results
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import RunData, what_is_missing
 from headway.analysis.stats import Estimate, Welch, holm, ratio, stars, t_interval, unpaired_ratio, welch
 from headway.analysis.summaries import arms_of_groups, auc, average_loss, group_shares, tail
 
@@ -70,8 +70,9 @@ class WelchRow:
 
 
 def usable(runs: Sequence[RunData], columns: Sequence[str] = NEEDED) -> tuple[RunData, ...]:
-    """The finished runs that have these metrics, those of arms with as many arms as the condition has."""
-    return tuple(run for run in runs if run.finished and run.rows and all(_has(run, name) for name in columns))
+    """The finished runs that have these metrics for all epochs, those of arms with as many arms as the condition has."""
+    whole = (run for run in runs if run.finished and run.rows and not what_is_missing(run))
+    return tuple(run for run in whole if all(_has(run, name) for name in columns))
 
 
 def _has(run: RunData, name: str) -> bool:

@@ -27,7 +27,7 @@ from headway.runs import Columns, RunSpec, RunStore, State
 INTERVAL = 5.0
 """The least time between two looks at a run's metrics, in seconds; it checkpoints every 10 or so."""
 DONE_FILE = "headway.json"
-STEP_COLUMNS = ("epoch", "step", "steps", "rollout")
+STEP_COLUMNS = ("epoch", "env_steps", "step", "steps", "rollout")
 """The columns that can say how far a run was at a row; the first that is there does."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9+_-]+", re.ASCII)

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import atheris
+import torch  # noqa: F401 - which cannot be imported any more once the search goes on
 
 WATCHED = ["headway.runs", "headway.data", "headway.integrations", "headway.experiments"]
 

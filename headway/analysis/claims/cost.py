@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from headway.analysis.claims.evidence import Evidence
 from headway.analysis.claims.registry import register
 from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataError, Verdict, find
@@ -33,7 +35,7 @@ def cost_in_time(evidence: Evidence) -> Iterator[Finding]:
 @register(
     "C17",
     "with equal decay rates m^2 <= v in every parameter",
-    f"the metric {BOUND_COLUMN} of every run that has it",
+    f"the metric {BOUND_COLUMN} of every finished run that has it",
 )
 def bound_on_momentum(evidence: Evidence) -> Iterator[Finding]:
     """Judge C17."""
@@ -59,13 +61,20 @@ def _ratio(bench: Mapping[str, Any] | None, key: str) -> Judgement:
 
 
 def _within_bound(evidence: Evidence) -> Judgement:
-    own = evidence.results.select(protocol=evidence.protocol)
+    own = evidence.results.select(protocol=evidence.protocol).finished()
     runs = [run for run in own if BOUND_COLUMN in run.columns and run.rows and _has_equal_rates(run)]
     if not runs:
         raise TooLittleDataError(f"no run with equal decay rates has the metric {BOUND_COLUMN}")
-    least = min(float(run.columns[BOUND_COLUMN].min()) for run in runs)
-    verdict = Verdict.REPRODUCED if least >= 1 else Verdict.CONTRADICTED
-    return Judgement(verdict, f"{least:.6g} in {len(runs)} {'run' if len(runs) == 1 else 'runs'}", 0)
+    shares = np.concatenate([run.columns[BOUND_COLUMN] for run in runs])
+    known = shares[np.isfinite(shares)]
+    least = float(known.min()) if len(known) else float("nan")
+    text = f"{least:.6g} in {len(runs)} {'run' if len(runs) == 1 else 'runs'}"
+    if least < 1:
+        return Judgement(Verdict.CONTRADICTED, text, 0)
+    if len(known) < len(shares):
+        why = f"the share is not a number in {len(shares) - len(known)} of {len(shares)} epochs"
+        return Judgement(Verdict.UNDECIDED, text, 0, why)
+    return Judgement(Verdict.REPRODUCED, text, 0)
 
 
 def _has_equal_rates(run: RunData) -> bool:

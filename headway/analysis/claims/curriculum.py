@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from headway.analysis.claims.evidence import Evidence, paired
+from headway.analysis.claims.evidence import Evidence, finite, paired
 from headway.analysis.claims.registry import register
 from headway.analysis.claims.verdicts import (
     Finding,
     Judgement,
+    TooLittleDataError,
     above,
     all_positive,
     below,
@@ -35,6 +36,8 @@ from headway.analysis.summaries import (
 
 NAMES = GROUP_NAMES["curriculum"]
 RESAMPLES = 2000
+PEAK_SEEDS = 8
+"""Fewer seeds decide no order of peaks: a bootstrap of three has ten different samples, and calls chance an order."""
 LEVEL = 0.25
 """A share counts as level when it is off the uniform one by less than this part of it."""
 
@@ -137,8 +140,14 @@ def _boost(evidence: Evidence, dataset: str, method: str) -> dict[int, float]:
 
 
 def _hardest(runs: Sequence[RunData]) -> int:
-    """The group with the highest loss at the end."""
-    return int(np.mean([tail(group_losses(run)).mean(0) for run in runs], axis=0).argmax())
+    """The group with the highest loss at the end.
+
+    Raises:
+        TooLittleDataError: a run has diverged, so that it cannot be said.
+    """
+    losses = {run.seed: tail(group_losses(run)).mean(0) for run in runs}
+    finite({seed: float(each.sum()) for seed, each in losses.items()}, runs[0])
+    return int(np.mean(list(losses.values()), axis=0).argmax())
 
 
 def _loss_order(evidence: Evidence, dataset: str, order: Sequence[int]) -> Judgement:
@@ -167,6 +176,8 @@ def _judge_peaks(evidence: Evidence, dataset: str, method: str, order: Sequence[
     """Do the visits of the groups peak in this order?"""
     runs = evidence.runs(dataset, "curriculum", method)
     shares = np.array([group_shares_per_arm(run) for run in runs])
+    if not np.isfinite(shares).all():
+        raise TooLittleDataError(f"a run of {runs[0].group.title}, {title(method)} has an epoch without draws")
     places = epochs(runs[0])
     peaks = places[smooth(shares.mean(0)).argmax(0)]
     steps = list(pairwise(order))
@@ -180,7 +191,8 @@ def _judge_peaks(evidence: Evidence, dataset: str, method: str, order: Sequence[
         return [Estimate(float(v), float(x), float(y), len(runs)) for v, x, y in zip(value, low, high, strict=True)]
 
     found = ", ".join(f"{NAMES[g]} at {peaks[g]:.0f}" for g in sorted(order, key=lambda g: float(peaks[g])))
-    return all_positive(make, [f"{NAMES[a]} before {NAMES[b]}" for a, b in steps], f"{found} (epochs)")
+    links = [f"{NAMES[a]} before {NAMES[b]}" for a, b in steps]
+    return all_positive(make, links, f"{found} (epochs)", PEAK_SEEDS)
 
 
 def _resampled_peaks(shares: Array, places: Array, rng: np.random.Generator) -> Array:

@@ -69,14 +69,14 @@ class Evidence:
     def values(self, dataset: str, condition: str, method: str, measure: Callable[[RunData], float]) -> BySeed:
         """A number for each finished controlled run of one kind, by seed."""
         runs = self.runs(dataset, condition, method)
-        return _finite({run.seed: float(measure(run)) for run in runs}, runs[0])
+        return finite({run.seed: float(measure(run)) for run in runs}, runs[0])
 
     def areas(self, dataset: str, condition: str, method: str) -> BySeed:
         """The area under the test-loss curve of each run of one kind, by seed; computed once."""
         key = (dataset, condition, method)
         if key not in self._areas:
             runs = self.runs(*key)
-            self._areas[key] = _finite(areas(runs), runs[0])
+            self._areas[key] = finite(areas(runs), runs[0])
         return self._areas[key]
 
     def _checked(self, found: Results, what: str, columns: Sequence[str]) -> tuple[RunData, ...]:
@@ -105,7 +105,7 @@ def paired(first: BySeed, second: BySeed) -> tuple[Array, Array]:
     return np.array([first[seed] for seed in seeds]), np.array([second[seed] for seed in seeds])
 
 
-def _finite(values: BySeed, run: RunData) -> BySeed:
+def finite(values: BySeed, run: RunData) -> BySeed:
     """Make sure that no run has diverged: its number would decide by being absent.
 
     Raises:

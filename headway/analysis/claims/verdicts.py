@@ -107,7 +107,9 @@ def within(estimate: Estimate, low: float, high: float, ours: str) -> Judgement:
     return _judgement(estimate, holds, fails, ours, f"the interval reaches over an end of {low:.3g} to {high:.3g}")
 
 
-def all_positive(make: Callable[[float], Sequence[Estimate]], links: Sequence[str], ours: str) -> Judgement:
+def all_positive(
+    make: Callable[[float], Sequence[Estimate]], links: Sequence[str], ours: str, least: int = MIN_SEEDS
+) -> Judgement:
     """Are several differences all positive, such as the steps of an order?
 
     All 95% intervals must be above zero (that all hold by chance is at most as likely as that one does). It is
@@ -117,11 +119,12 @@ def all_positive(make: Callable[[float], Sequence[Estimate]], links: Sequence[st
         make: gives the differences with intervals of some confidence.
         links: what each of them compares, such as "G0 < G1".
         ours: our figure, in words.
+        least: fewer seeds decide nothing.
     """
     estimates = make(0.95)
     n = min(estimate.n for estimate in estimates)
-    if n < MIN_SEEDS:
-        return _too_few(n, ours)
+    if n < least:
+        return _too_few(n, ours, least=least)
     if all(estimate.is_above(0) for estimate in estimates):
         return Judgement(Verdict.REPRODUCED, ours, n)
     strict = make(1 - 0.05 / len(estimates))
@@ -142,6 +145,6 @@ def _judgement(estimate: Estimate, holds: bool, fails: bool, ours: str, unclear:
     return Judgement(Verdict.UNDECIDED, ours, estimate.n, unclear, estimate)
 
 
-def _too_few(n: int, ours: str, estimate: Estimate | None = None) -> Judgement:
-    why = f"{n} {'seed' if n == 1 else 'seeds'}, at least {MIN_SEEDS} are needed"
+def _too_few(n: int, ours: str, estimate: Estimate | None = None, least: int = MIN_SEEDS) -> Judgement:
+    why = f"{n} {'seed' if n == 1 else 'seeds'}, at least {least} are needed"
     return Judgement(Verdict.UNDECIDED, ours, n, why, estimate)

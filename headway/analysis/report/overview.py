@@ -81,6 +81,7 @@ class Overview:
         problems: what could not be read, and why.
         doubles: runs that are left out because others say the same.
         gaps: what is missing, in sentences.
+        done: how many runs are finished.
     """
 
     tiles: Sequence[Tile]
@@ -90,6 +91,7 @@ class Overview:
     problems: Sequence[Problem]
     doubles: Sequence[Problem]
     gaps: Sequence[str]
+    done: int
 
     @property
     def total(self) -> int:
@@ -99,7 +101,7 @@ class Overview:
     @property
     def is_whole(self) -> bool:
         """Whether everything is there and finished."""
-        return not (self.failures or self.unfinished or self.problems or self.gaps)
+        return self.done == self.total and not (self.problems or self.gaps)
 
 
 def overview_of(results: Results, settings: Sequence[Setting]) -> Overview:
@@ -119,6 +121,7 @@ def overview_of(results: Results, settings: Sequence[Setting]) -> Overview:
         [problem for problem in results.problems if not is_double(problem)],
         [problem for problem in results.problems if is_double(problem)],
         [sentence for setting in settings for sentence in _gaps(setting)],
+        counts.get(State.DONE, 0),
     )
 
 

@@ -102,6 +102,7 @@ def t_bounds(values: ArrayLike, confidence: float = CONFIDENCE, ddof: int = 1) -
     """Means and ends of t-intervals over the first axis: values [n, ...] -> three arrays [...].
 
     NaN marks a missing value. Where one value is left the interval is infinite, where none is left all three are NaN.
+    An infinite value (a run that diverged) makes the mean NaN and the interval infinite.
 
     Args:
         values: the values, one row per seed.
@@ -109,12 +110,15 @@ def t_bounds(values: ArrayLike, confidence: float = CONFIDENCE, ddof: int = 1) -
         ddof: 1 for the sample standard deviation, 0 for that of the population.
     """
     array = np.asarray(values, dtype=np.float64)
-    there = np.isfinite(array)
+    there = ~np.isnan(array)
     n = there.sum(0)
+    diverged = np.isinf(array).any(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(there, array, 0.0).sum(0) / n
+        mean = np.where(diverged, np.nan, mean)
         squares = (np.where(there, array - mean, 0.0) ** 2).sum(0)
         quantile = scipy_stats().t.ppf((1 + confidence) / 2, np.maximum(n - 1, 1))
         half = quantile * np.sqrt(squares / (n - ddof)) / np.sqrt(n)
-    half = np.where(n > 1, half, np.inf)
-    return mean, np.where(n > 0, mean - half, np.nan), np.where(n > 0, mean + half, np.nan)
+    half = np.where((n > 1) & ~diverged, half, np.inf)
+    middle = np.where(diverged, 0.0, mean)
+    return mean, np.where(n > 0, middle - half, np.nan), np.where(n > 0, middle + half, np.nan)
