@@ -154,7 +154,7 @@ class _WithReport:
         if code == 0:
             from headway.analysis.commands import report
 
-            print()
+            print("\nwriting the report ...", flush=True)
             report.report_if_possible(options.out, options.report)
         return code
 

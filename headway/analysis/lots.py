@@ -7,6 +7,7 @@ metric a list with a value (or a list of values) per epoch. Checkpoints and weig
 from __future__ import annotations
 
 import json
+import math
 import platform
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
@@ -28,6 +29,8 @@ _SCHEMA_KEY, _MADE_WITH_KEY = b"headway.lot", b"headway.made_with"
 _KINDS = {"numbers": "metric.", "lists": "arms.", "words": "words."}
 """What the columns of metrics begin with: a metric may be a number per epoch in some runs, and a list in others."""
 _RUNS_PER_ROW_GROUP = 64
+_RAGGED = np.dtype("V1")
+"""The type of what stands for a metric whose lists differ in length; no metric has it."""
 _STATES = tuple(state.value for state in State if state is not State.CORRUPT)
 
 Stamp: TypeAlias = tuple[int, int]
@@ -136,9 +139,10 @@ class LotReader:
         runs: list[RunData] = []
         problems: list[Problem] = []
         for number, row in enumerate(rows):
-            columns = {name: array for name, arrays in metrics if (array := arrays[number]) is not None}
+            what = f"{self._path.name}, row {number + 1}"
             try:
-                runs.append(_run_of(row, columns, f"{self._path.name}, row {number + 1}"))
+                columns = _columns_of([(name, arrays[number]) for name, arrays in metrics], what)
+                runs.append(_run_of(row, columns, what))
             except HeadwayError as error:
                 problems.append(Problem(str(row.get("run_id") or self._path.name), "", str(error)))
         return runs, problems
@@ -158,13 +162,46 @@ class LotReader:
             )
 
 
+def _columns_of(found: Iterable[tuple[str, Array | None]], what: str) -> Arrays:
+    """The metrics of a run: those that it has, if all have a number or a list of numbers for each of its epochs.
+
+    Raises:
+        DamagedError: they have not.
+    """
+    columns = {name: array for name, array in found if array is not None}
+    ragged = [name for name, array in columns.items() if array.dtype == _RAGGED]
+    if ragged:
+        raise DamagedError(f"{what}: expected lists of one length in the metric {ragged[0]}, got several")
+    lengths = {len(array): name for name, array in columns.items()}
+    if len(lengths) > 1:
+        parts = ", ".join(f"{rows} of {name}" for rows, name in sorted(lengths.items()))
+        raise DamagedError(f"{what}: expected as many values of each metric, got {parts}")
+    return columns
+
+
+def _progress_of(text: str) -> Progress:
+    """How far a run has come.
+
+    Raises:
+        TypeError, ValueError: it does not say that.
+    """
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise TypeError(f"{type(content).__name__} for progress")
+    for name, value in content.items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if not is_number and not (value is None and name in ("total", "speed", "updated_at")):
+            raise TypeError(f"{str(value)[:40]!r} for {name}")
+    return Progress(**content)
+
+
 def _run_of(row: Mapping[str, Any], columns: Arrays, what: str) -> RunData:
     """Make a run from a row of a lot."""
     spec = RunSpec.from_json(str(row.get("spec")), what)
     if row.get("state") not in _STATES:
         raise DamagedError(f"{what}: expected a state among {', '.join(_STATES)}, got {str(row.get('state'))[:40]!r}")
     try:
-        progress = Progress(**json.loads(row["progress"]))
+        progress = _progress_of(row["progress"])
         environment = json.loads(row["environment"])
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{what}: expected progress and environment as JSON, got {error}") from None
@@ -231,9 +268,12 @@ def _unpack(column: Any) -> list[Array | None]:
 
 
 def _piece(flat: Array, inner: Array | None, first: int, last: int) -> Array:
+    """The values of one run; lists of several lengths give an empty array of the type `_RAGGED`."""
     if inner is None:
         return frozen(flat[first:last])
     rows = last - first
+    if len(np.unique(np.diff(inner[first : last + 1]))) > 1:
+        return np.empty(0, _RAGGED)
     return frozen(flat[inner[first] : inner[last]].reshape(rows, -1) if rows else np.empty((0, 0)))
 
 

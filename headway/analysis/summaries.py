@@ -152,8 +152,18 @@ def share_fluctuation(run: RunData) -> float:
 
 def peak_epochs(runs: Sequence[RunData]) -> Array:
     """The epoch at which the visits of each group peak [4], on the smoothed mean curve of the runs."""
-    shares = np.mean([group_shares_per_arm(run) for run in _equally_long(runs)], axis=0)
-    return epochs(runs[0])[smooth(shares).argmax(0)]
+    shares = np.array([smooth(group_shares_per_arm(run)) for run in _equally_long(runs)])
+    return weighted_peaks(shares, epochs(runs[0]), np.full(len(runs), 1 / len(runs)))
+
+
+def weighted_peaks(smoothed: Array, places: Array, weights: Array) -> Array:
+    """Where the weighted mean of smoothed curves peaks: [runs, points, k], [points], [runs] -> [k].
+
+    NaN where the mean is not known everywhere. Smoothing and averaging may be exchanged, so this is the peak of the
+    smoothed mean.
+    """
+    mean = np.tensordot(weights, smoothed, 1)
+    return np.where(np.isfinite(mean).all(0), places[mean.argmax(0)], np.nan)
 
 
 def smooth(values: Array, part: float = SMOOTHED) -> Array:
@@ -267,7 +277,7 @@ def _field(run: RunData, name: str, default: Any) -> Any:
 
 
 def _equally_long(runs: Sequence[RunData]) -> Sequence[RunData]:
-    lengths = {run.rows for run in runs}
+    lengths = {len(epochs(run)) for run in runs}
     if len(lengths) != 1:
         raise ValueError(f"expected finished runs of one length, got {sorted(lengths)}")
     return runs

@@ -70,7 +70,7 @@ class WelchRow:
 
 
 def usable(runs: Sequence[RunData], columns: Sequence[str] = NEEDED) -> tuple[RunData, ...]:
-    """The finished runs that have these metrics for all epochs, those of arms with as many arms as the condition has."""
+    """The finished runs with all epochs that have these metrics, those of arms with as many arms as the condition."""
     whole = (run for run in runs if run.finished and run.rows and not what_is_missing(run))
     return tuple(run for run in whole if all(_has(run, name) for name in columns))
 

@@ -39,7 +39,7 @@ class Thresholds:
         saturated: gradients count as small below this share of the largest that the source has had, or of the mean
             over all sources at present, whichever is more.
         incoherent: the coupling counts as low below this share of the mean over the other sources that are not
-            saturated.
+            saturated. Where losses are known, their trend decides instead: it is the better witness.
         rows: the latest rows of a source by which it is judged, at most, whether its loss still falls.
         errors: how many standard errors of the trend make a fall.
         learned: a loss that falls no more counts as having come down if it is lower than the highest by this share.
@@ -89,14 +89,20 @@ def name_states(readings: Mapping[str, Reading], thresholds: Thresholds) -> dict
     states = {}
     for name, reading in readings.items():
         others = [coupling for other, coupling in couplings.items() if other != name]
-        uncoupled = bool(others) and reading.coupling < thresholds.incoherent * statistics.fmean(others)
         if name in saturated:
             states[name] = State.SATURATED
-        elif uncoupled or has_stalled(reading.losses, thresholds):
+        elif _leads_nowhere(reading, others, thresholds):
             states[name] = State.INCOHERENT
         else:
             states[name] = State.LEARNING
     return states
+
+
+def _leads_nowhere(reading: Reading, others: Sequence[float], thresholds: Thresholds) -> bool:
+    """Judged by the loss where there are enough rows of it, or else by the coupling beside that of others."""
+    if len(_finite(reading.losses)) >= LEAST_ROWS:
+        return has_stalled(reading.losses, thresholds)
+    return bool(others) and reading.coupling < thresholds.incoherent * statistics.fmean(others)
 
 
 def _is_saturated(reading: Reading, mean: float, thresholds: Thresholds) -> bool:
@@ -115,9 +121,13 @@ def has_stalled(losses: Sequence[float], thresholds: Thresholds) -> bool:
 
         z = S / sqrt(n (n - 1) (2 n + 5) / 18) < errors
     """
-    latest = [loss for loss in losses if math.isfinite(loss)][-thresholds.rows :]
+    latest = _finite(losses)[-thresholds.rows :]
     n = len(latest)
     if n < LEAST_ROWS:
         return False
     fall = sum((early > late) - (early < late) for early, late in itertools.combinations(latest, 2))
     return fall / math.sqrt(n * (n - 1) * (2 * n + 5) / 18) < thresholds.errors
+
+
+def _finite(losses: Sequence[float]) -> list[float]:
+    return [loss for loss in losses if math.isfinite(loss)]

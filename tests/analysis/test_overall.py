@@ -83,6 +83,30 @@ def test_uniform_sets_the_loss() -> None:
         epochs_to(together(runs[1]))
 
 
-def test_a_run_that_diverged_leaves_its_signal_out(results: Results) -> None:
-    broken = controlled(np.full((5, 4), np.nan), method="gmc", seed=3)
-    assert "gmc" not in relative_areas(together(*results, broken))
+def test_a_signal_with_a_run_that_diverged_is_unknown(results: Results) -> None:
+    broken = together(*results, controlled(np.full((5, 4), np.nan), method="gmc", seed=3))
+    rows = {row.method: row for row in overall_rows(broken, np.random.default_rng(0))}
+    for estimate in (rows["gmc"].iqm, rows["gmc"].improvement):
+        assert np.isnan(estimate.value)
+        assert not estimate.is_bounded
+    assert rows["gmc"].iqm.n == 4
+    assert rows["curiosity"].iqm.value == pytest.approx(2)
+    found = profiles(broken, np.random.default_rng(0), points=4)
+    assert found["gmc"].share == pytest.approx([1 / 4, 3 / 4, 3 / 4, 3 / 4])  # it reaches nothing
+
+
+def test_where_uniform_diverged_nothing_is_relative_to_it(results: Results) -> None:
+    broken = together(*results, controlled(np.full((5, 4), np.nan), method="uniform", seed=3))
+    assert all(np.isnan(row.iqm.value) for row in overall_rows(broken, np.random.default_rng(0)))
+    assert profiles(broken, np.random.default_rng(0)) == {}
+    assert epochs_to(broken.select(condition="noise")) == {}
+    assert epochs_to(broken.select(condition="noise"), loss=1.0)["gmc"].reached == 1
+
+
+def test_the_spread_of_uniform_widens_the_interval() -> None:
+    runs = [flat("gmc", 2.0 + 0.001 * seed, seed) for seed in range(5)]
+    runs += [flat("uniform", 2.0 + 0.2 * seed, seed) for seed in range(5)]
+    rows = {row.method: row for row in overall_rows(together(*runs), np.random.default_rng(0))}
+    assert rows["gmc"].iqm.value == pytest.approx(2.002 / 2.4)
+    assert rows["gmc"].iqm.high - rows["gmc"].iqm.low > 0.1  # Uniform's mean is known to about 0.13 of 2.4
+    assert rows["uniform"].iqm.value == pytest.approx(1)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -83,8 +85,11 @@ def test_an_older_run_without_the_fields() -> None:
 
 def test_blocks_leave_out_what_is_missing() -> None:
     values = np.array([1.0, 3.0, np.nan, 5.0, np.nan, np.nan, 7.0])
-    np.testing.assert_array_equal(blocks(values, 2), [2, 5, np.nan, 7])
-    np.testing.assert_array_equal(blocks(np.stack([values, values + 1], 1), 2)[:, 1], [3, 6, np.nan, 8])
+    np.testing.assert_array_equal(blocks(values, 2, skip_missing=True), [2, 5, np.nan, 7])
+    both = blocks(np.stack([values, values + 1], 1), 2, skip_missing=True)
+    np.testing.assert_array_equal(both[:, 1], [3, 6, np.nan, 8])
+    np.testing.assert_array_equal(blocks(values, 2), [2, np.nan, np.nan, 7])
+    np.testing.assert_array_equal(blocks(np.array([1.0, np.inf, 2.0, 4.0]), 2, skip_missing=True), [np.inf, 3])
     assert blocks(np.array([1, 2, 3, 4]), 2).tolist() == [1.5, 3.5]
     assert blocks(np.empty(0), 2).shape == (0,)
 
@@ -207,3 +212,53 @@ def test_groups_are_those_of_the_study() -> None:
     from headway.experiments.environment import GROUPS
 
     assert summaries.GROUPS == GROUPS
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_run_that_diverged_for_some_epochs_has_no_area(bad: float) -> None:
+    losses = np.ones((500, 10))
+    losses[10:12] = bad
+    run = controlled(losses, dataset="mnist", condition="curriculum")  # in blocks of 5
+    assert np.isnan(auc(run))
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(average_loss(run))), [2])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_run_that_diverged_is_not_left_out_of_a_band(bad: float) -> None:
+    losses = np.ones((20, 4))
+    losses[15:] = bad
+    found = band([controlled(losses, seed=0), *(controlled(np.ones((20, 4)), seed=s) for s in (1, 2))], average_loss)
+    assert found.mean[:15] == pytest.approx(1)
+    assert np.isnan(found.mean[15:]).all()
+    assert (found.low[15:] == -np.inf).all()
+    assert (found.high[15:] == np.inf).all()
+
+
+def test_the_points_of_a_run_under_way_are_those_that_it_will_have() -> None:
+    line = np.repeat(np.arange(1.0, 501)[:, None], 10, 1)
+    whole = controlled(line, dataset="mnist", condition="curriculum", seed=0)
+    other = controlled(line, dataset="mnist", condition="curriculum", seed=1)
+    part = replace(other, state=State.RUNNING, columns={name: v[:93] for name, v in other.columns.items()})
+    np.testing.assert_array_equal(epochs(part), np.arange(3.0, 90, 5))  # the last three of 93 make no block yet
+    found = band([whole, part], average_loss)
+    np.testing.assert_array_equal(found.mean, found.x)  # the loss is the epoch, so any other epoch would show
+    np.testing.assert_array_equal(found.high[:18], found.mean[:18])
+    first = replace(part, columns={name: v[:3] for name, v in part.columns.items()})
+    assert epochs(first).tolist() == [2]
+
+
+def test_an_epoch_without_draws_has_no_shares() -> None:
+    draws = np.ones((6, 4), dtype=int)
+    draws[2] = 0
+    shares = group_shares(controlled(np.ones((6, 4)), draws=draws))
+    assert np.isnan(shares).all(1).tolist() == [False, False, True, False, False, False]
+
+
+def test_the_peaks_of_runs_with_epochs_that_do_not_count() -> None:
+    rng = np.random.default_rng(0)
+    draws = rng.integers(50, 100, (500, 10))
+    runs = [
+        controlled(np.ones((n, 10)), draws=draws[:n], dataset="mnist", condition="curriculum", seed=n)
+        for n in (400, 500)
+    ]
+    np.testing.assert_array_equal(peak_epochs(runs), peak_epochs(runs[:1]))

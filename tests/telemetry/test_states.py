@@ -48,6 +48,15 @@ def test_large_gradients_under_which_the_loss_does_not_fall_are_incoherent() -> 
     assert found == {"progress": "learning", "noise": "incoherent", "young": "learning", "learned": "saturated"}
 
 
+def test_the_loss_is_a_better_witness_than_the_coupling() -> None:
+    found = states(
+        progress=Reading(100, 0.1, 100, FALLING),
+        noise=Reading(100, 1.0, 100, FLAT),
+        young=Reading(100, 0.1, 100, FALLING[:5]),  # beside a mean of 0.55
+    )
+    assert found == {"progress": "learning", "noise": "incoherent", "young": "incoherent"}
+
+
 def test_one_source_and_none() -> None:
     assert states() == {}
     assert states(only=Reading(5, 0.1, 5)) == {"only": "learning"}

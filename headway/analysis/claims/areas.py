@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
@@ -108,9 +109,9 @@ def worse_in_the_curriculum(evidence: Evidence) -> Iterator[Finding]:
 def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, t: float, mark: str) -> Judgement:
     """Compare a row of the table with the paper's.
 
-    A difference that the paper found is reproduced when it is found at the paper's level, and contradicted when it
-    has the other sign, or when as many seeds as the paper's do not show it. That there is no difference can be said
-    only with as many seeds as the paper had.
+    A difference that the paper found is reproduced when it is found at the paper's level. It is contradicted when it
+    has the other sign (p < 0.05); or when as many seeds as the paper's do not show it, and the interval of the
+    effect leaves the paper's out. That there is no difference can be said only with as many seeds as the paper had.
     """
     ours, theirs = evidence.areas(dataset, condition, "gmc"), evidence.areas(dataset, condition, baseline)
     test = welch(list(ours.values()), list(theirs.values()))
@@ -118,11 +119,31 @@ def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, 
     if test is None or n < MIN_SEEDS:
         raise TooLittleDataError(f"{n} seeds, at least {MIN_SEEDS} are needed")
     text = f"t = {test.t:.3f}, p {'< 0.001' if test.p < 0.001 else f'= {test.p:.3f}'}"
-    verdict, why = _compare(test.t, test.p, n, t, mark)
+    size = len(ours) * len(theirs) / (len(ours) + len(theirs))
+    excludes = _excludes(test.t, test.df, size, t)
+    verdict, why = _compare(test.t, test.p, n, t, mark, excludes)
     return Judgement(verdict, text, n, why, test.difference)
 
 
-def _compare(t: float, p: float, n: int, paper_t: float, mark: str) -> tuple[Verdict, str]:
+def _excludes(t: float, df: float, size: float, paper_t: float) -> bool:
+    """Whether the 95% interval of the effect lies between the paper's effect and zero, or beyond zero.
+
+    The effect is the difference in units of its deviation over seeds. With the paper's effect, t follows a noncentral
+    t distribution; the interval leaves the paper's effect out when so small a t, or one of the other sign, has a
+    probability below 0.025.
+
+    Args:
+        t: our statistic.
+        df: its degrees of freedom.
+        size: n m / (n + m) for n and m seeds.
+        paper_t: the paper's statistic, which had 20 seeds of each.
+    """
+    centre = abs(paper_t) * math.sqrt(size / (PAPER_SEEDS / 2))
+    towards = t if paper_t > 0 else -t
+    return float(scipy_stats().nct.cdf(towards, df, centre)) < 0.025
+
+
+def _compare(t: float, p: float, n: int, paper_t: float, mark: str, excludes: bool) -> tuple[Verdict, str]:
     if mark not in LEVELS:
         if p < 0.001:
             return Verdict.CONTRADICTED, "a clear difference"
@@ -134,8 +155,8 @@ def _compare(t: float, p: float, n: int, paper_t: float, mark: str) -> tuple[Ver
         return Verdict.REPRODUCED, ""
     if p < 0.05 and not same_sign:
         return Verdict.CONTRADICTED, "a difference of the other sign"
-    if n >= PAPER_SEEDS and p >= 0.05:
-        return Verdict.CONTRADICTED, "no significant difference with as many seeds as in the paper"
+    if n >= PAPER_SEEDS and p >= 0.05 and excludes:
+        return Verdict.CONTRADICTED, "no significant difference, and the interval leaves out the paper's effect"
     return Verdict.UNDECIDED, f"not significant at {LEVELS[mark]}"
 
 

@@ -30,8 +30,10 @@ from headway.analysis.summaries import (
     group_shares,
     group_shares_per_arm,
     loss_spread,
+    peak_epochs,
     smooth,
     tail,
+    weighted_peaks,
 )
 
 NAMES = GROUP_NAMES["curriculum"]
@@ -175,11 +177,11 @@ def _peak_order(
 def _judge_peaks(evidence: Evidence, dataset: str, method: str, order: Sequence[int]) -> Judgement:
     """Do the visits of the groups peak in this order?"""
     runs = evidence.runs(dataset, "curriculum", method)
-    shares = np.array([group_shares_per_arm(run) for run in runs])
+    shares = np.array([smooth(group_shares_per_arm(run)) for run in runs])
     if not np.isfinite(shares).all():
         raise TooLittleDataError(f"a run of {runs[0].group.title}, {title(method)} has an epoch without draws")
     places = epochs(runs[0])
-    peaks = places[smooth(shares.mean(0)).argmax(0)]
+    peaks = peak_epochs(runs)
     steps = list(pairwise(order))
     befores, afters = [before for before, _ in steps], [after for _, after in steps]
     drawn = _resampled_peaks(shares, places, evidence.rng())
@@ -196,8 +198,7 @@ def _judge_peaks(evidence: Evidence, dataset: str, method: str, order: Sequence[
 
 
 def _resampled_peaks(shares: Array, places: Array, rng: np.random.Generator) -> Array:
-    """Peaks of the mean curve of seeds drawn with replacement: [runs, points, 4] -> [resamples, 4]."""
+    """Peaks of the mean of smoothed curves of seeds drawn with replacement: [runs, points, 4] -> [resamples, 4]."""
     n = len(shares)
     weights = rng.multinomial(n, np.full(n, 1 / n), RESAMPLES) / n
-    smoothed = np.array([smooth(each) for each in shares])  # smoothing and averaging may be exchanged
-    return np.array([places[np.tensordot(row, smoothed, 1).argmax(0)] for row in weights])
+    return np.array([weighted_peaks(shares, places, row) for row in weights])

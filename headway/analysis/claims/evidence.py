@@ -18,6 +18,7 @@ from headway.analysis.tables import NEEDED, areas, usable
 
 BySeed: TypeAlias = Mapping[int, float]
 PAPER_DATASETS = ("mnist", "cifar10")
+PAPER_ENVIRONMENT = "MiniGrid-DoorKey-8x8-v0"
 REWARDS = ("episode_return", "env_steps")
 
 
@@ -57,14 +58,20 @@ class Evidence:
         found = self.results.select(experiment="controlled", dataset=dataset, condition=condition, method=method)
         return self._checked(found, f"{title(condition)}+{title(dataset)}, {title(method)}", columns)
 
-    def exploration(self, condition: str, method: str) -> tuple[RunData, ...]:
+    def environments(self) -> list[tuple[str, bool]]:
+        """The environments to judge exploration in: the paper's (True), and others that there are runs of (False)."""
+        runs = self.results.select(experiment="doorkey", protocol=self.protocol).finished()
+        return [(PAPER_ENVIRONMENT, True), *((n, False) for n in sorted(set(map(_env_id, runs)) - {PAPER_ENVIRONMENT}))]
+
+    def exploration(self, env_id: str, condition: str, method: str) -> tuple[RunData, ...]:
         """The finished exploration runs of one kind, ordered by seed.
 
         Raises:
             TooLittleDataError: there is none.
         """
         found = self.results.select(experiment="doorkey", condition=condition, method=method)
-        return self._checked(found, f"MiniGrid, {title(condition)}, {title(method)}", REWARDS)
+        found = Results(tuple(run for run in found if _env_id(run) == env_id))
+        return self._checked(found, f"{env_id}, {title(condition)}, {title(method)}", REWARDS)
 
     def values(self, dataset: str, condition: str, method: str, measure: Callable[[RunData], float]) -> BySeed:
         """A number for each finished controlled run of one kind, by seed."""
@@ -91,6 +98,11 @@ class Evidence:
 def usable_protocols(found: Results, columns: Sequence[str]) -> tuple[str, ...]:
     """The protocols of the runs that have these metrics."""
     return Results(usable(found.runs, columns)).protocols()
+
+
+def _env_id(run: RunData) -> str:
+    """The environment of an exploration run."""
+    return str(run.spec.params.get("env_id") or run.spec.protocol.get("env_id") or PAPER_ENVIRONMENT)
 
 
 def paired(first: BySeed, second: BySeed) -> tuple[Array, Array]:

@@ -28,7 +28,8 @@ ROBUST, FRAGILE = ("icm+gmc", "gmc"), ("ppo", "icm")
 def order_without_noise(evidence: Evidence) -> Iterator[Finding]:
     """Judge C14."""
     order = ("ppo", "icm+gmc", "icm", "gmc")
-    yield _order(evidence, WITHOUT, order)
+    for env_id, counts in evidence.environments():
+        yield _order(evidence, env_id, WITHOUT, order, counts)
 
 
 @register(
@@ -38,21 +39,27 @@ def order_without_noise(evidence: Evidence) -> Iterator[Finding]:
 )
 def order_with_noise(evidence: Evidence) -> Iterator[Finding]:
     """Judge C15."""
-    yield _order(evidence, WITH, ("icm+gmc", "gmc", "ppo", "icm"))
-    for method in ROBUST:
-        name = f"loss of reward to the noise, {title(method)}"
-        yield find(name, "smaller than PPO's and ICM's", partial(_smaller_drop, evidence, method))
+    for env_id, counts in evidence.environments():
+        yield _order(evidence, env_id, WITH, ("icm+gmc", "gmc", "ppo", "icm"), counts)
+        for method in ROBUST:
+            name = f"{_short(env_id)}: loss of reward to the noise, {title(method)}"
+            judge = partial(_smaller_drop, evidence, env_id, method)
+            yield find(name, "smaller than PPO's and ICM's", judge, counts)
 
 
-def _order(evidence: Evidence, condition: str, order: Sequence[str]) -> Finding:
+def _order(evidence: Evidence, env_id: str, condition: str, order: Sequence[str], counts: bool) -> Finding:
     paper = " > ".join(map(title, order)) + " (tentative)"
-    return find(
-        f"order of the final rewards, {title(condition)}", paper, partial(_in_order, evidence, condition, order)
-    )
+    judge = partial(_in_order, evidence, env_id, condition, order)
+    return find(f"{_short(env_id)}: order of the final rewards, {title(condition)}", paper, judge, counts)
 
 
-def _in_order(evidence: Evidence, condition: str, order: Sequence[str]) -> Judgement:
-    rewards = {method: _rewards(evidence, condition, method) for method in order}
+def _short(env_id: str) -> str:
+    """The name of an environment without the library's and the version, such as "DoorKey-8x8"."""
+    return env_id.removeprefix("MiniGrid-").removesuffix("-v0")
+
+
+def _in_order(evidence: Evidence, env_id: str, condition: str, order: Sequence[str]) -> Judgement:
+    rewards = {method: _rewards(evidence, env_id, condition, method) for method in order}
     steps = list(pairwise(order))
 
     def make(confidence: float) -> list[Estimate]:
@@ -63,10 +70,10 @@ def _in_order(evidence: Evidence, condition: str, order: Sequence[str]) -> Judge
     return all_positive(make, [f"{title(better)} > {title(worse)}" for better, worse in steps], found)
 
 
-def _smaller_drop(evidence: Evidence, method: str) -> Judgement:
+def _smaller_drop(evidence: Evidence, env_id: str, method: str) -> Judgement:
     """Does noise cost this method less than each of the fragile ones?"""
     methods = (method, *FRAGILE)
-    rewards = {(m, c): _rewards(evidence, c, m) for m in methods for c in (WITHOUT, WITH)}
+    rewards = {(m, c): _rewards(evidence, env_id, c, m) for m in methods for c in (WITHOUT, WITH)}
 
     def make(confidence: float) -> list[Estimate]:
         return [
@@ -79,13 +86,13 @@ def _smaller_drop(evidence: Evidence, method: str) -> Judgement:
     return all_positive(make, [f"less than {title(other)}" for other in FRAGILE], found)
 
 
-def _rewards(evidence: Evidence, condition: str, method: str) -> Array:
+def _rewards(evidence: Evidence, env_id: str, condition: str, method: str) -> Array:
     """The final reward of each run [n].
 
     Raises:
         TooLittleDataError: there are no runs, or one has no reward at its end.
     """
-    runs = evidence.exploration(condition, method)
+    runs = evidence.exploration(env_id, condition, method)
     rewards = np.array([final_reward(run) for run in runs])
     if not np.isfinite(rewards).all():
         raise TooLittleDataError(f"a run of {runs[0].group.title}, {title(method)} ends without an episode")

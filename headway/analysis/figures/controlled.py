@@ -91,9 +91,10 @@ def group_figure(setting: Setting, runs: Runs) -> Figure:
 
 def _peaks(signal: str, runs: Sequence[RunData]) -> list[float] | None:
     """When the visits of each group peak; None for Uniform, and for runs that cannot be averaged epoch by epoch."""
-    if signal == "uniform" or len({run.rows for run in runs}) > 1:
+    if signal == "uniform" or len({len(summaries.epochs(run)) for run in runs}) > 1:
         return None
-    return [float(peak) for peak in summaries.peak_epochs(runs)]
+    peaks = [float(peak) for peak in summaries.peak_epochs(runs)]
+    return peaks if all(map(math.isfinite, peaks)) else None
 
 
 def average_losses(settings: Sequence[Setting]) -> Iterator[Item]:

@@ -290,10 +290,11 @@ def _by_group(bands: Sequence[Band]) -> dict[str, Band]:
 
 def _peaks(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """The peak of each group's visits, where all runs are finished and there is a curve; Uniform's mean nothing."""
-    is_whole = all(run.finished for run in runs) and len({run.rows for run in runs}) == 1
+    is_whole = all(run.finished for run in runs) and len({len(summaries.epochs(run)) for run in runs}) == 1
     if runs[0].method == "uniform" or not is_whole or runs[0].rows < 3:
         return []
-    return [{"key": f"group-{place}", "x": x} for place, x in enumerate(series.whole(summaries.peak_epochs(runs)))]
+    peaks = enumerate(summaries.peak_epochs(runs))
+    return [{"key": f"group-{place}", "x": series.whole([x])[0]} for place, x in peaks if math.isfinite(x)]
 
 
 def _heading(setting: Setting, many: bool) -> str:

@@ -24,12 +24,14 @@ class Areas:
         rows: a line for each signal.
         seeds: the area of each seed relative to Uniform's with the same seed, by signal.
         times: how many epochs each signal needs to the loss that Uniform has in the last half of its curve; empty
-            without runs of Uniform.
+            without runs of Uniform, or if one of them diverged.
+        remark: why there are no times although there are runs of Uniform; empty otherwise.
     """
 
     rows: Sequence[MethodRow]
     seeds: Mapping[str, Sequence[float]]
     times: Mapping[str, Survival]
+    remark: str = ""
 
     @property
     def ratios(self) -> dict[str, Estimate]:
@@ -48,7 +50,9 @@ def areas_of(setting: Setting) -> Areas | None:
         name: [area / base[seed] for seed, area in sorted(found.items()) if seed in base]
         for name, found in by_seed.items()
     }
-    return Areas(tables.method_rows(runs), seeds, epochs_to(runs) if base else {})
+    times = epochs_to(runs) if base else {}
+    remark = "A run of Uniform diverged, so there is no loss of Uniform's to get to." if base and not times else ""
+    return Areas(tables.method_rows(runs), seeds, times, remark)
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,7 @@ def final_rewards(setting: Setting) -> dict[str, Estimate]:
     """
     if setting.kind != EXPLORATION:
         return {}
-    return {
-        name: t_interval([summaries.final_reward(run) for run in runs]) for name, runs in setting.finished.items()
-    }
+    return {name: t_interval([summaries.final_reward(run) for run in runs]) for name, runs in setting.finished.items()}
 
 
 def _one(row: MethodRow) -> Estimate:

@@ -1,6 +1,12 @@
 """Statistics over seeds: intervals, tests, ratios, aggregates over several conditions, and times with censoring."""
 
-from headway.analysis.stats.aggregates import Profile, iqm, performance_profile, probability_of_improvement
+from headway.analysis.stats.aggregates import (
+    Profile,
+    iqm,
+    performance_profile,
+    probability_of_improvement,
+    relative_iqm,
+)
 from headway.analysis.stats.comparisons import Welch, holm, stars, welch
 from headway.analysis.stats.intervals import Estimate, contrast, t_bounds, t_interval, unknown
 from headway.analysis.stats.ratios import ratio, unpaired_ratio
@@ -18,6 +24,7 @@ __all__ = [
     "performance_profile",
     "probability_of_improvement",
     "ratio",
+    "relative_iqm",
     "stars",
     "survival",
     "t_bounds",

@@ -12,6 +12,9 @@ from headway.analysis.columns import Array
 from headway.analysis.stats.intervals import CONFIDENCE, Estimate
 from headway.analysis.stats.scipy_stats import scipy_stats
 
+LEAST_RUNS = 10
+"""Fewer runs have no interval: Greenwood's variance with a normal quantile is far too narrow for them."""
+
 
 @dataclass(frozen=True)
 class Survival:
@@ -22,7 +25,7 @@ class Survival:
         remaining: the estimated share that is not there yet just after each time [k]; 1 before the first.
         median: the time at which half are there; infinite if it never comes to that.
         restricted_mean: the mean time, where a run that takes longer than the horizon counts as the horizon; with an
-            interval by Greenwood's formula.
+            interval by Greenwood's formula, if there are at least ten runs and they differ.
         horizon: the horizon.
         reached: runs that got there.
         n: runs in all.
@@ -119,7 +122,7 @@ def _restricted_mean(
         if at_risk > got_there:
             variance += float(area) ** 2 * got_there / (at_risk * (at_risk - got_there))
     mean, n = float(pieces.sum()), len(when)
-    if n < 2:
+    if n < LEAST_RUNS or variance == 0:
         return Estimate(mean, -math.inf, math.inf, n)
     half = float(scipy_stats().norm.ppf((1 + confidence) / 2)) * math.sqrt(variance)
     return Estimate(mean, max(0.0, mean - half), min(end, mean + half), n)

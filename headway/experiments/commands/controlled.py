@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dataset", nargs="+", default=["digits"], metavar="NAME", help=f"out of {', '.join(DATASETS)}")
     add("--condition", nargs="+", default=list(CONDITIONS), metavar="NAME", help=f"out of {', '.join(CONDITIONS)}")
     add("--signal", nargs="+", default=list(SIX), metavar="NAME", help=f"out of {', '.join(NAMES)}")
-    add("--seeds", default="0:3", metavar="SEEDS", help="5, or 0,3,7, or 0:20 for 0 to 19")
+    add("--seeds", default="0:3", metavar="SEEDS", help="0:20 for 0 to 19; 0,3,7; or 5 for seed 5 alone")
     add("--protocol", default="released", metavar="NAME", help="paper, released or demo")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of the protocol; repeatable")
     add("--sweep", action="append", default=[], metavar="FIELD=V1,V2,...", help="every value of a field; repeatable")

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--method", nargs="+", default=list(PAPER_METHODS), metavar="NAME", help=f"out of {', '.join(METHODS)}")
     add("--noise", nargs="+", default=list(CONDITIONS), metavar="NAME", help=f"out of {', '.join(CONDITIONS)}")
-    add("--seeds", default="0:3", metavar="SEEDS", help="5, or 0,3,7, or 0:20 for 0 to 19")
+    add("--seeds", default="0:3", metavar="SEEDS", help="0:20 for 0 to 19; 0,3,7; or 5 for seed 5 alone")
     add("--preset", default="released", metavar="NAME", help="released, paper, fast or quick")
     add("--env", metavar="ID", help="the environment, instead of the preset's")
     add("--steps", type=whole(1), metavar="N", help="length of each run in steps, instead of the preset's")

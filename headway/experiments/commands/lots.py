@@ -12,6 +12,7 @@ from typing import Protocol
 
 from headway.errors import UsageError, did_you_mean
 from headway.experiments.commands.common import INTERRUPTED, add_campaign_arguments
+from headway.experiments.commands.helping import Defaults
 from headway.experiments.commands.output import emit
 from headway.experiments.lots import Lot, read_campaign_file
 
@@ -57,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headway run --campaign",
         description="Carries out the lots of a campaign file, each in a folder of its own.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=Defaults,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="a campaign file (TOML)")
     parser.add_argument("--lot", nargs="+", default=[], metavar="NAME", help="only these lots")

@@ -7,6 +7,7 @@ import sys
 
 from headway.errors import UsageError
 from headway.experiments.commands import ablation, controlled, doorkey, lots, sensitivity
+from headway.experiments.commands.helping import Defaults
 
 EXPERIMENTS = {
     "controlled": (controlled, "curricula over labelled images, with and without noise"),
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     experiments = parser.add_subparsers(title="experiments", metavar="EXPERIMENT")
     for name, (module, summary) in EXPERIMENTS.items():
-        experiment = experiments.add_parser(name, help=summary, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+        experiment = experiments.add_parser(name, help=summary, formatter_class=Defaults)
         module.add_arguments(experiment)
         experiment.set_defaults(execute_experiment=module.execute)
 

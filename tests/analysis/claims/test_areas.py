@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from headway.analysis.claims.areas import BASELINES, CONDITIONS, PAPER_T, _compare
+from headway.analysis.claims.areas import BASELINES, CONDITIONS, PAPER_T, _compare, _excludes
 from headway.analysis.claims.verdicts import Verdict
 from headway.analysis.rundata import RunData
 from tests.analysis.claims.cases import curve_run, judge, many
@@ -34,7 +34,10 @@ def flat(dataset: str, condition: str, levels: Mapping[str, float], seeds: int, 
         (+1.0, 0.3, 5, -6.0, "**", "undecided"),
         (-2.5, 0.02, 5, -2.2, "*", "reproduced"),
         (-2.5, 1e-6, 5, -2.2, "*", "reproduced"),
-        (-1.0, 0.3, 20, -2.2, "*", "contradicted"),
+        (-1.0, 0.3, 20, -2.2, "*", "undecided"),  # as likely as not if the paper is right
+        (+0.5, 0.6, 20, -2.2, "*", "contradicted"),
+        (-1.8, 0.08, 20, -4.1, "**", "contradicted"),
+        (+1.8, 0.08, 20, -332.0, "**", "contradicted"),
         (-1.0, 0.3, 3, -0.3, "ns", "undecided"),
         (-1.0, 0.3, 20, -0.3, "ns", "reproduced"),
         (+1.0, 0.3, 20, -0.3, "ns", "reproduced"),  # the sign of what is no difference says nothing
@@ -43,9 +46,23 @@ def flat(dataset: str, condition: str, levels: Mapping[str, float], seeds: int, 
     ],
 )
 def test_a_row_of_the_table(t: float, p: float, n: int, paper: float, mark: str, verdict: str) -> None:
-    found, why = _compare(t, p, n, paper, mark)
+    found, why = _compare(t, p, n, paper, mark, _excludes(t, 2 * n - 2, n / 2, paper))
     assert found == verdict
     assert bool(why) == (found is not Verdict.REPRODUCED)
+
+
+def test_a_study_that_finds_what_the_paper_found_seldom_contradicts_it() -> None:
+    from scipy import stats
+
+    rng = np.random.default_rng(0)
+    effect = 2.209 * np.sqrt(2 / 20)
+    tests = stats.ttest_ind(rng.normal(-effect, 1, (400, 20)), rng.normal(0, 1, (400, 20)), axis=1, equal_var=False)
+    found = [
+        _compare(t, p, 20, -2.209, "*", _excludes(t, df, 10, -2.209))[0]
+        for t, p, df in zip(tests.statistic, tests.pvalue, tests.df, strict=True)
+    ]
+    assert found.count(Verdict.CONTRADICTED) <= 20  # 2.5% of 400 are expected; 40% with significance alone
+    assert found.count(Verdict.REPRODUCED) > 200
 
 
 def test_c7_has_the_twenty_rows_of_the_paper() -> None:

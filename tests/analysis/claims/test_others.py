@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from headway.analysis.rundata import RunData
+from headway.runs import State
 from tests.analysis.claims.cases import POINTS, judge, many, rewards
 from tests.analysis.made import exploration, made
 from tests.analysis.stores import controlled_spec
@@ -66,6 +68,21 @@ def test_a_run_without_an_episode_at_its_end_decides_nothing() -> None:
     assert "ends without an episode" in finding.judgement.why
 
 
+def test_other_environments_are_shown_and_do_not_count() -> None:
+    small = [
+        replace(run, spec=replace(run.spec, params={**run.spec.params, "env_id": "MiniGrid-DoorKey-5x5-v0"}))
+        for run in rewards("none", {**WITHOUT, "gmc": 9.5}, 8) + rewards("door", WITH, 8)
+    ]
+    for claim, others in (("C14", 1), ("C15", 3)):
+        result = judge(claim, small)
+        assert result.verdict == "undecided"
+        there = [finding for finding in result.findings if finding.judgement.ours]
+        assert [finding.counts for finding in there] == [False] * others
+        assert all(finding.part.startswith("DoorKey-5x5: ") for finding in there)
+    assert judge("C14", small).findings[1].verdict == "contradicted"
+    assert "no finished runs of MiniGrid-DoorKey-8x8-v0" in judge("C14", small).findings[0].judgement.why
+
+
 def bench(low: float, median: float, high: float, keys: str = "ab") -> dict[str, Any]:
     timing = {"variant": "headway", "rounds": 40, "ratio": {"low": low, "median": median, "high": high}}
     return {"cases": [{"key": key, "timings": [timing]} for key in keys]}
@@ -88,6 +105,16 @@ def test_c16(measured: Any, verdict: str) -> None:
 
 def bounded(*shares: float, **changes: Any) -> RunData:
     return made(controlled_spec(epochs=len(shares), **changes), momentum_within_bound=shares)
+
+
+def test_c17_with_what_is_no_number() -> None:
+    result = judge("C17", [bounded(np.nan, 1.0)])
+    assert result.verdict == "undecided"
+    assert result.findings[0].judgement.why == "the share is not a number in 1 of 2 epochs"
+    assert judge("C17", [bounded(np.nan, 0.9)]).verdict == "contradicted"
+    assert judge("C17", [bounded(np.nan, np.nan)]).verdict == "undecided"
+    unfinished = replace(bounded(1.0, 0.5), state=State.RUNNING)
+    assert judge("C17", [unfinished, bounded(1.0, 1.0, method="dot")]).verdict == "reproduced"
 
 
 def test_c17() -> None:

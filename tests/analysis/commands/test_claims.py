@@ -42,8 +42,8 @@ def test_every_protocol_without_one_that_is_called_released(root: Path, capsys: 
 def test_released_is_what_counts_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = RunStore(tmp_path)
     rows = [{"test_loss": [1.0] * 4}]
-    finish(store, controlled_spec(), rows)
-    finish(store, controlled_spec(protocol="paper"), rows)
+    finish(store, controlled_spec(), rows * 100)
+    finish(store, controlled_spec(protocol="paper"), rows * 100)
     assert main(["claims", str(tmp_path), "--only", "C5"]) == 0
     assert capsys.readouterr().out.startswith("Protocol: released\nC5  undecided")
     assert main(["claims", str(tmp_path), "--only", "C5", "C7", "--protocol", "all"]) == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import math
 
 import numpy as np
@@ -20,9 +21,11 @@ def test_when_a_curve_gets_there() -> None:
         time_to_threshold([], [], 1.0)
 
 
-def test_kaplan_and_meier_by_hand() -> None:
+def test_kaplan_and_meier_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     # at 1: 5 on their way, 1 gets there: 4/5. At 2 one is censored. At 3: 3 on their way, 1: 4/5 * 2/3 = 8/15.
     # At 4: 2, 1: 4/15. At 5 the last is censored.
+    module = importlib.import_module("headway.analysis.stats.survival")  # the function has the same name
+    monkeypatch.setattr(module, "LEAST_RUNS", 5)
     found = survival([1, 2, 3, 4, 5], [True, False, True, True, False])
     assert found.times == pytest.approx([1, 3, 4])
     assert found.remaining == pytest.approx([4 / 5, 8 / 15, 4 / 15])
@@ -42,12 +45,12 @@ def test_an_earlier_horizon() -> None:
 
 
 def test_without_censoring_the_mean_is_the_mean() -> None:
-    times = np.array([3.0, 1.0, 4.0, 1.0, 5.0])
-    found = survival(times, [True] * 5)
+    times = np.array([3.0, 1.0, 4.0, 1.0, 5.0] * 2)
+    found = survival(times, [True] * 10)
     assert found.restricted_mean.value == pytest.approx(times.mean())
     assert found.median == 3
     # Greenwood's variance is then that of the population, over n
-    half = 1.959964 * times.std() / math.sqrt(5)
+    half = 1.959964 * times.std() / math.sqrt(10)
     assert found.restricted_mean.low == pytest.approx(times.mean() - half, abs=1e-5)
 
 
@@ -75,6 +78,13 @@ def test_when_none_gets_there() -> None:
 def test_half_of_the_runs_is_the_median() -> None:
     assert survival([1.0, 2.0, 9.0, 9.0], [True, True, False, False]).median == 2
     assert survival([1.0, 9.0, 9.0, 9.0], [True, False, False, False]).median == math.inf
+
+
+def test_few_runs_have_no_interval() -> None:
+    assert not survival([1.0, 3.0, 4.0, 7.0, 9.0, 9.0, 9.0, 2.0, 5.0], [True] * 9).restricted_mean.is_bounded
+    assert survival([1.0, 3.0, 4.0, 7.0, 9.0, 9.0, 9.0, 2.0, 5.0, 6.0], [True] * 10).restricted_mean.is_bounded
+    same = survival([5.0] * 12, [True] * 12, 100.0).restricted_mean
+    assert (same.value, same.is_bounded) == (5.0, False)
 
 
 def test_one_run() -> None:
