@@ -14,11 +14,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help chromium run explore test lint bench docs clean
+.PHONY: help chromium run explore test lint bench soak fuzz docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, explore, test and bench."
+	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, explore, test, bench and soak."
 
 run: $(VENV)/.stamp-dev  ## the demo: six signals choose what a small model learns from; about two minutes, then report/index.html
 	$(BIN)/headway demo $(ARGS)
@@ -40,6 +40,13 @@ lint: $(VENV)/.stamp-dev $(VENV)/.stamp-docs  ## ruff, mypy and a strict build o
 
 bench: $(VENV)/.stamp-bench $(VENV)/.stamp-backpack  ## the full benchmark, with Opacus and BackPACK as peers
 	$(BIN)/headway bench --out benchmarks/results --docs docs/benchmarks.md $(ARGS)
+
+soak: $(VENV)/.stamp-dev  ## the long fault suite: workers, nodes and campaigns killed for minutes
+	$(BIN)/python -m tests.faults.soak --out benchmarks/results/soak.json --docs docs/scale.md $(ARGS)
+
+SECONDS ?= 60
+fuzz: $(VENV)/.stamp-dev $(VENV)/.stamp-fuzz  ## search for inputs that break a reader, SECONDS=60 for each
+	$(BIN)/python -m tests.fuzz.run $(SECONDS)
 
 docs: $(VENV)/.stamp-docs  ## build the docs into site/
 	$(SPHINX)

@@ -37,7 +37,7 @@ from plain_ppo import PlainPPO
 
 from headway.bench.machine import Neighbours, describe
 from headway.experiments.exploration import ExplorationProtocol
-from headway.experiments.torching import one_thread
+from headway.experiments.torching import keep_memory, one_thread
 from headway.rl import DoorKeyVectorEnv, DoorNoise, make_env
 from headway.rl.lanes import Lanes
 from headway.rl.ppo import PPO, never
@@ -228,6 +228,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/doorkey.json"))
     options = parser.parse_args()
     neighbours = Neighbours()
+    keep_memory()  # as a run does
     with one_thread():
         result = measure(options)
         result["price"] = [

@@ -17,7 +17,7 @@ import torch
 from headway.errors import EnvError, MethodError, SpecError, did_you_mean
 from headway.experiments.base import Context, Stopped
 from headway.experiments.exploration import ExplorationProtocol
-from headway.experiments.torching import one_thread, saves
+from headway.experiments.torching import keep_memory, one_thread, saves
 from headway.rl import make_env
 from headway.rl.agent import Policy
 from headway.rl.ppo import PPO
@@ -133,6 +133,7 @@ def run(run: Run, context: Context) -> None:
     Raises:
         Stopped: the context asked for it; the run has left a checkpoint.
     """
+    keep_memory()
     with one_thread():
         ppo = make(run.spec, context)
         try:
@@ -182,6 +183,7 @@ def estimate(spec: RunSpec, context: Context) -> float:
     protocol = ExplorationProtocol.from_dict(spec.protocol)
     steps = -(-CALIBRATION_STEPS // protocol.num_envs)
     short = dataclasses.replace(protocol, rollout_steps=min(steps, protocol.rollout_steps))
+    keep_memory()
     with one_thread():
         ppo = make(dataclasses.replace(spec, protocol=short.to_dict()), dataclasses.replace(context, threads=1))
         ppo.iterate()

@@ -49,7 +49,8 @@ def scalars(columns: Columns, row: int) -> dict[str, float]:
     for name, values in columns.items():
         value = values[row]
         if isinstance(value, list):
-            found |= {f"{name}/{place}": float(item) for place, item in enumerate(value)}
+            numbers = ((place, item) for place, item in enumerate(value) if isinstance(item, (bool, int, float)))
+            found |= {f"{name}/{place}": float(item) for place, item in numbers}
         elif isinstance(value, (bool, int, float)):
             found[name] = float(value)
     return found

@@ -11,7 +11,7 @@ import pytest
 from headway.analysis import Results, ResultsReader, load_results, lots, write_lot
 from headway.errors import StoreError
 from headway.runs import RunStore, State
-from tests.analysis.stores import doorkey_spec, finish, write_mixed_store
+from tests.analysis.stores import controlled_spec, doorkey_spec, finish, write_mixed_store
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +109,11 @@ def test_a_damaged_lot_hides_no_other(mixed: Results, tmp_path: Path) -> None:
         ("spec", "{", "expected a JSON object"),
         ("state", "corrupt", "expected a state among"),
         ("progress", "7", "expected progress and environment"),
+        ("progress", "[1]", "list for progress"),
+        ("progress", '{"done": "x", "total": "y"}', "'x' for done"),
+        ("progress", '{"seconds": null}', "'None' for seconds"),
+        ("progress", '{"seconds": NaN}', "'nan' for seconds"),
+        ("progress", '{"pace": 1}', "pace"),
         ("environment", "{", "expected progress and environment"),
     ],
 )
@@ -125,6 +130,29 @@ def test_a_bad_row_hides_no_other(mixed: Results, tmp_path: Path, column: str, v
     (problem,) = results.problems
     assert expected in problem.message
     assert "lot.parquet, row 2" in problem.message
+
+
+def test_a_row_with_odd_metrics_hides_no_other(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs")
+    for seed in range(4):
+        finish(store, controlled_spec(seed=seed, epochs=5))
+    path = tmp_path / "lots" / "lot.parquet"
+    write_lot(load_results(store.root), path)
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    rows[0]["arms.test_loss"][2] = rows[0]["arms.test_loss"][2][:2]
+    rows[1]["metric.policy_entropy"] = rows[1]["metric.policy_entropy"][:3]
+    rows[2]["arms.train_count"][0] = None
+    changed = pa.Table.from_pylist(rows, schema=table.schema.remove_metadata())
+    pq.write_table(changed.replace_schema_metadata(table.schema.metadata), path)
+    results = load_results(path)
+    assert [run.seed for run in results] == [3]
+    messages = [problem.message for problem in results.problems]
+    assert messages == [
+        "lot.parquet, row 1: expected lists of one length in the metric test_loss, got several",
+        "lot.parquet, row 2: expected as many values of each metric, got 3 of policy_entropy, 5 of test_loss_mean",
+        "lot.parquet, row 3: expected lists of one length in the metric train_count, got several",
+    ]
 
 
 def test_what_cannot_be_written(mixed: Results, tmp_path: Path) -> None:

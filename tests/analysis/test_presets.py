@@ -52,6 +52,13 @@ def test_many_changes_are_counted_and_told_apart() -> None:
     assert label != protocol_label(controlled_spec(**{**changes, "hidden": 9}))
 
 
+def test_values_that_differ_have_labels_that_differ() -> None:
+    assert protocol_label(controlled_spec(beta=0.9999999)) == "released, beta=0.9999999"
+    assert protocol_label(controlled_spec(beta=0.99999999)) == "released, beta=0.99999999"
+    assert protocol_label(controlled_spec(floor=1e-6)) == "released, floor=1e-06"
+    assert protocol_label(controlled_spec(dot_scale=2.0)) == "released, dot_scale=2"
+
+
 def test_epochs_that_do_not_count_make_no_difference() -> None:
     assert protocol_label(controlled_spec("mnist", "curriculum", epochs=500)) == "released"
     assert protocol_label(controlled_spec("mnist", "curriculum", epochs=400)) == "released"

@@ -241,3 +241,16 @@ def test_without_numpy_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(builtins, "__import__", without_numpy)
     with pytest.raises(ImportError, match=r"headway\[report\]"):
         __import__("headway.analysis")
+
+
+def test_a_finished_run_that_lacks_epochs_is_corrupt(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    finish(store, controlled_spec(seed=0, epochs=20))
+    short = controlled_spec(seed=1, epochs=20)
+    finish(store, short, controlled_rows(short)[:7])
+    results = load_results(tmp_path)
+    assert [(run.seed, run.state, run.rows) for run in results] == [(0, State.DONE, 20), (1, State.CORRUPT, 0)]
+    (problem,) = results.problems
+    assert problem.id == short.run_id
+    assert problem.message == "expected the metrics of 20 epochs from a finished run, got 7; run it again"
+    assert load_results(tmp_path, ["no such metric"]).problems == ()  # nothing was read that could be short

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,3 +114,9 @@ def test_a_run_that_diverged_is_not_passed_over(results: Results) -> None:
 
 def test_exploration_runs_are_no_part_of_it(results: Results) -> None:
     assert len(welch_rows(together(*results, exploration([1.0] * 20)))) == 2
+
+
+def test_a_run_that_lacks_epochs_is_not_usable() -> None:
+    run = controlled(np.ones((5, 4)))
+    short = replace(run, columns={name: values[:3] for name, values in run.columns.items()})
+    assert usable([run, short]) == (run,)

@@ -168,6 +168,8 @@ def test_lists_get_a_tag_for_each_place_and_words_none() -> None:
 def test_steps_come_from_the_first_column_that_has_them_all() -> None:
     assert steps_of({"loss": [1.0, 2.0], "step": [10, 20]}, 2) == [10, 20]
     assert steps_of({"epoch": [1, None], "rollout": [3, 4]}, 2) == [3, 4]
+    assert scalars({"train_loss": [[1.0, None]]}, 0) == {"train_loss/0": 1.0}
+    assert steps_of({"env_steps": [2048, 4096], "episodes": [1, 2]}, 2) == [2048, 4096]
     assert steps_of({"loss": [1.0, 2.0]}, 2) == [1, 2]
 
 

@@ -115,9 +115,9 @@ class Watch:
 
 def tiny(number: int) -> list[RunSpec]:
     """Runs of the controlled study, a second or so each."""
-    protocol = Protocol.demo().override(SMALL)
-    seeds = range(-(-number // 4))
-    return controlled_specs(["digits"], ["noise", "curriculum"], ["gmc", "delta_loss"], seeds, protocol, 4)[:number]
+    protocol, conditions, signals = Protocol.demo().override(SMALL), ["noise", "curriculum"], ["gmc", "delta_loss"]
+    by_seed = [controlled_specs(["digits"], conditions, signals, [seed], protocol, 4) for seed in range(number)]
+    return [spec for specs in by_seed for spec in specs][:number]
 
 
 def compare(store: RunStore, peace: RunStore, specs: Sequence[RunSpec], outcome: Outcome) -> Outcome:

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     try:
-        bench = _read_bench(options.bench)
+        bench = read_bench(options.bench)
         results = load_results(options.path)
         labels = choose_protocols(results, options.protocol)
         _check(options)
@@ -108,7 +108,12 @@ def _say_what_is_missing(results: Results) -> None:
         print(f"headway claims: {problem.id}: {problem.message}", file=sys.stderr)
 
 
-def _read_bench(path: Path | None) -> Mapping[str, Any] | None:
+def read_bench(path: Path | None) -> Mapping[str, Any] | None:
+    """The results of a benchmark, with what the claims need; None without a file.
+
+    Raises:
+        UsageError: the file cannot be read, or is another.
+    """
     if path is None:
         return None
     try:

@@ -31,12 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FORMAT",
         help=f"of the figures for print, out of {', '.join(FORMATS)}; none draws no such figures",
     )
+    add("--bench", type=Path, metavar="FILE", help="results of headway bench as JSON, for the claim about time")
     add("--open", action="store_true", help="open the page in a browser when it is there")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    index = make_report(options.store, options.out, options.formats)
+    index = make_report(options.store, options.out, options.formats, options.bench)
     if options.open:
         import webbrowser
 
@@ -44,16 +45,24 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def make_report(store: Path, out: Path, formats: list[str] | None = None) -> Path:
+def make_report(store: Path, out: Path, formats: list[str] | None = None, bench: Path | None = None) -> Path:
     """Write a report, show how far it is, and say what came out.
+
+    Args:
+        store: the runs.
+        out: where the report goes.
+        formats: of the figures for print; None for all.
+        bench: results of a benchmark as JSON, for the claim about time.
 
     Returns:
         the page.
 
     Raises:
+        UsageError: the file of the benchmark cannot be read, or is another.
         HeadwayError: there are no runs, the folder cannot be written to, or a package is missing.
     """
     require()
+    from headway.analysis.commands.claims import read_bench
     from headway.analysis.report import write_report
     from headway.analysis.report.words import count
 
@@ -61,7 +70,8 @@ def make_report(store: Path, out: Path, formats: list[str] | None = None) -> Pat
     line = ProgressLine(sys.stderr)
     try:
         chosen = FORMATS if formats is None else formats
-        written = write_report(store, out, formats=chosen, tell=line, processes=os.cpu_count() or 1)
+        measured = read_bench(bench)
+        written = write_report(store, out, formats=chosen, tell=line, processes=os.cpu_count() or 1, bench=measured)
     finally:
         line.clear()
     counts = ", ".join(f"{tile.number} {tile.label}" for tile in written.view.overview.tiles)

@@ -192,6 +192,7 @@ def reach(estimates: Sequence[Any]) -> Any:
     ends = [1.0]
     for estimate in estimates:
         ends += [estimate.value, *([estimate.low, estimate.high] if estimate.is_bounded else [])]
+    ends = [end for end in ends if math.isfinite(end)]  # one that is not known has no place
     low, high = min(ends), max(ends)
     width = (high - low) or 1.0
     return lambda value: round(2 + 140 * (value - low) / width, 1)

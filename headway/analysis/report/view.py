@@ -72,6 +72,11 @@ class View:
     tables: Sequence[Table] = field(default_factory=tuple)
 
     @property
+    def unjudged(self) -> list[str]:
+        """The protocols with finished runs for which the claims are not judged here."""
+        return [label for label in self.results.finished().protocols() if label not in self.claims]
+
+    @property
     def figures(self) -> dict[str, Any]:
         """The data of all interactive figures, by id."""
         return {chart.id: chart.data for members in self.charts.values() for chart in members}
@@ -84,6 +89,7 @@ def make_view(
     *,
     live: bool = False,
     claims: Mapping[str, Sequence[ClaimResult]] | None = None,
+    bench: Mapping[str, Any] | None = None,
 ) -> View:
     """Work everything out.
 
@@ -93,6 +99,7 @@ def make_view(
         now: the time of the page.
         live: show also what is not finished, and leave out what takes long: the recordings.
         claims: what `claims_of` gave for these runs, if that is known already.
+        bench: a benchmark's results as parsed JSON, for the claim about time.
     """
     settings = settings_of(results, with_unfinished=live)
     found = grids(results)
@@ -122,7 +129,7 @@ def make_view(
         overall=overall,
         tests=tests,
         rewards=rewards,
-        claims=claims_of(results) if claims is None else claims,
+        claims=claims_of(results, bench) if claims is None else claims,
         grids=found,
         charts=_charts(single, areas, overall, found),
         films=[] if live else films.films(source, settings),
@@ -145,12 +152,12 @@ def update_view(view: View, results: Results, now: datetime) -> View:
     )
 
 
-def claims_of(results: Results) -> dict[str, list[ClaimResult]]:
+def claims_of(results: Results, bench: Mapping[str, Any] | None = None) -> dict[str, list[ClaimResult]]:
     """Judge the claims for the protocols with the most finished runs."""
     finished = results.finished()
     counts = {label: len(finished.select(protocol=label)) for label in finished.protocols()}
     chosen = sorted(counts, key=lambda label: -counts[label])[:MOST_PROTOCOLS]
-    return {label: evaluate_claims(results, label) for label in counts if label in chosen}
+    return {label: evaluate_claims(results, label, bench) for label in counts if label in chosen}
 
 
 def _charts(

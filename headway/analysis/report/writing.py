@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from headway.analysis.figures.saving import FORMATS
@@ -49,6 +50,7 @@ def write_report(
     now: datetime | None = None,
     tell: Tell = lambda what, done, total: None,
     processes: int = 1,
+    bench: Mapping[str, Any] | None = None,
 ) -> Written:
     """Read runs and write a report about them.
 
@@ -60,6 +62,7 @@ def write_report(
         tell: told how far it is.
         processes: how many may draw the figures for print. A script that asks for several must be importable without
             running, as multiprocessing wants it.
+        bench: a benchmark's results as parsed JSON, for the claim about time.
 
     Raises:
         StoreError: there are no runs at ``source``, or ``out`` cannot be written to.
@@ -70,7 +73,7 @@ def write_report(
     results = load_results(source)
     _make_folder(out)
     tell("working out the numbers", 0, 1)
-    view = make_view(source, results, now or datetime.now().astimezone())
+    view = make_view(source, results, now or datetime.now().astimezone(), bench=bench)
     tables, table_files = _write_tables(view, out)
     prints = print_figures(source, results, out / FIGURES, formats, tell, processes)
     figures = [

@@ -41,6 +41,7 @@ def add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data-dir", type=Path, metavar="DIR", help="where datasets are looked for first")
     add("--device", default="cpu", metavar="NAME", help="where tensors live, such as cpu or cuda:0")
     add("--keep-weights", action="store_true", help="keep the final weights with each run")
+    add("--checkpoint-seconds", type=above_zero, default=10.0, metavar="S", help="the least time between two checkpoints")
     add("--tensorboard", type=Path, metavar="DIR", help="also write the metrics for TensorBoard")
     add("--retry-failed", action="store_true", help="run again what has failed before")
     add("--dry-run", action="store_true", help="only list the runs, and guess how long they take")
@@ -92,7 +93,7 @@ def conduct(specs: Sequence[RunSpec], options: argparse.Namespace, why_no_estima
     launcher = make_named_launcher(options.launcher, _request(options))
     device = options.device if options.launcher != "local" else _device(options.device)
     threads = _threads(len(specs), options)
-    context = Context(options.data_dir, device, options.keep_weights, threads=threads)
+    context = Context(options.data_dir, device, options.keep_weights, options.checkpoint_seconds, threads=threads)
     campaign = Campaign(specs, store, context, options.retry_failed)
     if options.dry_run:
         return _rehearse(campaign, options.workers, why_no_estimate)

@@ -181,33 +181,32 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> str:
     with _own_signals(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about what will change in Ray
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        own = {"num_cpus": workers or cores(), "include_dashboard": False}
         try:
-            if address is not None:
-                return _name(ray.init(address=address, **options), address)
-            with contextlib.suppress(ConnectionError):
-                return _name(ray.init(address="auto", **options), "auto")
+            return (
+                _name(ray.init(address=address, **options), address) if address else _find_or_start(ray, options, own)
+            )
         except Exception as error:  # Ray and gRPC raise errors of many kinds
+            what = f"at {address}" if address else "on this machine, or to start one"
             raise LauncherError(
-                f"expected a Ray cluster at {address or 'auto'}, got none that lets this process in "
-                f"({_first_line(error)}); `ray status --address {address or 'auto'}` shows what is there"
+                f"expected a Ray cluster {what}, got {_first_line(error)}; `ray status` shows what is there, and "
+                f"--launcher local does without Ray"
             ) from error
-        _start(ray, {"num_cpus": workers or cores(), "include_dashboard": False, **options})
-    return "of this machine"
 
 
-def _start(ray: Any, options: Mapping[str, Any]) -> None:
-    """Start a cluster on this machine; Ray gives up after half a minute, which a busy machine may take."""
+def _find_or_start(ray: Any, options: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """Take the cluster that $RAY_ADDRESS or `ray start` offers; start one of this process's own if there is none."""
     for has_another_try in (True, False):
         try:
-            ray.init(address="local", **options)
-            return
-        except Exception as error:
+            ray.init(**options, **own)
+            return "of this machine"
+        except ValueError:  # there is a cluster, which has its own idea of its cores
+            return _name(ray.init(**options), "auto")
+        except Exception:
             ray.shutdown()
-            if not has_another_try:
-                raise LauncherError(
-                    f"expected to start a Ray cluster on this machine, got {_first_line(error)}; --launcher local "
-                    f"does without Ray"
-                ) from error
+            if not has_another_try:  # Ray gives up after half a minute, which a busy machine may take
+                raise
+    raise AssertionError
 
 
 def _first_line(error: Exception) -> str:
@@ -215,7 +214,7 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def _name(info: Any, address: str) -> str:
+def _name(info: Any, address: str | None) -> str:
     found = getattr(info, "address_info", None) or {}
     return str(found.get("gcs_address", address))
 

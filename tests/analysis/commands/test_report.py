@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,20 @@ def test_the_command_writes_and_says_so(store: RunStore, tmp_path: Path, capsys:
     assert first == f"{out / 'index.html'}: 4 runs, 4 done"
     assert second.endswith(" s")
     assert (out / "index.html").is_file()
+
+
+def test_a_benchmark_decides_the_claim_about_time(
+    store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timing = {"variant": "headway", "rounds": 40, "ratio": {"low": 1.01, "median": 1.02, "high": 1.03}}
+    bench = tmp_path / "bench.json"
+    bench.write_text(json.dumps({"cases": [{"key": key, "timings": [timing]} for key in "ab"]}))
+    out = tmp_path / "report"
+    assert main(["report", str(store.root), "--out", str(out), "--formats", "--bench", str(bench)]) == 0
+    assert "1.02 [1.01, 1.03] (median and quartiles of 40 rounds)" in (out / "index.html").read_text()
+    bench.write_text("{}")
+    assert main(["report", str(store.root), "--out", str(out), "--formats", "--bench", str(bench)]) == 2
+    assert "expected the JSON that headway bench wrote" in capsys.readouterr().err
 
 
 def test_no_runs_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -257,3 +258,21 @@ def test_words_for_file_names_and_seeds() -> None:
     assert seeds_text([]) == "no seeds"
     assert seeds_text([(None,), (None,)]) == "1 seed"
     assert seeds_text([(None,) * 18, (None,) * 20]) == "18 to 20 seeds"
+
+
+def test_exploration_in_small_with_noise_is_drawn(tmp_path: Path) -> None:
+    """The small preset has blocks of one rollout, so NaN before the first episode stays in the curves."""
+    store = RunStore(tmp_path)
+    small = {"preset": "quick", "env_id": "MiniGrid-DoorKey-5x5-v0", "steps": 98 * 2048}
+    stores.finish_all(store, stores.doorkey_specs(methods=("ppo", "icm", "gmc"), seeds=2, **small))
+    silent = stores.doorkey_spec("door", "ppo", 7, **small)
+    rows = [{**row, "episode_return": float("nan")} for row in stores.doorkey_rows(silent)]
+    stores.finish(store, silent, rows)
+    plan = next(plan for plan in plan_figures(load_results(tmp_path)) if plan.protocol == "quick")
+    with style.house_style():
+        pages = {drawing.name: lay_out(drawing.draw()) for drawing in plan.drawings}
+    assert pages.keys() == {"minigrid", "environment", "television"}
+    for name in ("minigrid", "television"):
+        curves = [line for ax in pages[name].figure.axes for line in ax.get_lines() if len(line.get_xdata()) == 98]
+        assert len(curves) >= 6
+        assert all(np.isfinite(line.get_ydata()).any() for line in curves)

@@ -161,3 +161,13 @@ def test_the_pull_of_noise_is_in_the_blocks_of_the_rewards() -> None:
     (panel,) = charts.television(settings_of(together(run))).data["panels"]
     assert panel["series"][0]["mean"] == [0.5, 0.5]
     assert panel["x"] == [3072, 7168]
+
+
+def test_a_run_under_way_is_averaged_with_the_same_epochs_of_the_others() -> None:
+    line = np.repeat(np.arange(1.0, 501)[:, None], 10, 1)  # the loss is the epoch
+    whole, other = (controlled(line, dataset="mnist", condition="curriculum", seed=seed) for seed in (0, 1))
+    part = replace(other, state=State.RUNNING, columns={name: v[:95] for name, v in other.columns.items()})
+    (setting,) = settings_of(together(whole, part), with_unfinished=True)
+    (panel,) = charts.average_loss(setting).data["panels"]
+    assert panel["x"] == list(range(3, 400, 5))
+    assert panel["series"][0]["mean"] == pytest.approx(panel["x"])

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from headway.analysis.report.groups import settings_of
 from headway.analysis.report.overview import overview_of
 from headway.analysis.results import load_results
-from headway.runs import RunStore
+from headway.runs import RunStore, State
 from tests.analysis.made import controlled, together
 from tests.analysis.stores import controlled_spec, finish, write_mixed_store
 
@@ -77,3 +80,12 @@ def test_no_runs_at_all() -> None:
     found = overview_of(together(), [])
     assert found.total == 0
     assert found.matrices == []
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.RUNNING, State.INTERRUPTED, State.FAILED])
+def test_all_is_there_only_when_all_is_done(state: State) -> None:
+    runs = [controlled(LOSSES, method=method) for method in ("uniform", "gmc")]
+    rest = [replace(controlled(LOSSES, method=method, seed=1), state=state) for method in ("uniform", "gmc")]
+    assert overview_of(together(*runs), settings_of(together(*runs))).is_whole
+    both = together(*runs, *rest)
+    assert not overview_of(both, settings_of(both)).is_whole

@@ -8,6 +8,7 @@ from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headway.analysis.report.rendering import (
@@ -24,7 +25,7 @@ from headway.analysis.report.view import View, make_view, update_view
 from headway.analysis.results import load_results
 from headway.analysis.stats import Estimate
 from headway.runs import RunStore
-from tests.analysis.made import together
+from tests.analysis.made import controlled, exploration, together
 from tests.analysis.stores import controlled_specs, finish_all, write_mixed_store
 
 NOW = datetime(2026, 1, 2, 3, 4)
@@ -182,3 +183,27 @@ def test_the_licence_of_what_comes_from_elsewhere_is_beside_it() -> None:
     vendor = HERE / "assets" / "vendor"
     assert "MIT License" in (vendor / "uPlot-LICENSE").read_text()
     assert "uPlot (v1.6.32)" in (vendor / "uPlot.iife.min.js").read_text()[:100]
+
+
+def test_protocols_for_which_no_claims_are_judged_are_named(tmp_path: Path) -> None:
+    runs = [controlled(np.ones((5, 4)), beta=beta, seed=seed) for beta in (0.9, 0.99) for seed in (0, 1)]
+    runs += [controlled(np.ones((5, 4)), beta=beta) for beta in (0.5, 0.6, 0.7)]
+    view = make_view(tmp_path, together(*runs), NOW)
+    assert len(view.claims) == 3
+    assert view.unjudged == ["released, beta=0.6, epochs=5", "released, beta=0.7, epochs=5"]
+    page = render_page(view)
+    assert "judges 2 others that have finished runs: released, beta=0.6, epochs=5; released, beta=0.7" in page
+    assert "judges" not in render_page(make_view(tmp_path, together(*runs[:2]), NOW))
+
+
+def test_a_page_about_runs_that_diverged(tmp_path: Path) -> None:
+    """Nothing warns, and what is not known is a dash."""
+    draws = np.ones((5, 4), dtype=int)
+    draws[2] = 0
+    runs = [controlled(np.ones((5, 4)), method=name, seed=seed) for name in ("uniform", "gmc") for seed in (0, 1)]
+    runs.append(controlled(np.full((5, 4), np.inf), method="uniform", seed=2))
+    runs.append(controlled(np.ones((5, 4)), draws=draws, method="gmc", seed=2))
+    runs.append(exploration(np.full(20, np.nan)))
+    page = render_page(make_view(tmp_path, together(*runs), NOW))
+    assert "A run of Uniform diverged" in page
+    assert "nan" not in page.split("<h2>Summary</h2>")[1].split("<h2>")[0]

@@ -4,6 +4,7 @@ import csv
 import io
 import math
 
+import numpy as np
 import pytest
 
 from headway.analysis.report.groups import settings_of
@@ -109,3 +110,21 @@ def test_nothing_to_show_is_no_table() -> None:
         is overall_table({})
         is None
     )
+
+
+def test_a_run_that_ends_without_an_episode_makes_the_reward_unknown() -> None:
+    runs = [exploration(np.full(20, 9.0 + seed), seed=seed) for seed in range(3)]
+    (setting,) = settings_of(together(*runs, exploration(np.full(20, np.nan), seed=9)))
+    found = final_rewards(setting)["ppo"]
+    assert found.n == 4
+    assert math.isnan(found.value)
+
+
+def test_where_uniform_diverged_there_are_no_times_and_it_is_said_why() -> None:
+    runs = [controlled(np.ones((5, 4)), method=method, seed=seed) for method in ("uniform", "gmc") for seed in (0, 1)]
+    (setting,) = settings_of(together(*runs))
+    assert areas_of(setting).times.keys() == {"uniform", "gmc"}
+    assert areas_of(setting).remark == ""
+    (setting,) = settings_of(together(*runs, controlled(np.full((5, 4), np.nan), method="uniform", seed=2)))
+    assert areas_of(setting).times == {}
+    assert areas_of(setting).remark.startswith("A run of Uniform diverged")
