@@ -29,6 +29,7 @@ from headway.experiments.runner import Campaign, run_campaign
 from headway.runs import Run, RunSpec, RunStore
 
 NAME = "campaign-benchmark"
+MARKS = ("<!-- campaign: begin -->", "<!-- campaign: end -->")
 LEAST_PER_SECOND = 20.0
 MOST_SECONDS = 3.0
 
@@ -104,6 +105,36 @@ def timed(act: Callable[[], Any]) -> tuple[Any, float]:
     return act(), time.perf_counter() - start
 
 
+def table(found: dict[str, Any]) -> str:
+    """What the docs quote."""
+    local, listing = found["local"], found["listing"]
+    busy = f"load {found['load']:.1f} from other work" if found["load"] > found["cores"] + 1 else "otherwise idle"
+    lines = [
+        f"Measured on {found['date']}: {found['cores']} cores, Python {found['python']}, {busy}.",
+        "",
+        "| what | measured | promised |",
+        "|---|---|---|",
+        f"| {local['runs']:.0f} one-step runs, local launcher, {found['workers']} workers | "
+        f"{local['runs_per_second']:.0f} runs/s | at least {LEAST_PER_SECOND:.0f} |",
+    ]
+    if "ray" in found:
+        pace = found["ray"]["runs_per_second"]
+        lines.append(f"| the same on a Ray cluster of this machine, with its start | {pace:.0f} runs/s | |")
+    lines.append(
+        f"| `headway status` of {listing['runs']:.0f} runs | {listing['seconds']:.2f} s, "
+        f"{listing['processor_seconds']:.2f} s of them at work | under {MOST_SECONDS:.0f} s |"
+    )
+    return "\n".join(lines)
+
+
+def quoted(text: str, found: dict[str, Any]) -> str:
+    """A page of the docs with the table between its marks."""
+    before, _, rest = text.partition(MARKS[0])
+    _, mark, after = rest.partition(MARKS[1])
+    assert mark, f"expected a page with {MARKS[0]} and {MARKS[1]}"
+    return f"{before}{MARKS[0]}\n{table(found)}\n{MARKS[1]}{after}"
+
+
 def main() -> None:
     """Measure, print, and compare with the promises."""
     parser = argparse.ArgumentParser(description="what a campaign costs beside its runs")
@@ -113,13 +144,11 @@ def main() -> None:
     parser.add_argument("--ray", action="store_true", help="carry out the runs on a Ray cluster of this machine too")
     parser.add_argument("--root", help="where to make the temporary stores (default: the system's choice)")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--docs", type=Path, help="the page that quotes them")
     options = parser.parse_args()
     register_experiment(NAME, "__main__")
-    found: dict[str, Any] = {
-        "date": date.today().isoformat(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-    }
+    found: dict[str, Any] = {"date": date.today().isoformat(), "python": platform.python_version()}
+    found |= {"cores": os.cpu_count() or 1, "workers": options.workers, "load": os.getloadavg()[0]}
     found["local"] = carry_out(LocalProcesses(options.workers), options.runs, options.root)
     pace = found["local"]["runs_per_second"]
     print(f"local, {options.workers} workers: {pace:.0f} runs/s (at least {LEAST_PER_SECOND:.0f})")
@@ -131,7 +160,8 @@ def main() -> None:
     found["listing"] = listing(options.listed, options.root)
     seconds, own = found["listing"]["seconds"], found["listing"]["processor_seconds"]
     print(f"status of {options.listed} runs: {seconds:.2f} s, {own:.2f} s of them at work (under {MOST_SECONDS:.0f} s)")
-    found["load"] = os.getloadavg()[0]
+    if options.docs:
+        options.docs.write_text(quoted(options.docs.read_text("utf-8"), found), "utf-8")
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -29,9 +29,25 @@ from headway.telemetry import CsvWriter
 
 LETTERS = " .," + string.ascii_lowercase
 LENGTH = 64
-NUMBERS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
-)
+NUMBERS = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+]
 PEOPLE, VERBS = ("ada", "max", "the cat", "my aunt"), ("sees", "draws", "hides", "finds")
 THINGS, PLACES = ("a key", "the moon", "nine stones", "a letter"), ("at noon", "by the door", "in spring")
 SIGNALS = {"gmc": headway.GMC(), "loss": headway.Curiosity(), "uniform": headway.Uniform()}
@@ -124,11 +140,11 @@ def main(arguments: list[str] | None = None) -> SourceSampler:
     """Train, and tell what was drawn and what was learned."""
     parser = argparse.ArgumentParser(description="a small GPT-2 on text sources that are chosen by a signal")
     parser.add_argument("--quick", action="store_true", help="40 steps")
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--signal", choices=SIGNALS, default="gmc", help="what drives the sampler")
     parser.add_argument("--csv", type=Path, help="write telemetry here")
     options = parser.parse_args(arguments)
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     start = time.perf_counter()
     texts = Texts(per_source=2000)
     sources = Sources.joined(dict.fromkeys(SOURCES, 2000))

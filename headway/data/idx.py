@@ -37,7 +37,10 @@ def parse_idx(data: bytes, dimensions: int, where: Path | str) -> NDArray[np.uin
     expected = header + math.prod(shape)
     if len(data) != expected:
         raise bad_file(where, f"{expected} bytes for the shape {shape}", f"{len(data)} bytes")
-    return np.frombuffer(data, dtype=np.uint8, offset=header).reshape(shape)
+    try:
+        return np.frombuffer(data, dtype=np.uint8, offset=header).reshape(shape)
+    except ValueError as error:  # a dimension of 0 lets the others be too large for any array
+        raise bad_file(where, "the dimensions of an array", str(shape)) from error
 
 
 def parse_images(data: bytes, size: tuple[int, int], most: int, where: Path | str) -> NDArray[np.uint8]:

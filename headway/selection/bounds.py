@@ -40,13 +40,17 @@ class Bounds:
         if self.high.sum() < 1 - _SLACK:
             raise SelectionError(f"expected ceilings that add up to at least 1, got {float(self.high.sum()):.4g}")
 
+        self._free = not bool((self.low > 0).any()) and not bool((self.high < 1).any())
+        self.last = int(torch.nonzero(self.high).max())
+        """The last source that may have a share."""
+
     def apply(self, shares: Tensor) -> Tensor:
         """The shares c * p between floor and ceiling, with the factor c for which they add up to 1: [S] -> [S].
 
         Sources that no bound holds keep their proportions. The sum is a function of c that never falls and is
         linear between the points at which a source meets a bound: c is found between two of these points.
         """
-        if bool(((shares >= self.low) & (shares <= self.high)).all()):
+        if self._free or bool(((shares >= self.low) & (shares <= self.high)).all()):
             return shares
         tiny = shares.clamp(min=torch.finfo(shares.dtype).tiny)
         points = torch.cat([self.low / tiny, self.high / tiny]).sort().values

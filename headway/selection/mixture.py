@@ -102,49 +102,49 @@ class Mixture:
         ids = torch.as_tensor(source_ids).detach().flatten()
         if len(ids) and (ids.is_floating_point() or ids.dtype == torch.bool):
             raise SelectionError(f"expected the numbers or names of sources, got {ids.dtype}")
-        if len(ids) and not (int(ids.min()) >= 0 and int(ids.max()) < len(self)):
-            raise SelectionError(
-                f"expected sources from 0 to {len(self) - 1} ({', '.join(self.names[:5])}...), "
-                f"got numbers from {int(ids.min())} to {int(ids.max())}"
-            )
         return ids.long()
 
     def _totals(self, ids: Tensor, values: Tensor) -> Tensor:
         """Sums of scores and numbers of samples, over all processes: [2, S]."""
         values = values.to(torch.float32 if values.device.type == "mps" else torch.float64)
         ids = ids.to(values.device)
-        finite = values.isfinite()
-        totals = values.new_zeros(2, len(self))
-        totals[0].index_add_(0, ids[finite], values[finite])
-        totals[1].index_add_(0, ids[finite], torch.ones_like(values[finite]))
-        bad = len(values) - int(finite.sum())
-        if bad:
-            if not self.skipped:
-                warnings.warn(f"{bad} of {len(values)} scores are NaN or infinite and are left out", stacklevel=4)
-            self.skipped += bad
+        if not bool(values.sum().isfinite()):
+            finite = values.isfinite()
+            self._report(len(values) - int(finite.sum()), len(values))
+            ids, values = ids[finite], values[finite]
+        if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= len(self)):
+            raise SelectionError(
+                f"expected sources from 0 to {len(self) - 1} ({', '.join(self.names[:5])}...), "
+                f"got numbers from {int(ids.min())} to {int(ids.max())}"
+            )
+        counts = torch.bincount(ids, minlength=len(self))
+        totals = torch.stack([torch.bincount(ids, values, len(self)).to(values), counts.to(values)])
         if self._sync and distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(totals)
         return totals.cpu().double()
+
+    def _report(self, bad: int, of: int) -> None:
+        if not self.skipped:
+            warnings.warn(f"{bad} of {of} scores are NaN or infinite and are left out", stacklevel=5)
+        self.skipped += bad
 
     def _learn(self, sums: Tensor, counts: Tensor) -> None:
         present = counts > 0
         if not bool(present.any()):
             return
-        means = torch.where(present, sums / counts.clamp(min=1), 0.0)
-        kept = torch.where(self._seen > 0, self._smoothing, 0.0)
-        self._scores = torch.where(present, kept * self._scores + (1 - kept) * means, self._scores)
+        means = sums / counts.clamp(min=1)
+        speed = torch.where(self._seen > 0, 1 - self._smoothing, 1.0) * present
+        self._scores = self._scores + speed * (means - self._scores)
         self._seen += present
         known = self._seen > 0
-        smoothed = torch.where(known, self._scores, self._scores[known].mean())
+        smoothed = self._scores if bool(known.all()) else torch.where(known, self._scores, self._scores[known].mean())
         self._learner.learn(Feedback(smoothed, means, counts))
         self._set_shares()
 
     def _set_shares(self) -> None:
         self.shares = self._bounds.apply(self._learner.shares())
-        edges = self.shares.cumsum(0)
-        last = int(torch.nonzero(self.shares).max())
-        edges[last:] = 1.0  # rounding must not leave a gap, nor give it to a source without a share
-        self._edges = edges
+        self._edges = self.shares.cumsum(0)
+        self._edges[self._bounds.last :] = 1.0  # rounding must not leave a gap, nor give it to a source without a share
         self.version += 1
 
     def choose(self, uniforms: Tensor) -> Tensor:

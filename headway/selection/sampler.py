@@ -30,12 +30,14 @@ class _Chunk:
         indices: over all replicas, in turn.
         sources: the source of each; None for indices that a loaded state hands out again.
         own: this replica's.
+        version: of the mixture, when they were drawn.
         handed: how many of its own it has handed out.
     """
 
     indices: Tensor
     sources: Tensor | None
     own: list[int]
+    version: int
     handed: int = 0
 
 
@@ -128,6 +130,7 @@ class SourceSampler(Sampler[int]):
         self._pending = torch.empty(0, dtype=torch.int64)  # drawn before a state was saved, to be handed out again
         self._chunk: _Chunk | None = None
         self._size = SMALLEST_CHUNK
+        self._unchanged = 0  # indices since the last update
         self._loaded = False  # a state was loaded, and no index has been asked for since
         self._named = False  # and set_epoch has named its epoch
         self._turn = 0
@@ -173,11 +176,10 @@ class SourceSampler(Sampler[int]):
             if turn != self._turn:
                 raise SelectionError("expected one iteration at a time, got another one that has begun since")
             chunk = self._chunk = self._draw()
-            version = mixture.version
             for index in chunk.own:
                 chunk.handed += 1
                 yield index
-                if mixture.version != version or self._chunk is not chunk:
+                if mixture.version != chunk.version or self._chunk is not chunk:
                     break
             self._settle()
 
@@ -203,7 +205,7 @@ class SourceSampler(Sampler[int]):
             taken = [deck.peek(number) for deck, number in zip(self._decks, numbers, strict=True) if number]
             indices = torch.empty(count, dtype=torch.int64)
             indices[sources.argsort(stable=True)] = torch.cat(taken)
-        return _Chunk(indices, sources, indices[self.rank :: self.num_replicas].tolist())
+        return _Chunk(indices, sources, indices[self.rank :: self.num_replicas].tolist(), self.mixture.version)
 
     def _settle(self) -> None:
         """Take from the sources what was handed out of the chunk, and drop the rest of it."""
@@ -219,8 +221,16 @@ class SourceSampler(Sampler[int]):
         numbers = torch.bincount(chunk.sources[:handed], minlength=len(self._decks)).tolist()
         for deck, number in zip(self._decks, numbers, strict=True):
             deck.taken += number
-        whole = chunk.handed == len(chunk.own)
-        self._size = min(2 * self._size, LARGEST_CHUNK) if whole else max(chunk.handed, SMALLEST_CHUNK)
+        self._adapt(chunk)
+
+    def _adapt(self, chunk: _Chunk) -> None:
+        """Draw as many at a time as there are between two updates."""
+        self._unchanged += chunk.handed
+        if chunk.version == self.mixture.version:
+            self._size = min(2 * self._size, LARGEST_CHUNK)
+        else:
+            self._size = min(max(self._unchanged, SMALLEST_CHUNK), LARGEST_CHUNK)
+            self._unchanged = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next iteration is. Shares, and what is used up of each source, stay as they are.

@@ -265,6 +265,7 @@ def command_lines() -> list[bytes]:
 
 
 IMAGES, LABELS = idx_bytes(grey_images(3)), idx_bytes(labels_for(7))
+TOO_LARGE = bytes.fromhex("00000803e800000000000000ffffa651")  # no entries of an impossible size; found by a search
 LOT = b"""[[lot]]
 name = "one"
 experiment = "controlled"
@@ -279,7 +280,7 @@ TARGETS = {
     "manifest": Target(feed_manifest, lambda: [manifest()], ("headway.integrations.remote", "headway.runs")),
     "store": Target(feed_store, stored, ("headway.runs",)),
     "parquet": Target(feed_parquet, lambda: [parquet()], ("headway.runs",)),
-    "idx": Target(feed_idx, lambda: [IMAGES, LABELS], ("headway.data",)),
+    "idx": Target(feed_idx, lambda: [IMAGES, LABELS, TOO_LARGE], ("headway.data",)),
     "pickle": Target(feed_pickle, lambda: [batch()], ("headway.data",)),
     "archive": Target(feed_archive, lambda: [archive(), gzip.compress(archive())], ("headway.data",)),
     "words": Target(feed_words, lambda: [b"0:20,5", b"beta=0.9\nfloor=1e-3", b"1/3"], ("headway.experiments",)),

@@ -118,7 +118,7 @@ class _Conductor:
         self._board = self._make_board()
         self._setup = self._ray.put(self._make_setup())
         resources = launcher.resources
-        options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "max_retries": 0, "max_calls": 0}
+        options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "max_retries": 0}
         self._remote = self._ray.remote(**options)(carry_out)
 
     def work(self) -> None:
