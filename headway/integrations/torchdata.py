@@ -35,7 +35,7 @@ class SourceNodes(MultiNodeWeightedSampler):
         for batch in loader:
             node.update(sources_of(batch), scores)
 
-    It is torchdata's MultiNodeWeightedSampler, whose weights are fixed and whose choices are drawn by the thousand, with
+    It is torchdata's MultiNodeWeightedSampler, whose weights are fixed and whose choices are drawn in thousands, with
     a `Mixture` in place of both. An update holds from the next item on; nodes behind it that prefetch, or put
     items together, have taken some before.
 

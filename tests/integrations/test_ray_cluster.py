@@ -104,17 +104,13 @@ def test_without_any_cluster_one_is_started_with_a_second_try(monkeypatch: pytes
     assert connect(monkeypatch, ray) == "of this machine"
     assert [call["num_cpus"] for call in ray.calls] == [3, 3]
     broken = FakeRay(Exception("timed out\nmore"), Exception("timed out"))
-    with pytest.raises(
-        LauncherError, match="expected a Ray cluster on this machine, or to start one, got Exc"
-    ):
+    with pytest.raises(LauncherError, match="expected a Ray cluster on this machine, or to start one, got Exc"):
         connect(monkeypatch, broken)
 
 
 def test_a_cluster_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = FakeRay(ConnectionError("no answer"))
-    with pytest.raises(
-        LauncherError, match="at head:1, got ConnectionError: no answer; `ray status` shows"
-    ):
+    with pytest.raises(LauncherError, match="at head:1, got ConnectionError: no answer; `ray status` shows"):
         connect(monkeypatch, ray, "head:1")
 
 

@@ -41,7 +41,13 @@ def add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data-dir", type=Path, metavar="DIR", help="where datasets are looked for first")
     add("--device", default="cpu", metavar="NAME", help="where tensors live, such as cpu or cuda:0")
     add("--keep-weights", action="store_true", help="keep the final weights with each run")
-    add("--checkpoint-seconds", type=above_zero, default=10.0, metavar="S", help="the least time between two checkpoints")
+    add(
+        "--checkpoint-seconds",
+        type=above_zero,
+        default=10.0,
+        metavar="S",
+        help="the least time between two checkpoints",
+    )
     add("--tensorboard", type=Path, metavar="DIR", help="also write the metrics for TensorBoard")
     add("--retry-failed", action="store_true", help="run again what has failed before")
     add("--dry-run", action="store_true", help="only list the runs, and guess how long they take")
