@@ -78,6 +78,7 @@ FAST: Mapping[str, Any] = {
     **RELEASED,
     "num_envs": 16,
     "rollout_steps": 128,
+    "return_window": 32,
 }
 """The released choices with many environments."""
 
@@ -86,6 +87,7 @@ QUICK: Mapping[str, Any] = {
     "env_id": "MiniGrid-DoorKey-5x5-v0",
     "num_envs": 32,
     "rollout_steps": 64,
+    "return_window": 64,
     "steps": 200000,
     "channels": (16, 32),
     "hidden": (64,),

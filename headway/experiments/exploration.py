@@ -129,7 +129,7 @@ class ExplorationProtocol(Fields):
 
     # Evaluation
     return_window: int = 10
-    """Episodes over which the logged return is averaged."""
+    """Episodes over which the logged return is averaged; more than there are environments, which end in step."""
     curve_block: int = 1
     """Curves are averaged in blocks of this many rollouts."""
     interval_ddof: Literal[0, 1] = 1
@@ -172,7 +172,7 @@ class ExplorationProtocol(Fields):
     @classmethod
     def fast(cls) -> ExplorationProtocol:
         """The released choices with 16 environments; a rollout has as many steps as before."""
-        return dataclasses.replace(cls.released(), num_envs=16, rollout_steps=128)
+        return dataclasses.replace(cls.released(), num_envs=16, rollout_steps=128, return_window=32)
 
     @classmethod
     def quick(cls) -> ExplorationProtocol:
@@ -182,6 +182,7 @@ class ExplorationProtocol(Fields):
             env_id="MiniGrid-DoorKey-5x5-v0",
             num_envs=32,
             rollout_steps=64,
+            return_window=64,
             steps=200_000,
             channels=(16, 32),
             hidden=(64,),

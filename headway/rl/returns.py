@@ -43,13 +43,16 @@ class EpisodeLog:
 
     @property
     def mean_return(self) -> float:
-        """Over the remembered episodes; NaN while there are none."""
-        return float(np.mean(self._returns)) if self._returns else float("nan")
+        """Over the remembered episodes; NaN while fewer have ended than there are environments.
+
+        Environments begin together, and the first episodes to end are the short ones: their mean would mislead.
+        """
+        return float(np.mean(self._returns)) if self.count >= len(self._return) else float("nan")
 
     @property
     def mean_length(self) -> float:
-        """Over the remembered episodes; NaN while there are none."""
-        return float(np.mean(self._lengths)) if self._lengths else float("nan")
+        """Over the remembered episodes; NaN as for the return."""
+        return float(np.mean(self._lengths)) if self.count >= len(self._return) else float("nan")
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as plain numbers."""

@@ -17,7 +17,8 @@ def test_episodes_by_hand() -> None:
     rewards = np.array([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
     ended = np.array([[0, 0], [1, 0], [0, 0]], dtype=bool)
     log.add(rewards, ended, np.ones_like(ended))
-    assert (log.count, log.mean_return, log.mean_length) == (1, 3.0, 2.0)
+    assert log.count == 1
+    assert math.isnan(log.mean_return)  # the other environment has not ended yet, and may have a longer episode
     log = reloaded(log)
     ended = np.array([[0, 1], [1, 0], [0, 0]], dtype=bool)
     log.add(rewards, ended, np.ones_like(ended))  # 70 + 10 in 4 steps, then 4 + 1 + 2 in 3
