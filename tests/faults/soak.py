@@ -16,8 +16,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -130,16 +132,39 @@ def compare(store: RunStore, peace: RunStore, specs: Sequence[RunSpec], outcome:
     return outcome
 
 
+@contextmanager
+def every(seconds: float, act: Callable[[], object], until: float, is_ready: Callable[[], bool]) -> Iterator[None]:
+    """Do something again and again in a thread, for so long from when it is ready on."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not is_ready() and not over.wait(0.1):
+            pass
+        deadline = time.monotonic() + until
+        while not over.wait(seconds) and time.monotonic() < deadline:
+            act()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def ray_workers(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: float) -> Outcome:
     """A worker of a Ray cluster is killed every three seconds."""
     outcome = Outcome("a Ray worker killed every 3 s, two workers", len(specs))
     store, chance = RunStore(folder / "ray"), random.Random(0)
 
     def kill() -> None:
-        outcome.kills += _kill(chance.choice(list(watch.pids.values())))
+        pids = list(watch.pids.values())
+        outcome.kills += bool(pids) and _kill(chance.choice(pids))
 
-    watch = Watch(act=kill, every=3.0, until=seconds)
-    _conduct(store, specs, RayLauncher(workers=2), watch)
+    watch = Watch()
+    with every(3.0, kill, seconds, lambda: bool(watch.pids)):
+        _conduct(store, specs, RayLauncher(workers=2), watch)
     outcome.losses = watch.losses
     return compare(store, peace, specs, outcome)
 
@@ -187,7 +212,7 @@ def whole_campaign(folder: Path, peace: RunStore, specs: list[RunSpec], seconds:
             start_new_session=True,
         )
         try:
-            process.wait(chance.uniform(2, 12) if time.monotonic() < deadline else None)
+            process.wait(chance.uniform(6, 16) if time.monotonic() < deadline else None)
             assert process.returncode == 0
             return compare(store, peace, specs, outcome)
         except subprocess.TimeoutExpired:

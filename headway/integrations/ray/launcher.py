@@ -25,7 +25,7 @@ from headway.integrations.ray.board import Board
 from headway.integrations.ray.cluster import Cluster, Pulse, Resources, connected, import_ray
 from headway.integrations.ray.work import RaySetup, carry_out, versions
 
-MOST_LOSSES = 4
+MOST_LOSSES = 9
 """How many times in a row a run that lost its worker, without having come any further, is started again."""
 MOST_FAILED_STARTS = 10
 """How many workers in a row may be lost before they say a word."""

@@ -1,0 +1,92 @@
+"""The examples of sampler, telemetry and their adapters run in their quick form, and show what they say."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+
+
+def example(name: str) -> ModuleType:
+    """An example as a module."""
+    spec = importlib.util.spec_from_file_location(f"examples_{name}", ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    """Examples set the number of threads for themselves."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def sources_in(path: Path) -> set[str]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return {row["source"] for row in csv.DictReader(file)}
+
+
+def test_two_sources(tmp_path: Path, capsys) -> None:
+    """With GMC the sampler spends no more on the noise than uniform does; with the loss over 70%."""
+    pytest.importorskip("matplotlib")
+    files = tmp_path / "figure.png", tmp_path / "shares.json"
+    results = example("two_sources").main(["--quick", "--figure", str(files[0]), "--out", str(files[1])])
+    shares = {signal: runs[0]["noise_share"] for signal, runs in results.items()}
+    assert shares["uniform"] == pytest.approx(0.5, abs=0.02)
+    assert shares["gmc"] <= shares["uniform"]
+    assert shares["loss"] > 0.7
+    assert all(file.stat().st_size > 0 for file in files)
+    assert "spent on the noise" in capsys.readouterr().out
+
+
+def test_plain_pytorch(tmp_path: Path, capsys) -> None:
+    shares = example("plain_pytorch").main(
+        ["--quick", "--csv", str(tmp_path / "sources.csv"), "--checkpoint", str(tmp_path / "state.pt")]
+    )
+    assert shares["rule"] > shares["noise"]
+    assert sources_in(tmp_path / "sources.csv") == {"digits", "rule", "noise"}
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert set(state) == {"model", "optimizer", "meter", "sampler"}
+    assert capsys.readouterr().out.count("batches:") == 5
+
+
+def test_the_plain_example_marks_its_ten_lines() -> None:
+    text = (ROOT / "examples" / "plain_pytorch.py").read_text("utf-8")
+    marked = [int(number) for number in re.findall(r"  # (\d+)\b", text)]
+    assert marked == list(range(1, 11))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_lightning(tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    sampler = example("lightning_sources").main(["--quick", "--csv", str(tmp_path / "sources.csv")])
+    assert sampler.epoch == 1
+    assert sum(sampler.counts.values()) == 2 * 150 * 64
+    assert sampler.weights["rule"] > sampler.weights["noise"]
+    assert sources_in(tmp_path / "sources.csv") == {"rule", "noise"}
+
+
+def test_transformers(tmp_path: Path, capsys) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    sampler = example("hf_gpt2").main(["--quick", "--csv", str(tmp_path / "sources.csv")])
+    assert sum(sampler.weights.values()) == pytest.approx(1)
+    assert sources_in(tmp_path / "sources.csv") == {"sums", "stories", "recital", "noise"}
+    assert "loss per letter" in capsys.readouterr().out
+
+
+def test_torchdata() -> None:
+    pytest.importorskip("torchdata")
+    shares = example("torchdata_nodes").main(["--quick"])
+    assert shares["rule"] > shares["noise"]
