@@ -10,7 +10,8 @@ from typing import Any, Protocol, TextIO
 
 from headway.experiments.events import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
 from headway.experiments.tally import Active, Tally
-from headway.experiments.wording import count, duration, label, losses_text, speed_text, steps
+from headway.experiments.wording import label, losses_text, speed_text, steps
+from headway.runs.wording import count, duration
 
 STOPPING = "stopping after the batches under way; Ctrl-C again stops at once"
 _LINES = 10

@@ -1,8 +1,7 @@
-"""Runs, times and messages in words, the same in every display and listing."""
+"""Runs and messages in words, the same in every display and listing."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from headway.runs import RunSpec
@@ -21,19 +20,6 @@ def dataset_of(spec: RunSpec) -> str:
     return str(spec.params.get("dataset", spec.params.get("env_id", "")))
 
 
-def duration(seconds: float | None) -> str:
-    """A time span in two units at most, such as "3 min 20 s"; a question mark when unknown."""
-    if seconds is None or not math.isfinite(seconds):
-        return "?"
-    whole = math.ceil(max(0.0, seconds))
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if days:
-        return f"{days} d {hours % 24} h"
-    if hours:
-        return f"{hours} h {minutes % 60} min"
-    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
-
-
 def steps(step: int, total: int | None) -> str:
     """How far a run is, such as "30/100"."""
     return f"{step}/{total or '?'}"
@@ -49,11 +35,6 @@ def speed_text(speed: float | None) -> str:
     if not speed:
         return ""
     return f"{speed:.3g}/s" if speed >= 1 else f"{1 / speed:.3g} s each"
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun, such as "1 run" or "3 runs"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def shorten(text: str, length: int = LONGEST_MESSAGE) -> str:

@@ -39,6 +39,7 @@ class Policy(nn.Module):
         self.network = make_network(observation_space.shape, self.head.outputs, config, generator, self.head.last_gain)
         self._scale = config.observation_scale
         self._known: dict[bytes, Array] = {}
+        self.register_load_state_dict_post_hook(_forget)
 
     def read(self, observations: Array) -> Tensor:
         """Observations [N, ...] as the network takes them."""
@@ -59,7 +60,7 @@ class Policy(nn.Module):
         return self._known[key]
 
     def forget(self) -> None:
-        """Drop what `act` has kept; call it when the network has changed."""
+        """Drop what `act` has kept; call it when the network has changed. Loading a state does."""
         self._known.clear()
 
     def choose(self, observations: Array, generator: torch.Generator | None = None) -> Array:
@@ -79,6 +80,10 @@ class Policy(nn.Module):
         device = next(self.network.parameters()).device
         outputs: Array = self.network(self.read(observations).to(device)).cpu().numpy()
         return outputs
+
+
+def _forget(policy: Policy, _: Any) -> None:
+    policy.forget()
 
 
 class Agent:
@@ -124,7 +129,6 @@ class Agent:
         """Continue from a state."""
         for name in _PARTS:
             getattr(self, name).load_state_dict(state[name])
-        self.policy.forget()
 
 
 _PARTS: Sequence[str] = ("policy", "value", "policy_optimizer", "value_optimizer")

@@ -106,7 +106,7 @@ def test_a_node_is_lost_and_its_run_goes_on_elsewhere(machines: Any, store: RunS
 
 
 def test_the_head_is_killed(machines: Any, store: RunStore) -> None:
-    options = ["--method", "good", "wait", "--seeds", "0:2", "--steps", 9]
+    options = ["--method", "good", "wait", "--seeds", "0:2", "--steps", 9, "--workers", 1]  # in this order
     output = Output(
         start("--patience", 6, "--launcher", "ray", "--address", machines.address, "--out", store.root, *options)
     )

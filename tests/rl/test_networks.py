@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from headway.errors import MethodError
+from headway.rl import make_env
+from headway.rl.agent import Policy
 from headway.rl.config import PPOConfig
 from headway.rl.networks import make_network
 
@@ -83,3 +85,14 @@ def test_convolutions_need_an_image() -> None:
 def test_settings_without_meaning_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(MethodError, match=message):
         PPOConfig(**changes)
+
+
+def test_a_policy_that_loads_weights_forgets_what_the_old_ones_said() -> None:
+    env = make_env("MiniGrid-DoorKey-5x5-v0")
+    one, other = (
+        Policy(env.single_observation_space, env.single_action_space, PPOConfig(), generator(seed)) for seed in (0, 1)
+    )
+    observations, _ = env.reset(seed=0)
+    assert not (one.act(observations) == other.act(observations)).all()
+    one.load_state_dict(other.state_dict())
+    assert (one.act(observations) == other.act(observations)).all()

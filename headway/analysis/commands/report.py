@@ -64,7 +64,7 @@ def make_report(store: Path, out: Path, formats: list[str] | None = None, bench:
     require()
     from headway.analysis.commands.claims import read_bench
     from headway.analysis.report import write_report
-    from headway.analysis.report.words import count
+    from headway.runs.wording import count
 
     began = time.monotonic()
     line = ProgressLine(sys.stderr)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from headway.analysis.names import METHODS, rank, title
 from headway.analysis.report.groups import Setting
 from headway.analysis.report.progress import is_double, unreadable
-from headway.analysis.report.words import count, listed, ranges
+from headway.analysis.report.words import listed, ranges
 from headway.analysis.results import Results
 from headway.analysis.rundata import Problem, RunData
 from headway.runs import State
+from headway.runs.wording import count
 
 WORDS = {
     State.DONE: "done",

@@ -9,9 +9,10 @@ from importlib import metadata
 
 from headway.analysis.names import title
 from headway.analysis.report.groups import Setting
-from headway.analysis.report.words import duration, ranges
+from headway.analysis.report.words import ranges
 from headway.analysis.rundata import RunData
 from headway.runs import Json
+from headway.runs.wording import duration
 
 PACKAGES = ("headway", "numpy", "scipy", "pyarrow", "matplotlib", "jinja2")
 

@@ -20,6 +20,7 @@ from headway.analysis.names import GROUP_NAMES, title
 from headway.analysis.report import words
 from headway.analysis.report.view import View
 from headway.errors import MissingExtraError
+from headway.runs.wording import count, duration
 
 HERE = Path(__file__).parent
 STYLES = ("vendor/uPlot.min.css", "page.css")
@@ -174,8 +175,8 @@ def _environment() -> Any:
     )
     environment.filters.update(
         title=title,
-        count=words.count,
-        duration=words.duration,
+        count=count,
+        duration=duration,
         number=words.number,
         interval=words.interval,
         probability=words.probability,

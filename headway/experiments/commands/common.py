@@ -21,8 +21,9 @@ from headway.experiments.places import Place, Url, open_store, parse_place
 from headway.experiments.runner import Campaign, cores, default_workers, run_campaign
 from headway.experiments.tally import Tally
 from headway.experiments.tensorboard import Mirror, mirrored
-from headway.experiments.wording import aligned, count, dataset_of, duration, label
+from headway.experiments.wording import aligned, dataset_of, label
 from headway.runs import RunSpec, State
+from headway.runs.wording import count, duration
 
 FAILED, INTERRUPTED = 1, 130
 _SHOWN_FAILURES = 10

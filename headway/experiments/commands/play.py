@@ -13,10 +13,10 @@ from headway.experiments.commands.common import whole
 from headway.experiments.commands.output import emit
 from headway.experiments.finding import find_run
 from headway.experiments.playing import Player, load_player
-from headway.experiments.wording import count
 from headway.rl.film import Title, check_suffix, write_film
 from headway.rl.playback import Shot, watch
 from headway.runs.files import write_bytes
+from headway.runs.wording import count
 
 FILM = "play.gif"
 """What a film is called in the folder of its run, where the report looks for it."""

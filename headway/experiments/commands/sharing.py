@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from headway.errors import UsageError
 from headway.experiments.campaign import look_up
 from headway.experiments.commands.output import emit
-from headway.experiments.wording import count, label
+from headway.experiments.wording import label
 from headway.runs import RunSpec, RunStore, State
+from headway.runs.wording import count
 
 _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
 _NOT_PASSED_ON = "--print-jobs"

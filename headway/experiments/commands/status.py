@@ -12,8 +12,9 @@ from typing import Any
 
 from headway.experiments.commands.output import emit
 from headway.experiments.places import Place, open_store, parse_place
-from headway.experiments.wording import aligned, count, dataset_of, duration, last_line, losses_text, steps
+from headway.experiments.wording import aligned, dataset_of, last_line, losses_text, steps
 from headway.runs import RunRecord, State
+from headway.runs.wording import count, duration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 from headway.experiments.places import Url, parse_place
-from headway.experiments.wording import count, label
+from headway.experiments.wording import label
 from headway.integrations.remote.fetching import fetch
 from headway.integrations.remote.store import RemoteStore
 from headway.runs import RunRecord, RunStore
+from headway.runs.wording import count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,31 +9,13 @@ from headway.analysis.stats import Estimate
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (None, "?"),
-        (math.inf, "?"),
-        (0, "0 s"),
-        (59.2, "1 min 0 s"),
-        (3700, "1 h 1 min"),
-        (90000, "1 d 1 h"),
-        (-5, "0 s"),
-    ],
-)
-def test_durations(seconds: float | None, text: str) -> None:
-    assert words.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
     ("numbers", "text"), [([], ""), ([3], "3"), ([2, 0, 1], "0–2"), ([0, 1, 5, 7, 8, 8], "0–1, 5, 7–8")]
 )
 def test_ranges(numbers: list[int], text: str) -> None:
     assert words.ranges(numbers) == text
 
 
-def test_counts_and_lists() -> None:
-    assert words.count(1, "run") == "1 run"
-    assert words.count(0, "run") == "0 runs"
+def test_lists() -> None:
     assert words.listed([]) == ""
     assert words.listed(["a"]) == "a"
     assert words.listed(["a", "b", "c"]) == "a, b and c"
