@@ -15,7 +15,7 @@ from headway.grads import Engine, Layout, Reduction
 from headway.grads.accounting import check_complete
 from headway.grads.passes import Pass
 from headway.grads.verification import Verification, compare, one_at_a_time, spot_check
-from headway.grads.wrappers import Structure, unwrap
+from headway.grads.wrappers import Structure, mean_over, ranks_of, unwrap
 from headway.moments import Decay, Moments
 from headway.signals import Batch, Scope, Signal
 from headway.signals.base import select
@@ -80,6 +80,7 @@ class Meter:
             if number < 1:
                 raise LossError(f"expected {label} to be at least 1, got {number}")
         self.model = unwrap(model)
+        self._ranks = ranks_of(model)
         self._trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         if not self._trainable:
             raise ModelError(
@@ -434,8 +435,9 @@ class Meter:
         if self._micro == 0 and self._moments:
             divisor = scale
             if self._reduction == "sum":
-                share = self._samples / self._accumulate
-                divisor = torch.tensor(share) if scale is None else scale * share
+                device = next(iter(self._trainable.values())).device
+                share = mean_over(self._ranks, torch.tensor(self._samples / self._accumulate, device=device))
+                divisor = share if scale is None else scale * share
             gradients = {name: self._new_gradient(name) for name in self._trainable}
             for moments in self._moments.values():
                 moments.update(gradients, divisor)

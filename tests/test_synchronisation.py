@@ -51,9 +51,16 @@ class Guard(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name.partition("::")[2]
         by_mask = name in INDEXING and any(isinstance(i, Tensor) and i.dtype is torch.bool for i in args[1])
-        if name in WAITING or by_mask:
+        if name in WAITING or by_mask or _is_waiting_copy(name, args, kwargs or {}):
             raise AssertionError(f"the host waits for {name}")
         return func(*args, **(kwargs or {}))
+
+
+def _is_waiting_copy(name: str, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether something goes from the host to a device while the host stands by."""
+    if name != "_to_copy" or kwargs.get("non_blocking"):
+        return False
+    return args[0].device.type == "cpu" and kwargs.get("device", args[0].device).type != "cpu"
 
 
 def signals() -> list[Signal]:
@@ -83,6 +90,8 @@ def test_the_guard_notices() -> None:
     for wait in (x.sum().item, lambda: bool(x.sum() > 0), lambda: x[x > 0], lambda: x.nonzero()):
         with pytest.raises(AssertionError, match="the host waits for"), Guard():
             wait()
+    with pytest.raises(AssertionError, match="the host waits for _to_copy"), Guard():
+        x.to("meta")
 
 
 @pytest.mark.filterwarnings("ignore:decay rates")
@@ -149,6 +158,15 @@ def test_a_device_without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert meter.moments("gmc").m["0.weight"].device.type == "meta"
     with pytest.raises(RuntimeError, match="meta"):
         float(scores["gmc"][0])  # so that a wait would have been noticed
+
+
+def test_the_actor_does_not_wait_for_what_it_sends_to_a_device() -> None:
+    actor = Actor(ActorConfig(4, "network"), torch.Generator().manual_seed(0), device="meta")
+    for _ in range(2):
+        with Guard():
+            arms = actor.draw(8)
+        actor.learn(torch.empty(8, device="meta"))
+    assert arms.device.type == "meta"
 
 
 def test_the_actor_does_not_wait() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
 
 from headway.errors import ModelError
 
@@ -23,6 +24,21 @@ def unwrap(model: nn.Module) -> nn.Module:
             model = inner
         else:
             return model
+
+
+def ranks_of(model: nn.Module) -> Any:
+    """The process group over which DistributedDataParallel averages the gradients; None without it."""
+    while isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+        model = inner
+    return model.process_group if isinstance(model, nn.parallel.DistributedDataParallel) else None
+
+
+def mean_over(ranks: Any, number: Tensor) -> Tensor:
+    """The mean of a number over a process group, on the number's device and without a wait of the host."""
+    if ranks is None:
+        return number
+    dist.all_reduce(number, group=ranks)
+    return number / dist.get_world_size(ranks)
 
 
 def _refuse_shards(model: nn.Module) -> None:

@@ -82,7 +82,7 @@ class Actor:
         logits, log_policy = self._evaluate(samples)
         # Inverse transform on the host's generator: the same draws on every device.
         edges = log_policy.exp().cumsum(1)
-        points = torch.rand(samples, 1, generator=self._generator).to(edges)
+        points = self._random(samples, 1).to(edges.dtype)
         arms = torch.searchsorted(edges, points * edges[:, -1:], right=True).squeeze(1).clamp_(max=self.config.arms - 1)
         self._drawn = (logits, log_policy, arms)
         return arms
@@ -95,9 +95,14 @@ class Actor:
 
     def _evaluate(self, samples: int) -> tuple[Tensor, Tensor]:
         """Logits and the logarithm of the policy for B samples, each [B, arms]."""
-        noise = torch.rand(samples, self._inputs, generator=self._generator)
-        logits = self.policy(noise.to(self._device))
+        logits = self.policy(self._random(samples, self._inputs))
         return logits, F.log_softmax(logits.detach(), dim=1)
+
+    def _random(self, *shape: int) -> Tensor:
+        """Random numbers of the host, on their way to the device; the host does not wait until they are there."""
+        pinned = torch.device(self._device).type == "cuda"
+        numbers = torch.rand(*shape, generator=self._generator, pin_memory=pinned)
+        return numbers.to(self._device, non_blocking=True)
 
     def learn(self, scores: Tensor, arms: Tensor | None = None) -> None:
         """Take one step with the scores [B] of the samples that were drawn last, or of arms that are named.

@@ -71,3 +71,30 @@ def test_two_ranks_equal_one_process(tmp_path: Path, accumulate: int) -> None:
     for _, state in ranks:
         for name, tensor in single.state_dict().items():
             torch.testing.assert_close(state[name], tensor, rtol=1e-9, atol=1e-12)
+
+
+def add_up(model: nn.Module, part: slice) -> dict[str, torch.Tensor]:
+    """The moments after some batches whose losses are added up, not averaged."""
+    meter = Meter(model, GMC(beta=0.9), reduction="sum")
+    for step in range(STEPS):
+        x, y = (tensor[part] for tensor in make_batch(step))
+        model.zero_grad()
+        meter.backward(nn.functional.cross_entropy(model(x), y, reduction="none"))
+    return dict(meter.moments().m)
+
+
+def work_unequally(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    part = slice(0, 9) if rank == 0 else slice(9, SAMPLES)
+    torch.save(add_up(DistributedDataParallel(make_model()), part), Path(folder) / f"rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_sums_over_unequal_batches_give_every_rank_the_moments_of_one_process(tmp_path: Path) -> None:
+    mp.spawn(work_unequally, (str(tmp_path),), nprocs=2)
+    expected = add_up(make_model(), slice(0, SAMPLES))
+    for rank in range(2):
+        moments = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
+        for name, want in expected.items():
+            torch.testing.assert_close(moments[name], want, rtol=1e-9, atol=1e-12)
