@@ -74,6 +74,55 @@ def test_printed_jobs_are_commands_for_single_runs(tmp_path: Path, capsys: pytes
 def test_what_is_passed_on() -> None:
     words = ["headway", "run", "controlled", "--set", "a=1", "--print-jobs", "--pri", "--protocol", "demo"]
     assert pass_on(words) == ["headway", "run", "controlled", "--set", "a=1", "--protocol", "demo"]
+    cluster = ["--launcher", "ray", "--addr=a:1", "--cpus-per-run", "2", "--gpus", "1", "--workers=3", "--only", "x"]
+    assert pass_on([*cluster, "--shard", "1/2", "--dry-run", "--device", "cuda"]) == [
+        *("--shard", "1/2", "--device", "cuda")
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--launcher", "ray", "--address", "head:6379", "--cpus-per-run", "2"],
+        ["--only", "{0}", "--only={1}"],
+        ["--workers", "2", "--dry-run"],
+    ],
+)
+def test_a_printed_job_carries_out_its_run_and_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    out = tmp_path / "runs"
+    assert run(out, *SMALL, "--seeds", "0:2", "--print-jobs") == 0
+    ids = [line.split(" --only ")[1].split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert run(out, *SMALL, "--seeds", "0:2", *(word.format(*ids) for word in options), "--print-jobs") == 0
+    jobs = [shlex.split(line, comments=True) for line in capsys.readouterr().out.splitlines()]
+    assert len(jobs) == 2
+    assert main(jobs[1][1:]) == 0
+    assert [record.run_id for record in RunStore(out).status()] == [ids[1]]
+    assert RunStore(out).record(ids[1]).state is State.DONE
+
+
+def test_jobs_of_failed_runs_run_them_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, options = tmp_path / "runs", [*SMALL, "--seeds", "0:2", "--print-jobs"]
+    assert run(out, *options) == 0
+    jobs = capsys.readouterr().out.splitlines()
+    assert main(shlex.split(jobs[0], comments=True)[1:]) == 0
+    (record,) = RunStore(out).status()
+    assert record.spec is not None
+    RunStore(out).reset(record.run_id)
+    claimed = RunStore(out).claim(record.spec)
+    assert claimed is not None
+    claimed.fail(ValueError("no"))
+    capsys.readouterr()
+    assert run(out, *options) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [jobs[1]]
+    assert "1 command; 0 of 2 runs done before, 1 failed, for which --retry-failed prints commands" in printed.err
+    assert run(out, *options, "--retry-failed") == 0
+    again = capsys.readouterr().out.splitlines()
+    assert len(again) == 2
+    assert main(shlex.split(again[0], comments=True)[1:]) == 0
+    assert RunStore(out).record(record.run_id).state is State.DONE
 
 
 def test_jobs_of_a_campaign_file_name_their_lot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

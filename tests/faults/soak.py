@@ -1,25 +1,24 @@
 """The long form of the fault suite: `python -m tests.faults.soak [--seconds 60] [--runs 200] [--out FILE]`.
 
 Four campaigns in which something is killed every few seconds, each compared byte for byte with the same runs carried
-out in peace. The outcome is kept as JSON, and a page of the docs quotes it.
+out in peace. The outcome is kept as JSON, and a page of the docs quotes it. When something is not as it should be, the
+stores stay where they are, each with a log of what happened, and the last line says where.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -27,17 +26,17 @@ from typing import Any
 
 from headway.experiments.base import Context
 from headway.experiments.controlled import specs as controlled_specs
-from headway.experiments.events import Ended, Event, Lost, Started
 from headway.experiments.launchers import InProcess, Launcher
 from headway.experiments.protocol import Protocol
 from headway.experiments.runner import Campaign, run_campaign
-from headway.experiments.tally import Tally
+from headway.experiments.wording import last_line
 from headway.integrations.ray import RayLauncher
 from headway.integrations.remote import RemoteStore
 from headway.runs import RunSpec, RunStore, State
 from tests.faults.campaigns import ROOT
+from tests.faults.quoting import quoted
+from tests.faults.watching import Watch, every
 
-MARKS = ("<!-- soak: begin -->", "<!-- soak: end -->")
 FILES = ("metrics.parquet", "final.pt", "provenance.json")
 CONTEXT = Context(keep_weights=True, checkpoint_seconds=0.0)
 SMALL = {"hidden": "8", "batch_size": "256", "test_batches": "1"}
@@ -51,10 +50,11 @@ class Outcome:
         what: what was done to it.
         runs: how many runs it had.
         kills: how many processes or nodes were killed.
-        losses: how many times a run lost its worker.
+        losses: how many times that hit a run: it lost its worker, or found its newest checkpoint damaged.
         done: runs that are done in the end.
         identical: runs whose files are those of a campaign in peace, byte for byte.
         seconds: how long it took.
+        messages: what went wrong, in words.
     """
 
     what: str
@@ -64,55 +64,12 @@ class Outcome:
     done: int = 0
     identical: int = 0
     seconds: float = 0.0
+    messages: list[str] = field(default_factory=list)
 
     @property
     def is_good(self) -> bool:
-        return self.done == self.identical == self.runs and self.kills > 0
-
-
-@dataclass
-class Watch:
-    """A display that keeps which processes work on runs, counts losses, and acts again and again from the first run on.
-
-    Attributes:
-        pids: the processes that work on runs, by run.
-        losses: how many times a run lost its worker.
-        act: what to do.
-        every: seconds between two acts.
-        until: seconds after which it acts no more.
-    """
-
-    pids: dict[str, int] = field(default_factory=dict)
-    losses: int = 0
-    act: Callable[[], object] = lambda: None
-    every: float = math.inf
-    until: float = 0.0
-    _due: float = math.inf
-    _end: float = math.inf
-
-    def __call__(self, tally: Tally) -> Watch:
-        self._tally = tally
-        return self
-
-    def __enter__(self) -> Watch:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def show(self, event: Event) -> None:
-        self._tally.apply(event)
-        if isinstance(event, Started):
-            self.pids[event.run_id] = event.pid
-        elif isinstance(event, Lost | Ended):
-            self.pids.pop(event.run_id, None)
-            self.losses += isinstance(event, Lost)
-        now = time.monotonic()
-        if self._end == math.inf and self.pids:
-            self._due, self._end = now + self.every, now + self.until
-        if self._due <= now < self._end and self.pids:
-            self.act()
-            self._due = time.monotonic() + self.every
+        """Whether every run is as in peace although some were hit: kills that hit nothing prove nothing."""
+        return self.done == self.identical == self.runs and self.kills > 0 and self.losses > 0
 
 
 def tiny(number: int) -> list[RunSpec]:
@@ -125,32 +82,17 @@ def tiny(number: int) -> list[RunSpec]:
 def compare(store: RunStore, peace: RunStore, specs: Sequence[RunSpec], outcome: Outcome) -> Outcome:
     """Count what is done, and what is the same as in peace."""
     for spec in specs:
-        if store.record(spec.run_id).state is State.DONE:
-            outcome.done += 1
-            same = all(store.read_file(spec.run_id, name) == peace.read_file(spec.run_id, name) for name in FILES)
-            outcome.identical += same and not store.problems(spec.run_id)
+        record = store.record(spec.run_id)
+        if record.state is not State.DONE:
+            why = (record.status.error if record.status else "") or record.reason
+            outcome.messages.append(f"{spec.run_id}: {record.state} {last_line(why)}".strip())
+            continue
+        outcome.done += 1
+        names = [name for name in FILES if store.read_file(spec.run_id, name) != peace.read_file(spec.run_id, name)]
+        problems = [*(f"another {name} than in peace" for name in names), *store.problems(spec.run_id)]
+        outcome.identical += not problems
+        outcome.messages += [f"{spec.run_id}: {problem}" for problem in problems]
     return outcome
-
-
-@contextmanager
-def every(seconds: float, act: Callable[[], object], until: float, is_ready: Callable[[], bool]) -> Iterator[None]:
-    """Do something again and again in a thread, for so long from when it is ready on."""
-    over = threading.Event()
-
-    def work() -> None:
-        while not is_ready() and not over.wait(0.1):
-            pass
-        deadline = time.monotonic() + until
-        while not over.wait(seconds) and time.monotonic() < deadline:
-            act()
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def ray_workers(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: float) -> Outcome:
@@ -160,9 +102,12 @@ def ray_workers(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: fl
 
     def kill() -> None:
         pids = list(watch.pids.values())
-        outcome.kills += bool(pids) and _kill(chance.choice(pids))
+        victim = chance.choice(pids) if pids else 0
+        hit = bool(victim) and _kill(victim)
+        outcome.kills += hit
+        watch.note(f"kill {victim}: {'done' if hit else 'nobody there'}")
 
-    watch = Watch()
+    watch = Watch(folder / "ray.log")
     with every(3.0, kill, seconds, lambda: bool(watch.pids)):
         _conduct(store, specs, RayLauncher(workers=2), watch)
     outcome.losses = watch.losses
@@ -190,7 +135,7 @@ def ray_nodes(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: floa
             _kill(pid)
         outcome.kills += 1
 
-    watch = Watch(act=lose, every=10.0, until=seconds)
+    watch = Watch(folder / "nodes.log", act=lose, every=10.0, until=seconds)
     try:
         _conduct(store, specs, RayLauncher(address=cluster.address), watch)
     finally:
@@ -200,27 +145,40 @@ def ray_nodes(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: floa
 
 
 def whole_campaign(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: float) -> Outcome:
-    """The campaign itself is killed with all of its processes, after a time that is drawn; then it is started again."""
+    """The campaign itself is killed with all of its processes, at an instant that is drawn, and started again."""
     outcome = Outcome("the whole campaign killed at random instants, two workers", len(specs))
     store, chance = RunStore(folder / "local"), random.Random(1)
+    hits: set[tuple[str, int]] = set()
     deadline = time.monotonic() + seconds
     while True:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.soak", "--campaign", str(store.root), "--runs", str(len(specs))],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        process = _start_campaign(store, len(specs), folder / "local.log")
+        while process.poll() is None and not _under_way(store, State.RUNNING):
+            time.sleep(0.05)
         try:
-            process.wait(chance.uniform(6, 16) if time.monotonic() < deadline else None)
-            assert process.returncode == 0
-            return compare(store, peace, specs, outcome)
+            process.wait(chance.uniform(0, 3) if time.monotonic() < deadline else None)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             outcome.kills += 1
-            if store.exists():
-                outcome.losses += sum(record.state is State.INTERRUPTED for record in store.status())
+            hits |= _under_way(store, State.RUNNING, State.INTERRUPTED)  # the system may not have noticed yet
+            continue
+        outcome.losses = len(hits)
+        if process.returncode:
+            outcome.messages.append(f"the campaign ended with exit code {process.returncode}")
+        return compare(store, peace, specs, outcome)
+
+
+def _start_campaign(store: RunStore, runs: int, log: Path) -> subprocess.Popen[bytes]:
+    """Start this module as a campaign in a process group of its own."""
+    command = [sys.executable, "-m", "tests.faults.soak", "--campaign", str(store.root), "--runs", str(runs)]
+    with log.open("ab") as file:
+        return subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def _under_way(store: RunStore, *states: State) -> set[tuple[str, int]]:
+    """The runs in certain states, each with the number of its attempt."""
+    records = store.status() if store.exists() else []
+    return {(record.run_id, record.status.attempt) for record in records if record.status and record.state in states}
 
 
 def damaged_checkpoints(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: float) -> Outcome:
@@ -239,7 +197,9 @@ def damaged_checkpoints(folder: Path, peace: RunStore, specs: list[RunSpec], sec
         data[place] ^= 1 << chance.randrange(8)
         newest.write_bytes(data[: chance.randrange(len(data))] if chance.random() < 0.3 else data)
         outcome.kills += 1
-    _conduct(store, specs, InProcess(), Watch())
+    _conduct(store, specs, InProcess(), Watch(folder / "damaged.log"))
+    noted = (record.status.note for record in store.status() if record.status)
+    outcome.losses = sum("resumed from" in note or "started from" in note for note in noted)
     return compare(store, peace, specs, outcome)
 
 
@@ -254,9 +214,7 @@ class _Once:
 
 
 def _conduct(store: RunStore, specs: list[RunSpec], launcher: Launcher, watch: Watch) -> None:
-    tally = run_campaign(Campaign(specs, store, CONTEXT), launcher, watch)
-    for failure in tally.failures():
-        print(f"  failed: {failure.run_id}: {failure.message}", flush=True)
+    run_campaign(Campaign(specs, store, CONTEXT), launcher, watch)
 
 
 def _kill(pid: int) -> bool:
@@ -272,23 +230,29 @@ def _children(pid: int) -> list[int]:
     return [int(word) for word in found.stdout.split()]
 
 
-def soak(runs: int, seconds: float) -> dict[str, Any]:
-    """Carry out everything; return what came of it."""
-    parts = (ray_workers, ray_nodes, whole_campaign, damaged_checkpoints)
+PARTS = {part.__name__: part for part in (ray_workers, ray_nodes, whole_campaign, damaged_checkpoints)}
+
+
+def soak(runs: int, seconds: float, parts: Sequence[str] = tuple(PARTS)) -> dict[str, Any]:
+    """Carry out everything; return what came of it. Unless all is well, the folder with the stores is kept."""
+    folder = Path(tempfile.mkdtemp(prefix="headway-soak-"))
     outcomes = []
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        specs, peace = tiny(runs), RunStore(Path(folder) / "peace")
+    specs, peace = tiny(runs), RunStore(folder / "peace")
+    began = time.monotonic()
+    _conduct(peace, specs, InProcess(), Watch())
+    quiet = time.monotonic() - began
+    print(f"{runs} runs in peace, in one process: {quiet:.0f} s", flush=True)
+    for name in parts:
+        share = specs if name == "ray_workers" else specs[: max(4, runs // 4)]
         began = time.monotonic()
-        _conduct(peace, specs, InProcess(), Watch())
-        quiet = time.monotonic() - began
-        print(f"{runs} runs in peace, in one process: {quiet:.0f} s", flush=True)
-        for part in parts:
-            share = specs if part is ray_workers else specs[: max(4, runs // 4)]
-            began = time.monotonic()
-            outcome = part(Path(folder), peace, share, seconds)
-            outcome.seconds = round(time.monotonic() - began, 1)
-            outcomes.append(outcome)
-            print(row(asdict(outcome)), flush=True)
+        outcome = PARTS[name](folder, peace, share, seconds)
+        outcome.seconds = round(time.monotonic() - began, 1)
+        outcomes.append(outcome)
+        print("\n  ".join([row(asdict(outcome)), *outcome.messages]), flush=True)
+    if all(outcome.is_good for outcome in outcomes):
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        print(f"not as it should be; kept for a look: {folder}", flush=True)
     return {
         "date": date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",
@@ -318,18 +282,11 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def quoted(text: str, result: dict[str, Any]) -> str:
-    """A page of the docs with the table between its marks."""
-    before, _, rest = text.partition(MARKS[0])
-    _, mark, after = rest.partition(MARKS[1])
-    assert mark, f"expected a page with {MARKS[0]} and {MARKS[1]}"
-    return f"{before}{MARKS[0]}\n{table(result)}\n{MARKS[1]}{after}"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="the long form of the fault suite")
     parser.add_argument("--seconds", type=float, default=60.0, help="of kills, in each part")
     parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only some parts")
     parser.add_argument("--out", type=Path, help="where the outcome goes, as JSON")
     parser.add_argument("--docs", type=Path, help="the page that quotes it")
     parser.add_argument("--campaign", type=Path, help=argparse.SUPPRESS)
@@ -337,12 +294,12 @@ def main() -> int:
     if options.campaign:  # the campaign that is to be killed
         specs = tiny(options.runs)
         return 0 if run_campaign(Campaign(specs, RunStore(options.campaign), CONTEXT)).is_complete() else 1
-    result = soak(options.runs, options.seconds)
+    result = soak(options.runs, options.seconds, options.parts)
     print(table(result))
     if options.out:
         options.out.write_text(json.dumps(result, indent=1) + "\n")
     if options.docs:
-        options.docs.write_text(quoted(options.docs.read_text("utf-8"), result), "utf-8")
+        options.docs.write_text(quoted(options.docs.read_text("utf-8"), "soak", table(result)), "utf-8")
     return 0 if result["is_good"] else 1
 
 

@@ -65,6 +65,21 @@ def test_the_rewards_are_those_of_the_true_transitions(mode: AutoresetMode) -> N
     assert valid.all() == (mode != AutoresetMode.NEXT_STEP)
 
 
+def test_a_reset_of_some_leaves_an_end_elsewhere_as_it_is() -> None:
+    reward = Known()
+    env = IntrinsicRewardWrapper(clocks(AutoresetMode.NEXT_STEP), reward)
+    env.reset(seed=0)
+    ended = np.zeros(3, dtype=bool)
+    while not ended.any():
+        _, _, terminated, truncated, _ = env.step(np.zeros(3, int))
+        ended = terminated | truncated
+    assert ended.tolist() == [True, False, False]  # the shortest
+    env.reset(options={"reset_mask": np.array([False, True, False])})
+    *_, infos = env.step(np.zeros(3, int))
+    assert infos["_intrinsic_reward"].tolist() == [False, True, True]  # the first one only began its next episode
+    assert_within_episodes(reward.paid_for[-1])
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_added_they_change_advantages_by_their_discounted_sum(mode: AutoresetMode) -> None:
     plain = play(clocks(mode))

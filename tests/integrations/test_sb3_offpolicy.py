@@ -195,6 +195,27 @@ def test_the_buffer_is_left_as_it_was() -> None:
     assert all(episode["r"] == episode["l"] for episode in model.ep_info_buffer)
 
 
+def test_broken_off_while_it_trains_the_buffer_is_saved_as_it_was_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*args: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    model, reward = agent(), Known()
+    monkeypatch.setattr(dqn_module.F, "smooth_l1_loss", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(60, callback=OffPolicyIntrinsicCallback(reward, coefficient=5.0))
+    assert len(reward.paid_for) == 1
+    model.save_replay_buffer(tmp_path / "buffer")
+    again = agent()
+    again.load_replay_buffer(tmp_path / "buffer")
+    for buffer in (again.replay_buffer, copy.deepcopy(model.replay_buffer)):
+        assert np.array_equal(buffer.observations, model.replay_buffer.observations)
+        assert buffer.sample.__self__ is buffer
+        assert (buffer.sample(8).rewards == 1).all()
+    assert len(reward.paid_for) == 1
+
+
 # Saved and loaded
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.sb3 import OnPolicyIntrinsicCallback
+from headway.rl.reward import IntrinsicReward, make_reward
 from tests.integrations.sb3_worlds import clocks
 from tests.integrations.worlds import FORCES, SMALL, Clock, Known, assert_within_episodes
 
@@ -323,6 +325,29 @@ def test_a_model_is_saved_again_without_having_been_trained(tmp_path: Path) -> N
     callback = OnPolicyIntrinsicCallback.carried_by(again)
     assert callback.coefficient == 0.7
     again.learn(STEPS, callback=callback)  # with three environments instead of two
+
+
+def test_a_reward_of_ones_own_has_to_be_made_anew_to_go_on(tmp_path: Path) -> None:
+    def own() -> IntrinsicReward:
+        config = dataclasses.replace(SMALL, epochs=3, minibatches=2, max_grad_norm=None)
+        reward = make_reward("icm+gmc", Clock().observation_space, Clock().action_space, config)
+        assert reward is not None
+        return reward
+
+    whole = agent()
+    whole.learn(2 * STEPS, callback=OnPolicyIntrinsicCallback(own(), coefficient=2.0))
+    whole.save(tmp_path / "agent")
+    moment = Everything(whole.get_env())
+    whole.learn(2 * STEPS, callback=whole.intrinsic_reward.callback, reset_num_timesteps=False)
+
+    resumed = moment.load(tmp_path / "agent")
+    with pytest.raises(StateError, match=r"expected method= with the reward 'icm\+gmc' made anew, got none"):
+        OnPolicyIntrinsicCallback.carried_by(resumed)
+    callback = OnPolicyIntrinsicCallback.carried_by(resumed, method=own())
+    resumed.learn(2 * STEPS, callback=callback, reset_num_timesteps=False)
+    assert same(whole, resumed)
+    again = OnPolicyIntrinsicCallback.carried_by(resumed, method="icm+gmc")  # by name, its settings are those of own()
+    assert again._settings["config"] == own().config.to_dict()
 
 
 def test_a_model_that_carries_another_reward_is_refused() -> None:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from headway.errors import SelectionError, StateError
-from headway.selection import Mixture, MultiplicativeWeights, PolicyGradient
+from headway.selection import Mixture, MultiplicativeWeights, PolicyGradient, ranks
 
 
 def test_scores_are_smoothed_for_the_sources_that_a_batch_has() -> None:
@@ -125,3 +125,19 @@ def test_processes_share_their_scores(tmp_path: Path) -> None:
         assert torch.equal(synced["rule"]["log_weights"], joined.state_dict()["rule"]["log_weights"])
     assert ranks[0][1]["scores"].tolist() == [2.0, 8.0]
     assert ranks[1][1]["scores"].tolist() == [0.0, 2.0]
+
+
+def test_scores_go_to_where_the_processes_can_add_them_up(monkeypatch) -> None:
+    """NCCL takes no tensors of the host; "meta" stands in for a GPU."""
+    monkeypatch.setattr(ranks.distributed, "is_initialized", lambda: True)
+    for backend, device in (("nccl", "cuda"), ("gloo", "cpu")):
+        monkeypatch.setattr(ranks.distributed, "get_backend", lambda backend=backend: backend)
+        assert ranks.collective_device().type == device
+
+    def all_reduce(values: torch.Tensor) -> None:
+        raise RuntimeError(f"added up on {values.device}")
+
+    monkeypatch.setattr(ranks.distributed, "all_reduce", all_reduce)
+    monkeypatch.setattr(ranks, "collective_device", lambda: "meta")
+    with pytest.raises(RuntimeError, match="added up on meta"):
+        Mixture(["a", "b"]).update([0, 1], [1.0, 2.0])

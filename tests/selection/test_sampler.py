@@ -167,6 +167,30 @@ def test_naming_the_epoch_that_is_under_way_changes_nothing() -> None:
     assert drawn + list(indices) == list(one)
 
 
+def test_an_epoch_that_was_left_begins_anew_where_it_is_named_again() -> None:
+    one, two = (SourceSampler({"a": [0], "b": [1]}, num_samples=50) for _ in range(2))
+    whole = [list(one) for _ in range(2)]
+    two.set_epoch(0)
+    assert take(iter(two), 10) == whole[0][:10]
+    two.set_epoch(0)
+    assert list(two) == whole[0]  # each source has one sample, so that only the choice of sources matters
+    assert two.epoch == 0
+    two.set_epoch(1)
+    assert list(two) == whole[1] != whole[0]
+
+
+def test_naming_an_epoch_does_not_outlast_it() -> None:
+    sampler = SourceSampler(torch.arange(50) % 2)
+    indices = iter(sampler)
+    take(indices, 7)
+    sampler.set_epoch(0)
+    list(indices)
+    take(iter(sampler), 7)
+    assert sampler.epoch == 1
+    list(sampler)
+    assert sampler.epoch == 2
+
+
 def test_an_epoch_that_was_left_is_not_continued() -> None:
     sampler = SourceSampler(torch.arange(50) % 2)
     take(iter(sampler), 20)
@@ -211,6 +235,8 @@ def test_a_sampler_can_be_sharded_until_it_begins() -> None:
     assert list(late) == list(early)
     with pytest.raises(SelectionError, match="handed out nothing"):
         late.shard(0, 2)
+    late.shard(1, 2)  # nothing changes
+    assert list(late) == list(early)
 
 
 def test_it_says_what_it_does() -> None:
@@ -224,6 +250,7 @@ def test_it_says_what_it_does() -> None:
     [
         ({"rank": 0}, "rank and num_replicas together"),
         ({"rank": 2, "num_replicas": 2}, "from 0 to 1, got 2"),
+        ({"rank": 0, "num_replicas": 0}, "got 0"),
         ({"rank": 0, "num_replicas": 9}, "each of 9 replicas, got 4"),
         ({"num_samples": 0}, "got 0 samples"),
         ({"history": 0}, "history of at least 1"),

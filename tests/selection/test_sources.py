@@ -40,6 +40,7 @@ def test_samples_may_belong_to_no_source() -> None:
         ({"a": [0], "b": []}, (), "none in b"),
         ({"a": [0, 1], "b": [1, 2]}, (), "index 1 twice"),
         ({"a": [0, 3, 3]}, (), "index 3 twice"),
+        ({"a": [5, 3, 3]}, (), "index 3 twice"),
         ({"a": [-1]}, (), "indices from 0, got -1"),
         ({"a": [0.5]}, (), "float32"),
         ({"a": [[0]]}, (), r"\[1, 1\]"),
