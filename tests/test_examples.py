@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -90,3 +91,17 @@ def test_torchdata() -> None:
     pytest.importorskip("torchdata")
     shares = example("torchdata_nodes").main(["--quick"])
     assert shares["rule"] > shares["noise"]
+
+
+def test_bandit(tmp_path: Path, capsys) -> None:
+    figure, out = tmp_path / "bandit.png", tmp_path / "bandit.json"
+    result = example("bandit").main(["--quick", "--figure", str(figure), "--out", str(out)])
+    late = result["late"]
+    for signal, by_arm in late["calculated"].items():
+        for arm, score in by_arm.items():
+            assert late["simulated"][signal][arm] == pytest.approx(score, rel=0.1, abs=1e-4), (signal, arm)
+    assert max(late["simulated"]["curiosity"], key=late["simulated"]["curiosity"].get) == "pure noise"
+    assert max(late["simulated"]["gmc"], key=late["simulated"]["gmc"].get) == "learned slowly"
+    assert figure.stat().st_size > 10_000
+    assert json.loads(out.read_text("utf-8")) == json.loads(json.dumps(result))
+    assert "pure noise" in capsys.readouterr().out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -63,3 +65,19 @@ def test_the_mean_of_an_absolute_product() -> None:
     x, z = torch.randn(2, 400_000, generator=generator, dtype=torch.float64)
     y = 0.6 * x + 0.8 * z
     assert mean_absolute_product(0, 0, 1.0, 1.0, 0.6) == pytest.approx(float((x * y).abs().mean()), rel=0.01)
+
+
+def test_the_page_quotes_what_the_example_gave() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "bandit.md").read_text("utf-8")
+    result = json.loads((root / "benchmarks" / "results" / "bandit.json").read_text("utf-8"))
+    names = {"curiosity": "loss", "norm": "gradient norm", "gmc": "GMC", "gmc_hard": "GMC, hard gate"}
+    for how, table in result["late"].items():
+        for signal, scores in table.items():
+            name = names[signal] + (", calculated" if how == "calculated" else "")
+            assert f"| {name} | {' | '.join(f'{score:.4f}' for score in scores.values())} |" in page
+    beta = result["config"]["beta"]
+    assert f"which is {2 / math.pi * math.sqrt((1 - beta) / (1 + beta)):.4f} for β = {beta}" in page
+    for arm in result["config"]["arms"]:
+        noise = f"deviation {arm['noise']:g}" if arm["noise"] else "none"
+        assert f"| {arm['name']} | {arm['distance']:g} | {100 * arm['rate']:g}% | {noise} |" in page
