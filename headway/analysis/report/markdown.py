@@ -1,0 +1,134 @@
+"""The results as a page in Markdown, for a repository or a documentation site.
+
+What is generated stands between two marks, so that a page can say more in words around it: writing the page again
+replaces what is between the marks and leaves the rest alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from headway.analysis.claims.output import as_markdown
+from headway.analysis.names import GROUP_NAMES, title
+from headway.analysis.report import words
+from headway.analysis.report.groups import Setting
+from headway.analysis.report.printing import Printed
+from headway.analysis.report.view import View
+from headway.analysis.rundata import RunData
+from headway.errors import UsageError
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+
+def write_markdown(path: Path, view: View, figures: Sequence[Printed]) -> str:
+    """The page with its generated part made anew.
+
+    Args:
+        path: the page; where there is none, it will have the generated part alone.
+        view: what it shows.
+        figures: figures on disk, each in a format that pages can show.
+
+    Raises:
+        UsageError: there is a file at the path without the marks.
+    """
+    generated = f"{BEGIN}\n{render(view, figures, path.parent)}\n{END}"
+    if not path.exists():
+        return f"# Results\n\n{generated}\n"
+    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UsageError(f"expected a page with the marks {BEGIN} and {END}, got {path} without them; choose another")
+    return before + generated + after
+
+
+def render(view: View, figures: Sequence[Printed], folder: Path) -> str:
+    """What is generated, as seen from a folder."""
+    parts = [_counts(view)]
+    parts += [f"## Claims: protocol {protocol}\n\n{as_markdown(claims)}" for protocol, claims in view.claims.items()]
+    parts += [_setting(view, setting) for setting in view.settings if setting.key in view.areas]
+    parts += [_rewards(view, setting) for setting in view.settings if view.rewards.get(setting.key)]
+    parts += [_figures(figures, folder)] if figures else []
+    return "\n\n".join(part.strip() for part in parts)
+
+
+def _counts(view: View) -> str:
+    tiles = ", ".join(f"{tile.number} {tile.label}" for tile in view.overview.tiles)
+    lines = [f"{tiles}.", "", "| runs | protocol | seeds | computed with | the data |", "|---|---|---|---|---|"]
+    for origin in view.origins:
+        setting = origin.setting
+        methods = ", ".join(title(method) for method in setting.finished)
+        facts = ", ".join(f"{name} {origin.facts[name]}" for name in ("headway", "torch") if name in origin.facts)
+        notes = "; ".join(origin.notes)
+        lines.append(_row(f"{setting.title}: {methods}", setting.group.protocol, origin.seeds, facts, notes))
+    return "\n".join(lines)
+
+
+def _setting(view: View, setting: Setting) -> str:
+    """The signals of one condition: areas with intervals, last losses, and where the draws went."""
+    groups = GROUP_NAMES.get(setting.group.condition, ())
+    head = [
+        "signal",
+        "seeds",
+        "area relative to Uniform",
+        "95% interval",
+        "final loss",
+        *(f"draws {g}" for g in groups),
+    ]
+    lines = [f"## {setting.title}, protocol {setting.group.protocol}", "", *_notes(view, setting)]
+    lines += [_row(*head), "|" + "---|" * len(head)]
+    for row in view.areas[setting.key].rows:
+        relative = None if row.method == "uniform" else row.relative
+        lines.append(
+            _row(
+                title(row.method),
+                str(len(row.seeds)),
+                words.number(relative.value if relative else None, ".4f"),
+                words.interval(relative, ".4f"),
+                words.number(row.final_loss.value),
+                *(words.percent(share.value) for share in row.shares),
+            )
+        )
+    return "\n".join(lines)
+
+
+def _rewards(view: View, setting: Setting) -> str:
+    """The methods of one exploration setting: what they reach, and how much of it is noise."""
+    lines = [f"## {setting.title}, protocol {setting.group.protocol}", "", *_notes(view, setting)]
+    head = ["method", "seeds", "return at the end", "95% interval", "time in the noise", "reward paid in the noise"]
+    lines += [_row(*head), "|" + "---|" * len(head)]
+    for method, reward in view.rewards[setting.key].items():
+        runs = setting.finished[method]
+        shares = [_mean_share(runs, column) for column in ("noise_time_share", "noise_reward_share")]
+        numbers = words.number(reward.value, ".2f"), words.interval(reward, ".2f")
+        lines.append(_row(title(method), str(len(runs)), *numbers, *map(words.percent, shares)))
+    return "\n".join(lines)
+
+
+def _figures(figures: Sequence[Printed], folder: Path) -> str:
+    lines = ["## Figures"]
+    for figure in figures:
+        address = Path(os.path.relpath(figure.files[0], folder)).as_posix()
+        lines += ["", f"![{figure.name}]({address})", "", f"*{figure.caption}*"]
+    return "\n".join(lines)
+
+
+def _notes(view: View, setting: Setting) -> list[str]:
+    """What must be said beside every number of a setting, such as that its data are not the official copy."""
+    notes = [note for origin in view.origins if origin.setting.key == setting.key for note in origin.notes]
+    return [f"*{note}*\n" for note in notes]
+
+
+def _mean_share(runs: Sequence[RunData], column: str) -> float | None:
+    """The mean of a logged share over all rollouts and runs; None where it is not logged."""
+    logged = [run.columns[column] for run in runs if column in run.columns]
+    finite = [values[np.isfinite(values)] for values in logged]
+    means = [float(values.mean()) for values in finite if len(values)]
+    return float(np.mean(means)) if means else None
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
