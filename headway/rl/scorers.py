@@ -209,6 +209,8 @@ def _scores_with(make: Callable[[IntrinsicConfig], Signal]) -> MakeScorer:
 
 # Signals are scorers under their own names.
 register_scorer("gmc")(_scores_with(lambda config: GMC(**moment_settings(config))))
+register_scorer("gmc_hard")(_scores_with(lambda config: GMC(**moment_settings(config), gate="hard", name="gmc_hard")))
+register_scorer("gmc_soft")(_scores_with(lambda config: GMC(**moment_settings(config), gate="soft", name="gmc_soft")))
 register_scorer("dot")(_scores_with(lambda config: DotProduct(**moment_settings(config))))
 register_scorer("cosine")(_scores_with(lambda config: Cosine(**moment_settings(config))))
 register_scorer("projection")(_scores_with(lambda config: Projection(**moment_settings(config))))

@@ -76,3 +76,14 @@ def test_different_decay_rates_are_both_used() -> None:
         batch = transitions(6, seed)
         scores, _ = plain.rollout(batch)
         torch.testing.assert_close(reward.rewards_and_update(batch).rewards, scores.float(), rtol=2e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("gate", ["hard", "soft"])
+def test_gates_take_away_and_never_add(gate: str) -> None:
+    open_, gated = (make_reward(f"forward+{name}", VECTOR, DISCRETE, SMALL, seed=1) for name in ("gmc", f"gmc_{gate}"))
+    assert gated.scorer.signal.gate == gate
+    batch = transitions(16, 0, VECTOR, DISCRETE)
+    for _ in range(8):  # the same one, so that some momentum stands out of noise
+        with_gate, without = gated.rewards_and_update(batch).rewards, open_.rewards_and_update(batch).rewards
+        assert (with_gate <= without).all()
+    assert 0 < with_gate.sum() < without.sum()
