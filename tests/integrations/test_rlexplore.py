@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import io
+import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -17,6 +20,7 @@ from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.rlexplore import KEYS, RLeXploreReward
 from headway.rl.episodes import Episodes
 from headway.rl.gae import advantages
+from tests.integrations import rllte_interface
 from tests.integrations.worlds import SMALL, Clock, Known, assert_within_episodes
 
 STEPS, ENVS = 12, 3
@@ -55,6 +59,14 @@ def random_samples(space: spaces.Space[Any], actions: spaces.Space[Any]) -> dict
     }
     flags = {key: np.zeros((STEPS, ENVS), np.float32) for key in ("rewards", "terminateds", "truncateds")}
     return {key: torch.as_tensor(value) for key, value in {**samples, **flags}.items()}
+
+
+class Raised(Known):
+    """Pays 7 more, so that zero is not among its rewards."""
+
+    @staticmethod
+    def of(obs: Any, next_obs: Any) -> Any:
+        return Known.of(obs, next_obs) + 7
 
 
 class Spaces:
@@ -97,27 +109,16 @@ def test_transitions_into_the_next_episode_are_left_out_when_told_so() -> None:
 # Interface
 
 
-def test_names_and_order_of_arguments_are_those_of_rlexplore() -> None:
-    def names(function: Any) -> list[str]:
-        return list(inspect.signature(function).parameters)
-
-    assert names(RLeXploreReward)[:7] == [
-        "envs", "device", "beta", "kappa", "gamma", "rwd_norm_type", "obs_norm_type",
-    ]  # fmt: skip
-    assert names(RLeXploreReward.watch)[1:] == [
-        "observations", "actions", "rewards", "terminateds", "truncateds", "next_observations",
-    ]  # fmt: skip
-    assert names(RLeXploreReward.compute)[1:] == ["samples", "sync"]
-    assert inspect.signature(RLeXploreReward.compute).parameters["sync"].default is True
-    assert names(RLeXploreReward.update)[1:] == ["samples"]
+def test_the_interface_is_that_of_rlexplore() -> None:
+    stored = json.loads(rllte_interface.STORED.read_text("utf-8"))
+    page = (Path(__file__).parents[2] / "docs/howto/rlexplore.md").read_text("utf-8")
+    assert f"{stored.pop('package')} {stored.pop('version')}" in page
+    assert rllte_interface.facts(RLeXploreReward, RLeXploreReward, MethodError) == stored
 
 
-def test_the_interface_is_that_of_the_library_itself() -> None:
-    base = pytest.importorskip("rllte.common.prototype.base_reward").BaseReward
-    for name in ("watch", "compute", "update", "scale"):
-        theirs, ours = (inspect.signature(getattr(kind, name)).parameters for kind in (base, RLeXploreReward))
-        assert list(ours) == list(theirs)
-    assert list(inspect.signature(RLeXploreReward).parameters)[:7] == list(inspect.signature(base).parameters)
+def test_the_stored_interface_is_that_of_the_library_itself() -> None:
+    pytest.importorskip("rllte", reason="`make rllte` installs it apart and runs this")
+    assert rllte_interface.of_the_library() == json.loads(rllte_interface.STORED.read_text("utf-8"))
 
 
 @pytest.mark.parametrize(
@@ -209,6 +210,24 @@ def test_minmax_moves_rewards_to_the_unit_interval() -> None:
     same = {key: value[:1, :].repeat(2, *[1] * (value.dim() - 1)) for key, value in samples.items()}
     same = {key: value[:, :1].repeat(1, ENVS, *[1] * (value.dim() - 2)) for key, value in same.items()}
     assert (made(rwd_norm_type="minmax").compute(same) == 0).all()  # no range, and no division by it
+
+
+@pytest.mark.parametrize("norm", ["rms", "minmax"])
+@pytest.mark.parametrize("sync", [True, False])
+def test_what_is_not_paid_does_not_move_the_scale(norm: Any, sync: bool) -> None:
+    samples = rollout(shifted=True)
+    ended = samples["terminateds"] | samples["truncateds"]
+    paid = Known.of(samples["observations"], samples["next_observations"])[~ended].double() + 7
+    theory = paid / paid.std(correction=0) if norm == "rms" else (paid - paid.min()) / (paid.max() - paid.min())
+    rewards = made(method=Raised(), rwd_norm_type=norm, true_next_observations=False).compute(samples, sync=sync)
+    torch.testing.assert_close(rewards[~ended], theory.float())
+    assert (rewards[ended] == 0).all()
+
+
+@pytest.mark.parametrize("norm", ["rms", "minmax", "none"])
+def test_a_rollout_of_ends_alone_pays_nothing(norm: Any) -> None:
+    samples = {**rollout(), "terminateds": torch.ones(STEPS, ENVS, dtype=torch.bool)}
+    assert (made(rwd_norm_type=norm, true_next_observations=False).compute(samples) == 0).all()
 
 
 def test_observations_are_normalised_with_what_was_seen() -> None:
@@ -325,6 +344,12 @@ def test_settings_without_a_meaning_are_refused(options: dict[str, Any], message
 def test_only_boxes_are_normalised() -> None:
     with pytest.raises(EnvError, match="use obs_norm_type='none'"):
         RLeXploreReward(Spaces(spaces.Discrete(3), spaces.Discrete(2)))
+
+
+def test_a_missing_package_is_named_with_the_command() -> None:
+    code = "import sys; sys.modules['numpy'] = None; from headway.integrations.rlexplore import RLeXploreReward"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "MissingExtraError: numpy is not installed; run: pip install 'headway[rl]'" in done.stderr
 
 
 def test_gymnasiums_own_environments_work() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headway.errors import MissingExtraError, WrongVersionError
-from headway.integrations import gymnasium, sb3, versions
+from headway.integrations import gymnasium, rlexplore, sb3, versions
 
 ENTRIES = [
     pytest.param(sb3, "OnPolicyIntrinsicCallback", "stable-baselines3", "sb3", "2.6", id="sb3"),
@@ -60,7 +60,7 @@ def test_the_minimum_is_that_of_the_extra(module: Any, name: str, package: str, 
     assert versions.SUPPORTED[package].least == least
 
 
-@pytest.mark.parametrize("module", [sb3, gymnasium])
+@pytest.mark.parametrize("module", [sb3, gymnasium, rlexplore])
 def test_only_public_names_are_there(module: Any) -> None:
     assert dir(module) == sorted(module.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):

@@ -101,9 +101,10 @@ class IntrinsicRewardWrapper(VectorWrapper):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin new episodes; with `options={"reset_mask": ...}` only there. Nothing is paid for it."""
+        mask = (options or {}).get("reset_mask")  # read first: Gymnasium takes it out of the options
         obs, infos = self.env.reset(seed=seed, options=options)
         self._obs = np.array(obs)
-        self._over = np.zeros(self.num_envs, dtype=bool)
+        self._over = np.zeros_like(self._over) if mask is None else self._over & ~np.asarray(mask, dtype=bool)
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

@@ -65,6 +65,8 @@ class IntrinsicCallback(BaseCallback):
         self.normaliser: RewardNormaliser | None = None
         self._given = self.reward is not None
         self._device = device
+        if isinstance(method, IntrinsicReward):
+            config = method.config
         self._settings: dict[str, Any] = {
             "method": method.name if isinstance(method, IntrinsicReward) else method,
             "coefficient": coefficient,
@@ -79,15 +81,22 @@ class IntrinsicCallback(BaseCallback):
 
         Args:
             model: from `Algorithm.load`.
-            changed: arguments that shall differ from those of the saved callback.
+            changed: arguments that shall differ from those of the saved callback. `method` must be among them where
+                that had an `IntrinsicReward` of your own: a file has its state, but not how it was made.
 
         Raises:
-            StateError: the model carries no intrinsic reward.
+            StateError: the model carries no intrinsic reward, or one that only you can make.
         """
         carried = vars(model).get(ATTRIBUTE)
         if not isinstance(carried, Carried):
             raise StateError("expected a model that carries an intrinsic reward, got one that does not; make a new one")
-        settings = dict(carried.state_dict()["settings"])
+        state = carried.state_dict()
+        settings = dict(state["settings"])
+        if state.get("given") and "method" not in changed:
+            raise StateError(
+                f"expected method= with the reward {settings['method']!r} made anew, got none: the model was trained "
+                f"with an IntrinsicReward of your own; use carried_by(model, method=your_reward)"
+            )
         if settings["config"] is not None:
             settings["config"] = IntrinsicConfig.from_dict(settings["config"])
         return cls(**{**settings, **changed})
@@ -98,6 +107,7 @@ class IntrinsicCallback(BaseCallback):
         """Everything that later rewards depend on. The model carries it: there is no need to call this."""
         return {
             "settings": dict(self._settings),
+            "given": self._given,
             "reward": self._made.state_dict(),
             "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
         }

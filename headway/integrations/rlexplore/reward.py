@@ -1,0 +1,302 @@
+"""An intrinsic reward with the interface of RLeXplore's reward modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from headway.errors import EnvError, MethodError, StateError
+from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.normalise import ObservationNormaliser, RewardNormaliser, RunningMoments
+from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.transitions import Transitions
+
+__all__ = ["KEYS", "RLeXploreReward"]
+
+KEYS = ("observations", "actions", "rewards", "terminateds", "truncateds", "next_observations")
+"""What samples consist of: tensors [n_steps, n_envs, ...]."""
+
+
+class RLeXploreReward:
+    """An intrinsic reward that is used like a reward module of RLeXplore.
+
+    Attributes:
+        global_step: how often `compute` was called.
+        metrics: lists of [global_step, value] by name: "loss", "intrinsic_rewards" (their mean before scaling), and
+            whatever else the method measures.
+
+    Args:
+        envs: vector environments: Gymnasium's, rllte's or those of Stable-Baselines3.
+        device: where the predictor lives.
+        beta: the weight of the rewards at first ...
+        kappa: ... which falls by this share with every call of `compute`.
+        gamma: with "rms", divide by the deviation of discounted sums instead of that of the rewards themselves.
+        rwd_norm_type: "rms" divides rewards by their running deviation, "minmax" moves those of a call to [0, 1],
+            "none" leaves them.
+        obs_norm_type: "rms" normalises observations with their running mean and deviation, "none" leaves them; images
+            are then divided by 255.
+        method: such as "icm+gmc", or an `IntrinsicReward` of your own.
+        true_next_observations: whether `next_observations` are true also where an episode ended. If they are only the
+            observations one step on, which belong to the next episode there, say False: such transitions are then
+            neither paid nor learned from.
+        config: settings of the predictor and the scorer; None for the released ones.
+        seed: of the predictor's weights.
+
+    Raises:
+        MethodError: an argument has no meaning.
+        EnvError: spaces that the predictor cannot handle.
+    """
+
+    def __init__(
+        self,
+        envs: Any,
+        device: str | torch.device = "cpu",
+        beta: float = 1.0,
+        kappa: float = 0.0,
+        gamma: float | None = None,
+        rwd_norm_type: Literal["rms", "minmax", "none"] = "rms",
+        obs_norm_type: Literal["rms", "none"] = "rms",
+        *,
+        method: str | IntrinsicReward = "icm+gmc",
+        true_next_observations: bool = True,
+        config: IntrinsicConfig | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Make the predictor and the statistics."""
+        _check("rwd_norm_type", rwd_norm_type, ("rms", "minmax", "none"))
+        _check("obs_norm_type", obs_norm_type, ("rms", "none"))
+        if gamma is not None and rwd_norm_type != "rms":
+            raise MethodError(f"gamma: expected none with rwd_norm_type={rwd_norm_type!r}, got {gamma}; use 'rms'")
+        single = "single_" if hasattr(envs, "single_observation_space") else ""
+        self.observation_space = getattr(envs, f"{single}observation_space")
+        self.action_space = getattr(envs, f"{single}action_space")
+        self.n_envs = int(envs.num_envs)
+        self.device = torch.device(device)
+        self.beta, self.kappa = beta, kappa
+        self.rwd_norm_type, self.obs_norm_type = rwd_norm_type, obs_norm_type
+        self.true_next_observations = true_next_observations
+        self.global_step = 0
+        self.metrics: dict[str, list[list[float]]] = {"loss": [], "intrinsic_rewards": []}
+        self.obs_norm = self._observation_normaliser()
+        self.rwd_norm = RunningMoments() if rwd_norm_type == "rms" and gamma is None else None
+        self.discounted = None if gamma is None else RewardNormaliser(self.n_envs, gamma)
+        self.reward = method if isinstance(method, IntrinsicReward) else self._make(method, config, seed)
+
+    # What RLeXplore's modules have
+
+    @property
+    def weight(self) -> float:
+        """The weight of the intrinsic rewards: beta (1 - kappa)^global_step."""
+        return float(self.beta * (1 - self.kappa) ** self.global_step)
+
+    def watch(
+        self,
+        observations: Tensor,
+        actions: Tensor,
+        rewards: Tensor,
+        terminateds: Tensor,
+        truncateds: Tensor,
+        next_observations: Tensor,
+    ) -> None:
+        """Take note of a step [n_envs, ...]. The predictors here keep no memory of an episode: only shapes are checked.
+
+        Raises:
+            MethodError: a shape is wrong.
+        """
+        given = (observations, actions, rewards, terminateds, truncateds, next_observations)
+        for key, value in zip(KEYS, given, strict=True):
+            self._check_shape(key, tuple(value.shape), (self.n_envs,))
+
+    def compute(self, samples: Mapping[str, Tensor], sync: bool = True) -> Tensor:
+        """The intrinsic rewards of a rollout, scaled and weighted.
+
+        Args:
+            samples: the six `KEYS`, each [n_steps, n_envs, ...].
+            sync: also train with the samples, as `update` does. Without it nothing changes but `global_step`:
+                call `update` when it is time.
+
+        Returns:
+            [n_steps, n_envs], float32, on the device.
+
+        Raises:
+            MethodError: a key is missing or a shape is wrong.
+        """
+        steps = self._check_samples(samples)
+        self.global_step += 1
+        valid = self._valid(samples)
+        if sync:
+            self._observe(samples)
+        raw = torch.zeros(steps * self.n_envs, device=self.device)
+        if valid.any():
+            batch = self._transitions(samples, valid)
+            if sync:
+                result = self.reward.rewards_and_update(batch)
+                raw[valid] = result.rewards
+                self._note(result.metrics)
+            else:
+                raw[valid] = self.reward.rewards(batch)
+            self.metrics["intrinsic_rewards"].append([self.global_step, float(raw[valid].double().mean())])
+        raw, valid = raw.view(steps, self.n_envs), valid.view(steps, self.n_envs)
+        if sync:
+            self._take_in(raw, valid)
+        return self._scaled(raw, valid)
+
+    def update(self, samples: Mapping[str, Tensor]) -> None:
+        """Train the predictor with samples, and take them into the running statistics.
+
+        Args:
+            samples: as for `compute`.
+
+        Raises:
+            MethodError: a key is missing or a shape is wrong.
+        """
+        steps = self._check_samples(samples)
+        valid = self._valid(samples)
+        self._observe(samples)
+        if not valid.any():
+            return
+        result = self.reward.rewards_and_update(self._transitions(samples, valid))
+        self._note(result.metrics)
+        raw = torch.zeros(steps * self.n_envs, device=self.device)
+        raw[valid] = result.rewards
+        self._take_in(raw.view(steps, self.n_envs), valid.view(steps, self.n_envs))
+
+    def scale(self, rewards: Tensor) -> Tensor:
+        """Rewards [n_steps, n_envs], normalised as `rwd_norm_type` says and multiplied by the weight.
+
+        While nothing was learned from yet, "rms" divides by the deviation of these rewards.
+        """
+        return self._scaled(rewards, torch.ones_like(rewards, dtype=torch.bool))
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later rewards depend on."""
+        statistics = {"obs_norm": self.obs_norm, "rwd_norm": self.rwd_norm, "discounted": self.discounted}
+        return {
+            "reward": self.reward.state_dict(),
+            "global_step": self.global_step,
+            "metrics": {name: [list(pair) for pair in pairs] for name, pairs in self.metrics.items()},
+            **{name: None if each is None else each.state_dict() for name, each in statistics.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state.
+
+        Raises:
+            StateError: it is that of another method, or of other settings.
+        """
+        for name in ("obs_norm", "rwd_norm", "discounted"):
+            own = getattr(self, name)
+            if (own is None) != (state[name] is None):
+                raise StateError(
+                    f"expected a state {'without' if own is None else 'with'} {name}, got one "
+                    f"{'with' if own is None else 'without'}; gamma and the two norm types must be as they were"
+                )
+        self.reward.load_state_dict(state["reward"])
+        for name in ("obs_norm", "rwd_norm", "discounted"):
+            if state[name] is not None:
+                getattr(self, name).load_state_dict(state[name])
+        self.global_step = int(state["global_step"])
+        self.metrics = {name: [list(pair) for pair in pairs] for name, pairs in state["metrics"].items()}
+
+    # Parts
+
+    def _observation_normaliser(self) -> ObservationNormaliser | None:
+        if self.obs_norm_type == "none":
+            return None
+        if type(self.observation_space).__name__ != "Box":
+            raise EnvError(
+                f"expected a Box of observations to normalise, got {self.observation_space}; use obs_norm_type='none'"
+            )
+        return ObservationNormaliser(tuple(self.observation_space.shape)).to(self.device)
+
+    def _make(self, method: str, config: IntrinsicConfig | None, seed: int) -> IntrinsicReward:
+        if config is None:
+            shape = tuple(self.observation_space.shape or ())
+            is_image, normalised = len(shape) == 3, self.obs_norm is not None
+            config = IntrinsicConfig(
+                channels_first=is_image and shape[0] <= shape[-1],
+                observation_scale=1 / 255 if is_image and not normalised else 1.0,
+                rnd_normalise=not normalised,  # once is enough
+            )
+        reward = make_reward(method, self.observation_space, self.action_space, config, self.device, seed)
+        if reward is None:
+            raise MethodError(f"expected a method that pays an intrinsic reward, got {method!r}")
+        return reward
+
+    def _transitions(self, samples: Mapping[str, Tensor], valid: Tensor) -> Transitions:
+        """The transitions that count, in one row, time outermost."""
+        obs, actions, following = (
+            samples[key].to(self.device).reshape(-1, *self._shape(key))[valid]
+            for key in ("observations", "actions", "next_observations")
+        )
+        if self.obs_norm is not None:
+            obs, following = self.obs_norm(obs.float(), obs.float()), self.obs_norm(following.float(), obs.float())
+        return Transitions(obs, actions, following)
+
+    def _valid(self, samples: Mapping[str, Tensor]) -> Tensor:
+        """Which transitions count [n_steps * n_envs]."""
+        ended = samples["terminateds"].to(self.device).bool() | samples["truncateds"].to(self.device).bool()
+        return torch.ones_like(ended).reshape(-1) if self.true_next_observations else ~ended.reshape(-1)
+
+    def _observe(self, samples: Mapping[str, Tensor]) -> None:
+        if self.obs_norm is not None:
+            observations = samples["observations"].to(self.device)
+            self.obs_norm.update(observations.reshape(-1, *self._shape("observations")))
+
+    def _take_in(self, raw: Tensor, valid: Tensor) -> None:
+        """Take rewards [n_steps, n_envs] into the running statistics."""
+        if self.rwd_norm is not None:
+            self.rwd_norm.update(raw[valid].cpu())
+        if self.discounted is not None:
+            self.discounted.update(raw, valid)
+
+    def _scaled(self, rewards: Tensor, valid: Tensor) -> Tensor:
+        """See `scale`; where there is no valid transition, nothing is paid, and nothing counts."""
+        counted = rewards[valid]
+        if self.rwd_norm_type == "none" or not len(counted):
+            scaled = rewards
+        elif self.rwd_norm_type == "minmax":
+            least, range_ = counted.min(), counted.max() - counted.min()
+            scaled = (rewards - least) / torch.where(range_ > 0, range_, 1.0)
+        else:
+            moments = self.rwd_norm if self.discounted is None else self.discounted.moments
+            assert moments is not None
+            deviation = counted.double().std(correction=0) if moments.is_empty else moments.deviation
+            scaled = rewards / torch.where(deviation > 0, deviation, 1.0).to(rewards)
+        return torch.where(valid, scaled * self.weight, 0.0)
+
+    def _note(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            key = "loss" if name == "predictor_loss" else name
+            self.metrics.setdefault(key, []).append([self.global_step, value])
+
+    def _shape(self, key: str) -> tuple[int, ...]:
+        """The shape of one value."""
+        if key in ("observations", "next_observations"):
+            return tuple(self.observation_space.shape or ())
+        return tuple(self.action_space.shape or ()) if key == "actions" else ()
+
+    def _check_samples(self, samples: Mapping[str, Tensor]) -> int:
+        """Check keys and shapes; returns n_steps."""
+        missing = [key for key in KEYS if key not in samples]
+        if missing:
+            raise MethodError(f"expected samples with the keys {', '.join(KEYS)}, got none of {', '.join(missing)}")
+        steps = len(samples["observations"])
+        for key in KEYS:
+            self._check_shape(key, tuple(samples[key].shape), (steps, self.n_envs))
+        return steps
+
+    def _check_shape(self, key: str, found: tuple[int, ...], leading: tuple[int, ...]) -> None:
+        wanted = leading + self._shape(key)
+        if found != wanted and found != (*wanted, 1):  # discrete actions often have a last dimension of 1
+            raise MethodError(f"{key}: expected shape {list(wanted)}, got {list(found)}")
+
+
+def _check(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise MethodError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
