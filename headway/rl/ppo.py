@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headway.errors import EnvError, StateError
+from headway.errors import EnvError, MethodError, StateError
 from headway.rl.agent import Agent, read
 from headway.rl.config import PPOConfig
 from headway.rl.distinct import distinct_rows
@@ -65,7 +65,7 @@ class PPO:
 
     Raises:
         EnvError: no vector environment, or spaces that PPO cannot work with.
-        MethodError: a network that does not fit the observations.
+        MethodError: a network that does not fit the observations, or rollouts too short to have a transition.
     """
 
     def __init__(
@@ -87,11 +87,19 @@ class PPO:
         self._device = device
         self._lanes = Lanes(threads)
         self.episodes = Episodes(env)
-        if env.single_observation_space.dtype is None or env.single_observation_space.dtype.kind not in "biuf":
-            raise EnvError(f"expected observations of numbers, got the space {env.single_observation_space}")
+        space = env.single_observation_space
+        if space.dtype is None or space.dtype.kind not in "biuf":
+            raise EnvError(f"expected observations of numbers, got the space {space}")
+        if not space.shape:
+            raise EnvError(
+                f"expected observations with an axis, got single numbers ({space}); code them first, for example with "
+                f"gymnasium.wrappers.vector.FlattenObservation"
+            )
+        if self.episodes.mode.name == "NEXT_STEP" and self.config.rollout_steps < 2:
+            raise MethodError("expected rollouts of at least 2 steps, got 1, which may be a reset and nothing else")
         agent_seed, env_seed = (int(word) for word in np.random.SeedSequence(seed).generate_state(2))
         self._generator = torch.Generator().manual_seed(agent_seed)
-        self.agent = Agent(env.single_observation_space, env.single_action_space, self.config, self._generator, device)
+        self.agent = Agent(space, env.single_action_space, self.config, self._generator, device)
         self._normaliser = None
         if self.config.normalise_intrinsic:
             gamma = self.config.gamma if self.config.value_heads == 1 else self.config.intrinsic_gamma
@@ -263,7 +271,7 @@ class PPO:
         if self._normaliser is not None:
             self._normaliser.load_state_dict(state["normaliser"])
         self.agent.load_state_dict(state["agent"])
-        self._generator.set_state(state["generator"])
+        self._generator.set_state(state["generator"].cpu())
         self._log.load_state_dict(state["log"])
         self.env_steps = state["env_steps"]
 

@@ -7,6 +7,7 @@ import io
 import math
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -289,6 +290,10 @@ def test_what_does_not_fit_is_refused() -> None:
         PPO(together(lambda number: Corridor(), 2), PPOConfig(network="cnn"))
     with pytest.raises(MethodError, match="threads: expected at least 1, got 0"):
         PPO(together(lambda number: Corridor(), 2), SMALL, threads=0)
+    with pytest.raises(EnvError, match=r"expected observations with an axis, got single numbers \(Discrete\(16\)\)"):
+        PPO(gymnasium.make_vec("FrozenLake-v1", 2))
+    with pytest.raises(MethodError, match="expected rollouts of at least 2 steps, got 1"):
+        PPO(together(lambda number: Corridor(), 2, AutoresetMode.NEXT_STEP), PPOConfig(rollout_steps=1))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
