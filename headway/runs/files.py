@@ -7,14 +7,24 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from headway.errors import DamagedError, StoreError
 
+S = TypeVar("S")
+T = TypeVar("T")
+
+THREADS = 8
+"""How many files are written at once where there are many."""
+STALE = 24 * 3600.0
+"""Seconds after which a folder in the making was left by a process that is gone."""
 _WAYS_OUT = {
     errno.ENOSPC: "the disk is full; free some space and run the same command again",
     errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
@@ -116,10 +126,18 @@ class _GuardedWriter:
             raise
 
 
-def store_error(action: str, path: str | Path, exc: OSError) -> StoreError:
-    """Return a `StoreError` that says what could not be done, why, and the way out."""
+def store_error(action: str, path: str | Path, exc: OSError, *, is_disk: bool = True) -> StoreError:
+    """Return a `StoreError` that says what could not be done, why, and the way out.
+
+    Args:
+        action: what could not be done, such as "read".
+        path: to what.
+        exc: the system's error.
+        is_disk: whether a disk raised it, whose input/output error while reading means a damaged file; that of a
+            network says nothing about the file.
+    """
     way_out = _WAYS_OUT.get(exc.errno or 0, exc.strerror or str(exc))
-    kind = DamagedError if action == "read" and exc.errno == errno.EIO else StoreError
+    kind = DamagedError if is_disk and action == "read" and exc.errno == errno.EIO else StoreError
     return kind(f"cannot {action} {path}: {way_out}")
 
 
@@ -185,6 +203,17 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def for_each(items: Sequence[S], act: Callable[[S], T]) -> list[T]:
+    """Act on every item, on several at once where there are many: disks sync a number of files as quickly as one."""
+    if len(items) < 2 * THREADS:
+        return [act(item) for item in items]
+    pool = ThreadPoolExecutor(THREADS, "headway-files")
+    try:
+        return list(pool.map(act, items))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def remove(path: Path) -> None:
     """Remove a file if it is there.
 
@@ -195,6 +224,18 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as exc:
         raise store_error("remove", path, exc) from exc
+
+
+def sweep(folder: Path, prefix: str) -> None:
+    """Remove the folders in ``folder`` whose names begin with ``prefix`` and that were left a day ago or longer.
+
+    A process removes its own; what is still there after a day belonged to one that was killed. What cannot be removed
+    stays.
+    """
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(prefix) and time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE:
+                shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def open_regular(path: str | Path) -> int:

@@ -14,6 +14,10 @@ Number: TypeAlias = bool | int | float
 Value: TypeAlias = Number | str | list[Number] | None
 Columns: TypeAlias = dict[str, list[Value]]
 
+MAX_VALUES = 10_000_000
+"""How many values the metrics of a run may have: a Parquet file of some kilobytes can hold more than any memory."""
+ROWS_AT_ONCE = 4096
+"""How many rows are read before their values are counted."""
 _INT64 = 2**63
 
 
@@ -33,6 +37,8 @@ class RowLog:
         self._rows: list[dict[str, Value]] = []
         self._lines: list[bytes] = []
         self._kinds: dict[str, str] = {}
+        self._names: set[str] = set()
+        self._items = 0
         for line in encoded.splitlines():
             try:
                 row = json.loads(line)
@@ -48,7 +54,8 @@ class RowLog:
                 or one dimension are turned into numbers and lists. NaN and infinities are kept.
 
         Raises:
-            StoreError: a value is something else, or of another kind than its column was before.
+            StoreError: a value is something else, or of another kind than its column was before, or the rows become
+                too many to be read back.
         """
         if not isinstance(row, Mapping):
             raise StoreError(f"expected a mapping for a metrics row, got {type(row).__name__}")
@@ -57,9 +64,20 @@ class RowLog:
             kind, known = _kind(value), self._kinds.get(name)
             if kind and known and kind != known:
                 raise StoreError(f"expected a {known} in metrics column {name!r} as before, got a {kind}")
+        self._count(clean)
         self._kinds.update({name: kind for name, value in clean.items() if (kind := _kind(value))})
         self._rows.append(clean)
         self._lines.append(json.dumps(clean).encode() + b"\n")
+
+    def _count(self, row: Mapping[str, Value]) -> None:
+        """Refuse a row with which the metrics could not be read back."""
+        names = self._names | row.keys()
+        items = self._items + sum(len(_items(value)) for value in row.values())
+        if (len(self._rows) + 1) * len(names) + items > MAX_VALUES:
+            raise StoreError(
+                f"expected at most {MAX_VALUES} values in a run's metrics, got more; log less often, or save() a file"
+            )
+        self._names, self._items = names, items
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -151,16 +169,21 @@ def from_parquet(data: bytes, what: str) -> tuple[Columns, dict[str, str]]:
 
     Raises:
         MissingExtraError: pyarrow is not installed.
-        DamagedError: it is no whole Parquet file.
+        DamagedError: it is no whole Parquet file, or holds more than the metrics of a run may.
     """
     arrow, parquet = _pyarrow()
     try:
-        file = parquet.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
-        _check_types(arrow, file.schema_arrow)
-        table = file.read()
-        metadata = {key.decode(): text.decode() for key, text in (table.schema.metadata or {}).items()}
-        return {name: table.column(name).to_pylist() for name in table.column_names}, metadata
-    except (arrow.ArrowException, OSError, ValueError, KeyError, OverflowError) as exc:
+        plain = parquet.ParquetFile(io.BytesIO(data))
+        schema = plain.schema_arrow
+        _check_types(arrow, schema)
+        _check_count(plain.metadata.num_rows)
+        texts = [field.name for field in schema if field.type == arrow.string()]
+        file = parquet.ParquetFile(
+            io.BytesIO(data), metadata=plain.metadata, read_dictionary=texts, page_checksum_verification=True
+        )
+        metadata = {key.decode(): text.decode() for key, text in (schema.metadata or {}).items()}
+        return _read(file, schema.names), metadata
+    except (arrow.ArrowException, OSError, LookupError, ValueError, OverflowError) as exc:
         raise DamagedError(f"{what}: expected a whole Parquet file, got {str(exc)[:200]}") from None
 
 
@@ -168,9 +191,39 @@ def _check_types(arrow: Any, schema: Any) -> None:
     """Refuse a file with columns that `to_parquet` does not write."""
     numbers = [arrow.int64(), arrow.float64()]
     known = [arrow.bool_(), arrow.string(), *numbers, *map(arrow.list_, numbers)]
+    if len(set(schema.names)) < len(schema.names):
+        raise ValueError("two columns of one name")
     for field in schema:
         if field.type not in known:
             raise ValueError(f"a column {field.name!r} of type {field.type}")
+
+
+def _check_count(values: int) -> None:
+    """Refuse more values than `RowLog` takes."""
+    if values > MAX_VALUES:
+        raise ValueError(f"{values} values or more, where {MAX_VALUES} are the most")
+
+
+def _read(file: Any, names: Sequence[str]) -> Columns:
+    """Read a file piece by piece and stop when there is too much, whatever the file says about itself.
+
+    What it says about its columns is not asked for: pyarrow ends the process if that is damaged.
+    """
+    columns: Columns = {name: [] for name in names}
+    words: dict[Value, Value] = {}
+    count = 0
+    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE):
+        count += sum(len(array.flatten()) if hasattr(array, "offsets") else len(array) for array in batch.columns)
+        _check_count(count)
+        for name, array in zip(names, batch.columns, strict=True):
+            columns[name] += _texts(array, words) if hasattr(array, "dictionary") else array.to_pylist()
+    return columns
+
+
+def _texts(array: Any, words: dict[Value, Value]) -> list[Value]:
+    """The texts of an array; equal ones are one object, so that repeating a long one takes no room."""
+    own = [words.setdefault(word, word) for word in array.dictionary.to_pylist()]
+    return [None if index is None else own[index] for index in array.indices.to_pylist()]
 
 
 def _arrow_type(arrow: Any, values: Sequence[Value]) -> Any:

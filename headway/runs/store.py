@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from headway.errors import DamagedError, MissingExtraError, NewerSchemaError, SpecError, StoreError
 from headway.runs.checkpoints import SLOTS, find_newest
 from headway.runs.claims import DEFAULT_LEASE, LeaseWatch, try_claim
-from headway.runs.files import FileSum, read_bytes, remove, store_error, sync_folder, write_bytes
+from headway.runs.files import FileSum, for_each, read_bytes, remove, store_error, sweep, sync_folder, write_bytes
 from headway.runs.jsonable import MAX_BYTES, check_schema, parse_object
 from headway.runs.metrics import Columns, RowLog, from_parquet
 from headway.runs.records import (
@@ -27,14 +27,14 @@ from headway.runs.records import (
     read_status,
     spec_order,
 )
-from headway.runs.run import Run
+from headway.runs.run import Hold, Run
 from headway.runs.spec import RunSpec
 from headway.runs.status import METRICS_FILE, State, Status
 
 STORE_SCHEMA = 1
 STORE_FILE = "store.json"
-THREADS = 8
-"""How many runs are added at once."""
+STAGING = ".new-"
+"""How the names of folders begin in which a run's files are put together."""
 RUN_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
@@ -69,6 +69,7 @@ class RunStore:
         self.lease = lease
         self._watch = LeaseWatch(lease)
         self._checked = False
+        self._swept = False
 
     def __reduce__(self) -> tuple[type[RunStore], tuple[Path, float]]:
         """Pickle without what this process has seen of other machines' claims."""
@@ -86,7 +87,10 @@ class RunStore:
         """
         self._make()
         specs = list(specs)
-        if any(_each(self._add, specs)):
+        if not self._swept:
+            sweep(self.root, STAGING)
+            self._swept = True
+        if any(for_each(specs, self._add)):
             try:
                 sync_folder(self.root)
             except OSError as exc:
@@ -139,13 +143,23 @@ class RunStore:
             StoreError: there is no such run, a process holds it, or it cannot be written to.
         """
         folder = self.folder(run_id)
-        claim = try_claim(folder, self._watch, self.lease)
-        if claim is None:
-            raise StoreError(f"expected a run that no process holds, got {run_id}; stop its process first")
-        try:
+        with self.held(run_id):
             status, _ = self._last_status(folder)
             for name in (STATUS_FILE, METRICS_FILE, *SLOTS, *(status.files if status else ())):
                 remove(folder / name)
+
+    @contextlib.contextmanager
+    def held(self, run_id: str) -> Iterator[Hold]:
+        """Hold a run without starting it, to change its files.
+
+        Raises:
+            StoreError: there is no such run, or a process holds it.
+        """
+        claim = self._try_claim(run_id)
+        if claim is None:
+            raise StoreError(f"expected a run that no process holds, got {run_id}; stop its process first")
+        try:
+            yield claim
         finally:
             claim.release()
 
@@ -230,11 +244,10 @@ class RunStore:
         Raises:
             StoreError: there is no such run, or its folder cannot be written to.
         """
-        claim = try_claim(self.folder(run_id), self._watch, self.lease)
-        if claim is None:
-            return False
-        claim.release()
-        return True
+        claim = self._try_claim(run_id)
+        if claim is not None:
+            claim.release()
+        return claim is not None
 
     def metrics(self, run_id: str) -> Columns:
         """Return a run's metrics, a list of values for each column.
@@ -297,6 +310,9 @@ class RunStore:
                 found.append(str(exc))
         return found
 
+    def _try_claim(self, run_id: str) -> Hold | None:
+        return try_claim(self.folder(run_id), self._watch, self.lease)
+
     def _check(self) -> None:
         """Make sure that ``root`` is a store that this version can read."""
         if self._checked:
@@ -340,7 +356,7 @@ class RunStore:
 
     def _make_folder(self, folder: Path, spec: RunSpec) -> bool:
         """Make a run's folder in one step, so that there is never one without a spec."""
-        staging = self.root / f".new-{folder.name}-{secrets.token_hex(8)}"
+        staging = self.root / f"{STAGING}{folder.name}-{secrets.token_hex(8)}"
         try:
             staging.mkdir()
             write_bytes(staging / SPEC_FILE, spec.to_json().encode())
@@ -366,17 +382,6 @@ class RunStore:
             return read_status(folder, folder.name), ""
         except DamagedError as exc:
             return None, str(exc)
-
-
-def _each(act: Callable[[RunSpec], bool], specs: list[RunSpec]) -> list[bool]:
-    """Act on every spec, on several at once where there are many: disks sync a number of files as quickly as one."""
-    if len(specs) < 2 * THREADS:
-        return [act(spec) for spec in specs]
-    pool = ThreadPoolExecutor(THREADS, "headway-add")
-    try:
-        return list(pool.map(act, specs))
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _is_done(folder: Path) -> bool:

@@ -17,7 +17,7 @@ from headway.experiments.launchers import InProcess
 from headway.experiments.protocol import Protocol
 from headway.experiments.runner import Campaign, run_campaign
 from headway.integrations.remote import RemoteStore, fetch
-from headway.integrations.remote.bucket import DELAYS, Bucket
+from headway.integrations.remote.bucket import Bucket
 from headway.runs import RunStore, State
 from tests.experiments.conftest import Recorder
 from tests.experiments.dummy import spec_of
@@ -157,7 +157,7 @@ def test_a_store_is_fetched_once(remote: RemoteStore, tmp_path: Path) -> None:
     assert local.problems(plain(0).run_id) == []
     finish(remote, plain(2))
     assert fetch(remote, local) == 1
-    assert not list((tmp_path / "copy").glob(".fetch*"))
+    assert not list((tmp_path / "copy").glob(".new*"))
 
 
 def test_a_campaign_fails_and_resumes_as_in_a_folder(memory: RemoteStore, recorder: Recorder) -> None:
@@ -275,35 +275,6 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(memory: RemoteStore) 
     status = memory.record(plain(0).run_id).status
     assert status is not None
     assert "damaged; resumed from step 1" in status.note
-
-
-class Flaky:
-    """Fails so many times, as a network does."""
-
-    def __init__(self, act: Any, times: int) -> None:
-        self.act, self.times = act, times
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        self.times -= 1
-        if self.times >= 0:
-            raise RuntimeError("connection reset")
-        return self.act(*arguments, **options)
-
-
-@pytest.mark.parametrize("times", [2, 99])
-def test_a_network_that_is_away_for_a_moment_is_waited_for(memory: RemoteStore, times: int) -> None:
-    waits: list[float] = []
-    bucket = Bucket(memory.place, waits.append)
-    bucket._fs = type("Fs", (), {"pipe_file": Flaky(bucket._fs.pipe_file, times), "cat_file": bucket._fs.cat_file})()
-    if times == 2:
-        bucket.put("name", b"data")
-        assert bucket.get("name") == b"data"
-        assert waits == list(DELAYS[:2])
-        return
-    with pytest.raises(StoreError, match=r"cannot write memory://.*/name: RuntimeError: connection reset") as caught:
-        bucket.put("name", b"data")
-    assert isinstance(caught.value.__cause__, OSError)  # which the runner takes for something that concerns every run
-    assert waits == list(DELAYS)
 
 
 def test_what_cannot_be_published_does_not_count_as_done(

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import io
 import math
 import struct
 import sys
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.errors import MissingExtraError, StoreError
-from headway.runs.metrics import RowLog, from_parquet, to_parquet
+from headway.errors import DamagedError, MissingExtraError, StoreError
+from headway.runs.metrics import MAX_VALUES, RowLog, from_parquet, to_parquet
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats()
@@ -152,3 +156,44 @@ def test_without_pyarrow_the_message_names_the_command(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'headway\[experiments\]'"):
         to_parquet({}, {})
+
+
+def parquet_of(column: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"column": column}), file)
+    return file.getvalue()
+
+
+def test_a_small_file_with_very_many_rows_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = parquet_of(pa.array(np.ones(MAX_VALUES + 1)))
+    assert len(data) < 10**5
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(DamagedError, match=f"file: expected a whole Parquet file, got {MAX_VALUES + 1} values or more"):
+        from_parquet(data, "file")
+
+
+@pytest.mark.parametrize("column", [[1.0] * 60, [[1.0] * 10] * 6, ["x"] * 60], ids=["numbers", "lists", "texts"])
+def test_reading_ends_when_there_is_too_much(monkeypatch: pytest.MonkeyPatch, column: list[Any]) -> None:
+    data = parquet_of(pa.array(column))
+    monkeypatch.setattr("headway.runs.metrics.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("headway.runs.metrics.MAX_VALUES", 60)
+    assert from_parquet(data, "file")[0] == {"column": column}
+    monkeypatch.setattr("headway.runs.metrics.MAX_VALUES", 39)
+    with pytest.raises(DamagedError, match="values or more, where 39 are the most"):
+        from_parquet(data, "file")
+
+
+def test_a_text_that_is_repeated_takes_room_once() -> None:
+    columns, _ = from_parquet(parquet_of(pa.array(["long" * 1000] * 99 + [None])), "file")
+    assert columns["column"] == ["long" * 1000] * 99 + [None]
+    assert len({id(value) for value in columns["column"]}) == 2
+
+
+@pytest.mark.parametrize("last", [{"a": 1, "b": 1}, {"a": [1, 2, 3]}])
+def test_more_than_can_be_read_back_is_not_logged(monkeypatch: pytest.MonkeyPatch, last: dict[str, Any]) -> None:
+    monkeypatch.setattr("headway.runs.metrics.MAX_VALUES", 3)
+    log = logged([{"a": None}])
+    with pytest.raises(StoreError, match="expected at most 3 values in a run's metrics, got more; log less"):
+        log.append(last)
+    log.append({"a": 1})  # a row that was refused leaves nothing behind
+    assert from_parquet(to_parquet(log.columns(), {}), "file")[0] == {"a": [None, 1]}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -36,12 +37,38 @@ def test_a_store_can_be_sent_to_another_process(store: RunStore, spec: RunSpec) 
     assert one(pickle.loads(pickle.dumps(store))).spec == spec
 
 
+def test_a_run_can_be_held_without_being_started(store: RunStore, spec: RunSpec) -> None:
+    run_id = store.add(spec)
+    with store.held(run_id):
+        assert RunStore(store.root).claim(spec) is None
+        with pytest.raises(StoreError, match="expected a run that no process holds"), RunStore(store.root).held(run_id):
+            pass
+    assert one(store).state is State.PENDING
+    finish(store, spec)
+
+
 def test_other_folders_and_files_are_left_alone(store: RunStore, spec: RunSpec) -> None:
     store.root.mkdir()
     (store.root / "notes").mkdir()
     (store.root / ("0" * 16)).write_text("a file with the name of a run")
     store.add(spec)
     assert one(store).spec == spec
+
+
+def test_what_a_process_killed_while_adding_runs_has_left_goes_after_a_day(store: RunStore, spec: RunSpec) -> None:
+    store.add(spec)
+    left, under_way, other = (store.root / name for name in (f".new-{'0' * 16}-a", f".new-{'0' * 16}-b", ".notes"))
+    for folder in (left, under_way, other):
+        folder.mkdir()
+        (folder / "spec.json").write_text("{")
+    for folder in (left, other):
+        os.utime(folder, (0, 0))
+    status = RunStore(store.root).status()
+    assert left.is_dir()  # readers change nothing
+    adder = RunStore(store.root)
+    assert adder.status() == status
+    adder.add(spec)
+    assert [folder.is_dir() for folder in (left, under_way, other)] == [False, True, True]
 
 
 def test_runs_are_chosen_by_a_function(store: RunStore) -> None:

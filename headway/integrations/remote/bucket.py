@@ -8,13 +8,15 @@ import importlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from headway.errors import MissingExtraError, StoreError, UsageError
 from headway.runs.files import store_error
 
+T = TypeVar("T")
+
 DELAYS = (1.0, 2.0, 4.0, 8.0)
-"""Seconds to wait before a write is tried again; a network is away for a moment now and then."""
+"""Seconds to wait before something is tried again; a network is away for a moment now and then."""
 _TAKEN = {errno.EEXIST, errno.EBUSY, errno.EINVAL}
 """How file systems answer when an object that was to be created is there already."""
 
@@ -58,63 +60,85 @@ class Bucket:
         """Write an object unless there is one of this name; tell whether it was written.
 
         Where the store can create exclusively (S3, Google Cloud Storage, memory), only one of several writers succeeds.
+
+        Args:
+            name: the object.
+            data: what nobody else writes, by which the writer knows its own object.
         """
-        try:
-            self._below(name, lambda path: self._fs.pipe_file(path, data, mode="create"))
-        except OSError as error:
-            if isinstance(error, FileExistsError) or error.errno in _TAKEN:
-                return False
-            raise self._error("write", name, error) from error
-        except Exception as error:  # what a client library did not translate
-            raise self._error("write", name, error) from _as_oserror(error)
-        return self.get(name) == data  # a store that ignores the condition may have been overwritten by another
+
+        def write() -> None:
+            try:
+                self._below(name, lambda path: self._fs.pipe_file(path, data, mode="create"))
+            except OSError as error:
+                if not isinstance(error, FileExistsError) and error.errno not in _TAKEN:
+                    raise
+
+        self._try("write", name, write)
+        # What is there may be ours although the store says "taken", if the reply to a first try was lost; and somebody
+        # else's although it does not, where the condition is ignored.
+        return self.get(name) == data
 
     def get(self, name: str) -> bytes | None:
         """Return an object, or None when there is none."""
-        with self._errors("read", name):
+
+        def read() -> bytes | None:
             try:
                 data: bytes = self._fs.cat_file(self._path(name))
             except FileNotFoundError:
                 return None
             return data
 
+        return self._try("read", name, read)
+
     def get_all(self, names: Sequence[str]) -> dict[str, bytes]:
         """Return many objects, at once where the file system can; those that are not there are left out."""
         if not names:
             return {}
-        paths = {self._path(name): name for name in names}
-        with self._errors("read", ""):
-            found = self._fs.cat(list(paths), on_error="return")
+        left = {self._path(name): name for name in names}
+        result: dict[str, bytes] = {}
+
+        def read() -> None:
+            found = self._fs.cat(list(left), on_error="return")
             if isinstance(found, bytes):  # a single path
-                found = {next(iter(paths)): found}
-        result = {}
-        for path, data in found.items():
-            if isinstance(data, bytes):
-                result[paths[path]] = data
-            elif not isinstance(data, FileNotFoundError):
-                raise self._error("read", paths[path], data) from _as_oserror(data)
+                found = {next(iter(left)): found}
+            failed: list[tuple[str, BaseException]] = []
+            for path, data in found.items():
+                if isinstance(data, bytes):
+                    result[left.pop(path)] = data
+                elif not isinstance(data, FileNotFoundError):
+                    failed.append((left[path], data))
+            for name, error in failed[:1]:  # the next try reads only what is left
+                raise self._error("read", name, error) from _as_oserror(error)
+
+        self._try("read", "", read)
         return result
 
     def get_file(self, name: str, file: Path) -> bool:
         """Copy an object to a file; False when there is none."""
-        with self._errors("read", name):
+
+        def copy() -> bool:
             try:
                 self._fs.get_file(self._path(name), str(file))
             except FileNotFoundError:
                 return False
             return True
 
+        return self._try("read", name, copy)
+
     def names(self, folder: str = "") -> dict[str, int]:
         """List the objects in a folder and below, with their lengths; the names begin with the folder's."""
         top = self._path(folder) if folder else self._root
-        with self._errors("read", folder):
+        start = len(self._root) + 1
+
+        def list_all() -> dict[str, int]:
             self._fs.invalidate_cache()
             try:
                 found = self._fs.find(top, detail=True)
             except FileNotFoundError:
                 return {}
-        start = len(self._root) + 1
-        return {path[start:]: int(info.get("size") or 0) for path, info in found.items()}
+            return {path[start:]: int(info.get("size") or 0) for path, info in found.items()}
+
+        return self._try("read", folder, list_all)
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove objects; those that are not there are no trouble."""
@@ -134,17 +158,18 @@ class Bucket:
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             act(path)
 
-    def _try(self, action: str, name: str, act: Callable[[], object]) -> None:
-        """Act, and try again a few times if that fails."""
-        for delay in (*DELAYS, None):
+    def _try(self, action: str, name: str, act: Callable[[], T]) -> T:
+        """Act, and try again a few times if that fails; what is forbidden stays so, and is said at once."""
+        for delay in DELAYS:
             try:
                 with self._errors(action, name):
-                    act()
-                return
-            except StoreError:
-                if delay is None:
+                    return act()
+            except StoreError as error:
+                if isinstance(error.__cause__, PermissionError):
                     raise
                 self._sleep(delay)
+        with self._errors(action, name):
+            return act()
 
     @contextlib.contextmanager
     def _errors(self, action: str, name: str) -> Iterator[None]:
@@ -156,7 +181,7 @@ class Bucket:
             raise self._error(action, name, error) from _as_oserror(error)
 
     def _error(self, action: str, name: str, error: BaseException) -> StoreError:
-        return store_error(action, f"{self.url}/{name}".rstrip("/"), _as_oserror(error))
+        return store_error(action, f"{self.url}/{name}".rstrip("/"), _as_oserror(error), is_disk=False)
 
 
 def _as_oserror(error: BaseException) -> OSError:

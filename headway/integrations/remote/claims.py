@@ -80,11 +80,19 @@ class RemoteClaim:
         self.check()
 
     def beat(self) -> None:
-        """Show a sign of life; a store that is away for a moment is no trouble."""
-        with contextlib.suppress(StoreError):
+        """Show a sign of life; a store that is away for a moment is no trouble.
+
+        Raises:
+            ClaimLostError: as `check`.
+        """
+        try:
             self.verify()
             self._count += 1
             self._bucket.put(_name(self._run_id, self.number), _content(self.holder, self._lease, self._count))
+        except ClaimLostError:
+            raise
+        except StoreError:
+            pass  # the next sign of life tries again
 
     def release(self) -> None:
         """Give the run back; does nothing when it is not held any more."""

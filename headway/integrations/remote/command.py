@@ -16,7 +16,10 @@ from headway.runs.wording import count
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.description = "Copies runs to a folder, for reports and figures. What is there already is not copied again."
+    parser.description = (
+        "Copies runs to a folder, for reports and figures. What is there already is not copied again, and a run that "
+        "has gone on there is left alone."
+    )
     parser.add_argument("url", type=parse_place, metavar="URL", help="the run store, such as s3://bucket/runs")
     parser.add_argument("folder", type=Path, nargs="?", default=Path("runs"), metavar="DIR", help="where to (runs)")
 

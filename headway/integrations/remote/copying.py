@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 
 from headway.errors import StoreError
 from headway.integrations.remote.bucket import Bucket
 from headway.integrations.remote.claims import RemoteClaim
-from headway.integrations.remote.manifest import NAME, Manifest, Part
+from headway.integrations.remote.manifest import NAME, Manifest, Part, attempt_of
 from headway.runs.checkpoints import SLOTS
 from headway.runs.files import FileSum
 from headway.runs.records import read_status
+from headway.runs.status import Status
 
 CHUNK = 1 << 20
 
@@ -89,11 +91,11 @@ class Publisher:
             return
         start = len(self._run_id) + 1
         names = [name[start:] for name in self._bucket.names(self._run_id)]
+        # Only what earlier attempts have left: a later one may have taken the run over since this one looked.
         kept = needed | self._of_done(names)
-        own = manifest.holder.manifest_name(manifest.generation)
-        manifests = [name for name in names if NAME.fullmatch(name) and name != own and name not in kept]
-        objects = [name for name in names if "@" in name and name not in kept]
-        self._bucket.remove([f"{self._run_id}/{name}" for name in (*manifests, *objects)])
+        earlier = [name for name in names if 0 < attempt_of(name) < manifest.holder.number and name not in kept]
+        manifests_first = sorted(earlier, key=lambda name: not NAME.fullmatch(name))
+        self._bucket.remove([f"{self._run_id}/{name}" for name in manifests_first])
 
     def _of_done(self, names: list[str]) -> set[str]:
         """The names that belong to manifests of others which say that the run is done: those are left alone."""
@@ -120,6 +122,11 @@ def bring(bucket: Bucket, manifest: Manifest, folder: Path) -> list[str]:
         for name, part in manifest.files.items()
         if not bucket.get_file(f"{manifest.run_id}/{part.object}", folder / name)
     ]
+
+
+def without(status: Status, gone: Collection[str]) -> Status:
+    """A status that does not speak of files which are gone."""
+    return replace(status, files={name: sum for name, sum in status.files.items() if name not in gone})
 
 
 def sum_of(path: Path) -> FileSum:

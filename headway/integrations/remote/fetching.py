@@ -7,11 +7,17 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from headway.errors import StoreError
+from headway.errors import DamagedError
 from headway.integrations.remote.store import RemoteStore
 from headway.runs import RunRecord, RunStore, State
-from headway.runs.files import write_bytes
+from headway.runs.files import read_bytes, write_bytes
+from headway.runs.jsonable import MAX_BYTES
 from headway.runs.records import STATUS_FILE, read_status
+from headway.runs.status import Status
+from headway.runs.store import STAGING
+
+FETCHED_FILE = ".fetched.json"
+"""The status that a run was copied with: another one beside it was written here."""
 
 Told = Callable[[RunRecord, bool], object]
 
@@ -20,7 +26,7 @@ def fetch(remote: RemoteStore, local: RunStore, told: Told = lambda record, is_n
     """Copy the runs that are new or have changed; return how many.
 
     A run appears in the folder only with all of its files. Checkpoints of runs that are not done come along, so that
-    a run can be resumed from the copy.
+    a run can be resumed from the copy. One that was, and has come as far here, is left alone.
 
     Args:
         remote: where from.
@@ -34,30 +40,47 @@ def fetch(remote: RemoteStore, local: RunStore, told: Told = lambda record, is_n
     local.add_all(record.spec for record in records if record.spec)
     copied = 0
     for record in records:
-        is_new = record.status is not None and not _is_same(local, record)
+        is_new = record.status is not None and _is_wanted(local, record.run_id, record.status)
         if is_new:
-            _copy(remote, local, record.run_id)
-            copied += 1
+            is_new = _copy(remote, local, record.run_id)
+            copied += is_new
         told(record, is_new)
     return copied
 
 
-def _is_same(local: RunStore, record: RunRecord) -> bool:
+def _is_wanted(local: RunStore, run_id: str, theirs: Status) -> bool:
+    """Tell whether a run's copy is to be replaced."""
+    folder = local.folder(run_id)
     try:
-        return read_status(local.folder(record.run_id), record.run_id) == record.status
-    except StoreError:
+        ours = read_status(folder, run_id)
+    except DamagedError:
+        return True
+    if ours is None:
+        return True
+    if ours == theirs:
         return False
+    if read_bytes(folder / STATUS_FILE, MAX_BYTES) == read_bytes(folder / FETCHED_FILE, MAX_BYTES):
+        return True  # nobody has worked on it here
+    if ours.state is State.DONE and local.has_metrics(local.record(run_id)):
+        return False
+    return theirs.state is State.DONE or theirs.step > ours.step
 
 
-def _copy(remote: RemoteStore, local: RunStore, run_id: str) -> None:
-    """Bring a run's files beside its folder, then move them in; its status comes last."""
-    if not local.free(run_id):
-        raise StoreError(f"expected a copy that nobody works on, got run {run_id} under way in {local.root}")
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=local.root) as staging:
+def _copy(remote: RemoteStore, local: RunStore, run_id: str) -> bool:
+    """Bring a run's files beside its folder, then move them in; its status comes last. False when it need not be."""
+    folder = local.folder(run_id)
+    with (
+        local.held(run_id) as claim,
+        tempfile.TemporaryDirectory(prefix=f"{STAGING}{run_id}-", dir=local.root) as staging,
+    ):
         manifest = remote.bring(run_id, Path(staging))
-        if manifest is None:
-            return
-        folder = local.folder(run_id)
+        if manifest is None or not _is_wanted(local, run_id, manifest.status):  # it was worked on here just now
+            return False
         for path in Path(staging).iterdir():
+            claim.check()
             shutil.move(str(path), folder / path.name)
-        write_bytes(folder / STATUS_FILE, manifest.status.to_json().encode())
+        claim.check()
+        status = manifest.status.to_json().encode()
+        write_bytes(folder / STATUS_FILE, status)
+        write_bytes(folder / FETCHED_FILE, status)
+    return True

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headway.errors import DamagedError
+from headway.runs.checkpoints import SLOTS
 from headway.runs.files import FileSum
 from headway.runs.jsonable import check_schema, parse_object
-from headway.runs.status import State, Status
+from headway.runs.status import METRICS_FILE, State, Status, is_file_name
 
 MANIFEST_SCHEMA = 1
 NAME = re.compile(r"manifest\.([1-9][0-9]{0,8})-([0-9a-f]{16})\.([01])", re.ASCII)
-_OBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}@[1-9][0-9]{0,8}-[0-9a-f]{16}-[0-9]{1,12}", re.ASCII)
+_OBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}@([1-9][0-9]{0,8})-[0-9a-f]{16}-[0-9]{1,12}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,15 @@ class Manifest:
         return cls(run_id, holder, int(fields["generation"]), Status.from_json(status, f"{what}: status"), parts)
 
 
+def attempt_of(name: str) -> int:
+    """The number of the attempt that wrote a manifest or an object of this name; 0 for names of another kind."""
+    match = NAME.fullmatch(name) or _OBJECT.fullmatch(name)
+    return int(match[1]) if match else 0
+
+
 def _part(name: str, value: Any, what: str) -> Part:
+    if name not in (METRICS_FILE, *SLOTS) and not is_file_name(name):
+        raise DamagedError(f"{what}: expected names of files that a run writes, got {name[:40]!r}")
     named = value.get("object") if isinstance(value, dict) else None
     if not isinstance(named, str) or not _OBJECT.fullmatch(named) or named.partition("@")[0] != name:
         raise DamagedError(f"{what}: expected the object of {name[:40]!r}, got {str(named)[:40]!r}")

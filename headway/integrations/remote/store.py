@@ -29,9 +29,9 @@ from headway.errors import DamagedError, MissingExtraError, SpecError, StoreErro
 from headway.integrations.remote import claims
 from headway.integrations.remote.bucket import Bucket
 from headway.integrations.remote.claims import RemoteClaim
-from headway.integrations.remote.copying import Publisher, bring
+from headway.integrations.remote.copying import Publisher, bring, without
 from headway.integrations.remote.manifest import NAME, Manifest, newest
-from headway.integrations.remote.workshop import make_workshop
+from headway.integrations.remote.workshop import make_folder, make_workshop
 from headway.runs.checkpoints import find_newest
 from headway.runs.claims import DEFAULT_LEASE
 from headway.runs.files import FileSum, write_bytes
@@ -97,19 +97,23 @@ class RemoteStore(RunStore):
         run_id = self.add(spec)
         if self._is_over(self._manifest(run_id), retry_failed):
             return None
+        work = self._work()
         holder = claims.try_claim(self._bucket, run_id, self._watch, self.lease)
         if holder is None:
             return None
-        folder = Path(tempfile.mkdtemp(prefix=f"{run_id}-", dir=self._work()))
+        folder = work / f"{run_id}-{holder.token}"
         claim = RemoteClaim(self._bucket, run_id, holder, self.lease, lambda: self._dispose(folder))
         try:
-            manifest = self._bring(run_id, folder)
+            make_folder(folder)
+            manifest, gone = self._bring(run_id, folder)
             if self._is_over(manifest, retry_failed):  # it ended between the two looks
                 claim.release()
                 return None
             write_bytes(folder / SPEC_FILE, spec.to_json().encode())
             publish = Publisher(self._bucket, run_id, folder, lambda: claim)
-            run = Run(folder, spec, claim, manifest.status if manifest else None, kept=publish)
+            status = without(manifest.status, gone) if manifest else None
+            note = f"expected the objects of {', '.join(gone)}, got none: the run goes on without" if gone else ""
+            run = Run(folder, spec, claim, status, note, kept=publish)
             run.begin()
         except BaseException:
             claim.release()
@@ -118,25 +122,10 @@ class RemoteStore(RunStore):
 
     def reset(self, run_id: str) -> None:
         """Forget everything about a run but its spec, so that it is pending again."""
-        self._check_known(run_id)
-        holder = claims.try_claim(self._bucket, run_id, self._watch, self.lease)
-        if holder is None:
-            raise StoreError(f"expected a run that no process holds, got {run_id}; stop its process first")
-        claim = RemoteClaim(self._bucket, run_id, holder, self.lease)
-        try:
+        with self.held(run_id):
             names = [name[len(run_id) + 1 :] for name in self._bucket.names(run_id)]
             ordered = sorted((name for name in names if NAME.fullmatch(name) or "@" in name), key=lambda n: "@" in n)
             self._bucket.remove([f"{run_id}/{name}" for name in ordered])
-        finally:
-            claim.release()
-
-    def free(self, run_id: str) -> bool:
-        """Give a run back whose process is gone; see `RunStore.free`."""
-        self._check_known(run_id)
-        holder = claims.try_claim(self._bucket, run_id, self._watch, self.lease)
-        if holder is not None:
-            RemoteClaim(self._bucket, run_id, holder, self.lease).release()
-        return holder is not None
 
     def folder(self, run_id: str) -> Path:
         """There is no folder here.
@@ -181,7 +170,7 @@ class RemoteStore(RunStore):
             return {}
         if not manifest.is_done:
             with tempfile.TemporaryDirectory(dir=self._work()) as folder:
-                self._bring(run_id, Path(folder))
+                self.bring(run_id, Path(folder))
                 found, _ = find_newest(Path(folder), run_id, with_payload=False)
                 return RowLog(found.rows if found else b"").columns()
         columns, metadata = from_parquet(self.read_file(run_id, METRICS_FILE), f"{self.place}/{run_id}/{METRICS_FILE}")
@@ -212,7 +201,7 @@ class RemoteStore(RunStore):
         found = [record.reason] if record.reason else []
         try:
             with tempfile.TemporaryDirectory(dir=self._work()) as folder:
-                if self._bring(run_id, Path(folder)):
+                if self.bring(run_id, Path(folder)):
                     found += find_newest(Path(folder), run_id)[1]
             self.metrics(run_id)
         except StoreError as error:
@@ -225,7 +214,12 @@ class RemoteStore(RunStore):
 
     def bring(self, run_id: str, folder: Path) -> Manifest | None:
         """Copy all that a run has stored into a folder; return the manifest that it follows."""
-        return self._bring(run_id, folder)
+        return self._bring(run_id, folder)[0]
+
+    def _try_claim(self, run_id: str) -> RemoteClaim | None:
+        self._check_known(run_id)
+        holder = claims.try_claim(self._bucket, run_id, self._watch, self.lease)
+        return RemoteClaim(self._bucket, run_id, holder, self.lease) if holder else None
 
     def _check(self) -> None:
         if self._checked:
@@ -269,12 +263,13 @@ class RemoteStore(RunStore):
                 manifests.append(Manifest.from_bytes(content, run_id, f"{self.place}/{name}"))
         return newest(manifests, names)
 
-    def _bring(self, run_id: str, folder: Path) -> Manifest | None:
-        """Copy a run's files; look again if some were replaced meanwhile, and do without those that are just gone."""
+    def _bring(self, run_id: str, folder: Path) -> tuple[Manifest | None, list[str]]:
+        """Copy a run's files; look again if some were replaced meanwhile, and name those that are just gone."""
         before, manifest = None, self._manifest(run_id)
-        while manifest is not None and bring(self._bucket, manifest, folder) and manifest != before:
+        gone: list[str] = []
+        while manifest is not None and (gone := bring(self._bucket, manifest, folder)) and manifest != before:
             before, manifest = manifest, self._manifest(run_id)
-        return manifest
+        return manifest, gone if manifest else []
 
     def _is_over(self, manifest: Manifest | None, retry_failed: bool) -> bool:
         if manifest is None:
