@@ -12,6 +12,8 @@ from headway.analysis.claims.verdicts import Finding, Verdict
 from headway.analysis.stats import Estimate
 
 SCHEMA = 1
+NOT_COUNTED = "does not count"
+NOT_COUNTED_MEANS = f'Parts marked "{NOT_COUNTED}" are there to compare with; they do not decide the verdict.'
 SHOWN_REASONS = 3
 """Reasons for which parts have no figure that one line names."""
 
@@ -23,8 +25,14 @@ def as_text(results: Sequence[ClaimResult], verbose: bool = True) -> str:
         lines.append(f"{result.claim.id:4}{result.verdict.value:14}{result.claim.text}")
         if verbose:
             lines += [f"        {line}" for line in _lines(result.findings)]
+    if verbose and _has_uncounted(results):
+        lines.append(NOT_COUNTED_MEANS)
     lines.append(summary(results))
     return "\n".join(lines)
+
+
+def _has_uncounted(results: Sequence[ClaimResult]) -> bool:
+    return any(not finding.counts for result in results for finding in result.findings)
 
 
 def _lines(findings: Sequence[Finding]) -> list[str]:
@@ -57,11 +65,13 @@ def as_markdown(results: Sequence[ClaimResult]) -> str:
     for result in results:
         for finding in result.findings:
             found = finding.judgement
-            remark = "; ".join(filter(None, (found.why, "" if finding.counts else "does not count")))
+            remark = "; ".join(filter(None, (found.why, "" if finding.counts else NOT_COUNTED)))
             seeds = str(found.n or "")
             lines.append(
                 _cells(result.claim.id, finding.part, str(finding.verdict), found.ours, finding.paper, seeds, remark)
             )
+    if _has_uncounted(results):
+        lines += ["", NOT_COUNTED_MEANS]
     return "\n".join(lines) + "\n"
 
 
@@ -108,7 +118,7 @@ def _line(finding: Finding) -> str:
     parts = [f"{finding.verdict.value:14}{finding.part}: {found.ours}; paper: {finding.paper}"]
     parts += [f"n = {found.n}"] if found.n else []
     parts += [found.why] if found.why else []
-    parts += [] if finding.counts else ["does not count"]
+    parts += [] if finding.counts else [NOT_COUNTED]
     return "; ".join(parts)
 
 

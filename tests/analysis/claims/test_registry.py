@@ -64,10 +64,11 @@ def test_as_json() -> None:
 
 def test_as_markdown() -> None:
     text = as_markdown(evaluate_claims(Results()))
-    claims, parts = text.split("\n\n")[1:]
+    claims, parts, remark = text.split("\n\n")[1:]
     assert len(claims.splitlines()) == 2 + 17
     assert all(line.count("|") == 5 for line in claims.splitlines())
     assert all(line.count("|") == 8 for line in parts.splitlines())
+    assert ("does not count" in parts) == remark.startswith('Parts marked "does not count"')
 
 
 def test_as_text() -> None:
@@ -75,4 +76,5 @@ def test_as_text() -> None:
     text = as_text(results)
     assert text.splitlines()[0] == "Protocol: released"
     assert text.splitlines()[-1] == "17 claims under protocol released: 0 reproduced, 0 contradicted, 17 undecided"
+    assert text.splitlines()[-2].startswith('Parts marked "does not count" are there to compare with')
     assert len(as_text(results, verbose=False).splitlines()) == 19
