@@ -3,7 +3,10 @@
     python benchmarks/huggingface.py [--rounds 5] [--steps 30] [--out FILE.json]
 
 The model, the texts and the settings are those of examples/hf_gpt2.py. The plain Trainer, one that scores, and one that
-scores, samples and monitors take turns, so that a change in the machine's speed meets all of them alike.
+scores, samples and monitors take turns, so that a change in the machine's speed meets all of them alike. What is kept
+is that of the same round: the table has the median over the rounds, the least and the greatest. Time is that of the
+process on its one core, which is what a clock shows where nothing else runs; what is kept by the clock is given too.
+The file has the rates of every round, from which all else follows.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from transformers import Trainer
 from transformers.utils import logging
 
 import headway
-from headway.bench.machine import describe
+from headway.bench.machine import Neighbours, describe
 from headway.integrations.transformers import SourceTrainer
 from headway.selection import Sources, SourceSampler, Tagged
 
@@ -47,6 +50,37 @@ def make(kind: str, folder: str, steps: int) -> Trainer:
 
 
 KINDS = ("plain", "GMC", "GMC, sampler and monitor")
+CLOCKS = {"processor": time.process_time, "clock": time.perf_counter}
+
+Rates = dict[str, dict[str, list[float]]]
+"""Tokens per second: by clock, by kind, of every round."""
+
+
+def turn(trainer: Trainer, tokens: int) -> dict[str, float]:
+    """Train; the tokens per second by either clock."""
+    start = {name: read() for name, read in CLOCKS.items()}
+    trainer.train()
+    return {name: tokens / (read() - start[name]) for name, read in CLOCKS.items()}
+
+
+def measure(rounds: int, steps: int) -> Rates:
+    """Let the kinds take turns; the first round warms up."""
+    tokens = steps * example.BATCH * example.LENGTH
+    rates: Rates = {clock: {kind: [] for kind in KINDS} for clock in CLOCKS}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(-1, rounds):
+            for kind in KINDS if number % 2 else reversed(KINDS):  # none is always the first
+                found = turn(make(kind, folder, steps), tokens)
+                for clock, rate in found.items():
+                    if number >= 0:
+                        rates[clock][kind].append(rate)
+    return rates
+
+
+def kept(rates: dict[str, list[float]], kind: str) -> dict[str, float]:
+    """The part of the plain Trainer's rate that a kind keeps in the same round: median, least and greatest."""
+    ratios = [own / plain for own, plain in zip(rates[kind], rates["plain"], strict=True)]
+    return {"median": statistics.median(ratios), "least": min(ratios), "greatest": max(ratios)}
 
 
 def main() -> None:
@@ -59,28 +93,26 @@ def main() -> None:
     options = parser.parse_args()
     logging.set_verbosity_error()
     torch.set_num_threads(options.threads)
-    tokens = options.steps * 32 * example.LENGTH
-    rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    with tempfile.TemporaryDirectory() as folder:
-        for round_ in range(-1, options.rounds):
-            for kind in KINDS:
-                trainer = make(kind, folder, options.steps)
-                start = time.process_time()
-                trainer.train()
-                if round_ >= 0:  # the first round warms up
-                    rates[kind].append(tokens / (time.process_time() - start))
-    kept = {
-        kind: statistics.median(own / plain for own, plain in zip(rates[kind], rates["plain"], strict=True))
-        for kind in KINDS
-    }
+    neighbours = Neighbours()
+    rates = measure(options.rounds, options.steps)
+    busy = neighbours.cores()
+    parts = {clock: {kind: kept(own, kind) for kind in KINDS} for clock, own in rates.items()}
+    print(f"{'':26}{'tokens/s':>10}{'kept':>8}{'least':>8}{'greatest':>10}{'by clock':>10}")
     for kind in KINDS:
-        print(f"{kind:26}{statistics.median(rates[kind]):10.0f} tokens per processor second{kept[kind]:8.0%}")
+        part, rate = parts["processor"][kind], statistics.median(rates["processor"][kind])
+        by_clock = parts["clock"][kind]["median"]
+        print(
+            f"{kind:26}{rate:10,.0f}{part['median']:8.0%}{part['least']:8.0%}{part['greatest']:10.0%}{by_clock:10.0%}"
+        )
+    print("" if busy is None else f"other processes kept {busy:.1f} cores busy")
     if options.out:
         machine = describe(options.threads)
         versions = {**machine.versions, **{name: version(name) for name in ("transformers", "accelerate")}}
         content = {
             "date": machine.date, "cpu": machine.cpu, "threads": options.threads, "versions": versions,
-            "tokens_per_second": {kind: statistics.median(own) for kind, own in rates.items()}, "kept": kept,
+            "busy_cores_of_others": busy, "steps": options.steps, "batch": example.BATCH,
+            "tokens_per_second": rates, "kept": {kind: part["median"] for kind, part in parts["processor"].items()},
+            "spread": parts,
         }  # fmt: skip
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(content, indent=1) + "\n")

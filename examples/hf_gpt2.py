@@ -1,7 +1,7 @@
 """Hugging Face Trainer: a small GPT-2 on text sources of different learnability, chosen by GMC.
 
     pip install 'headway[transformers]'
-    python examples/hf_gpt2.py [--quick] [--signal gmc|loss|uniform] [--csv sources.csv]
+    python examples/hf_gpt2.py [--quick] [--signal gmc|loss|uniform] [--csv sources.csv] [--out FILE.json]
 
 Nothing is downloaded: the model is built from a config, and the texts are made here, letter by letter. "sums" are
 additions in words, "stories" come from a small grammar, "recital" is one line over and over, "noise" is random letters.
@@ -10,6 +10,7 @@ additions in words, "stories" come from a small grammar, "recital" is one line o
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import string
 import tempfile
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
@@ -28,7 +30,7 @@ from headway.selection import Sources, SourceSampler, Tagged
 from headway.telemetry import CsvWriter
 
 LETTERS = " .," + string.ascii_lowercase
-LENGTH = 64
+LENGTH, BATCH = 64, 32
 NUMBERS = [
     "zero",
     "one",
@@ -50,6 +52,7 @@ NUMBERS = [
 ]
 PEOPLE, VERBS = ("ada", "max", "the cat", "my aunt"), ("sees", "draws", "hides", "finds")
 THINGS, PLACES = ("a key", "the moon", "nine stones", "a letter"), ("at noon", "by the door", "in spring")
+QUICK = 60
 SIGNALS = {"gmc": headway.GMC(), "loss": headway.Curiosity(), "uniform": headway.Uniform()}
 
 
@@ -120,7 +123,7 @@ def make_model(seed: int = 0) -> GPT2LMHeadModel:
 def make_arguments(folder: str, steps: int, **changes: Any) -> TrainingArguments:
     """Settings of the Trainer."""
     settings: dict[str, Any] = {
-        "output_dir": folder, "max_steps": steps, "per_device_train_batch_size": 32, "learning_rate": 2e-3,
+        "output_dir": folder, "max_steps": steps, "per_device_train_batch_size": BATCH, "learning_rate": 2e-3,
         "lr_scheduler_type": "constant", "save_strategy": "no", "logging_steps": max(1, steps // 5),
         "report_to": [], "use_cpu": True, "disable_tqdm": True, "dataloader_pin_memory": False, "seed": 0,
     }  # fmt: skip
@@ -139,11 +142,13 @@ def losses_by_source(model: GPT2LMHeadModel) -> dict[str, float]:
 def main(arguments: list[str] | None = None) -> SourceSampler:
     """Train, and tell what was drawn and what was learned."""
     parser = argparse.ArgumentParser(description="a small GPT-2 on text sources that are chosen by a signal")
-    parser.add_argument("--quick", action="store_true", help="40 steps")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} steps")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--signal", choices=SIGNALS, default="gmc", help="what drives the sampler")
     parser.add_argument("--csv", type=Path, help="write telemetry here")
+    parser.add_argument("--out", type=Path, help="write the figures of the table as JSON")
     options = parser.parse_args(arguments)
+    steps = QUICK if options.quick else options.steps
     torch.set_num_threads(1)
     start = time.perf_counter()
     texts = Texts(per_source=2000)
@@ -155,19 +160,24 @@ def main(arguments: list[str] | None = None) -> SourceSampler:
     with tempfile.TemporaryDirectory() as folder:
         SourceTrainer(
             model,
-            make_arguments(folder, 40 if options.quick else options.steps),
+            make_arguments(folder, steps),
             train_dataset=Tagged(texts, sources),
             signals=list(signals.values()),
             drive=SIGNALS[options.signal].name,
             sampler=sampler,
             monitor=monitor,
         ).train()
-    drawn, losses = sampler.counts, losses_by_source(model)
+    drawn = {name: count / sum(sampler.counts.values()) for name, count in sampler.counts.items()}
+    losses = losses_by_source(model)
     print(f"{'source':10}{'drawn':>8}{'loss per letter':>17}  state")
     for name in SOURCES:
-        share = drawn[name] / sum(drawn.values())
-        print(f"{name:10}{share:8.0%}{losses[name]:17.2f}  {monitor.states[name]}")
+        print(f"{name:10}{drawn[name]:8.0%}{losses[name]:17.2f}  {monitor.states[name]}")
     print(f"{time.perf_counter() - start:.0f} s")
+    if options.out:
+        versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+        content = {"signal": options.signal, "steps": steps, "batch": BATCH, **versions, "drawn": drawn, "loss": losses}
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(content, indent=1) + "\n")
     return sampler
 
 

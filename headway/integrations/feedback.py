@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from headway.errors import IntegrationError
 from headway.meter import Meter
@@ -15,7 +15,7 @@ from headway.signals import GMC, NormAll, Signal
 from headway.telemetry import SourceMonitor
 
 
-class Feedback:
+class Listeners:
     """A meter, and who hears of its scores.
 
     Args:
@@ -63,6 +63,7 @@ class Feedback:
 
     def attach(self, model: torch.nn.Module) -> Meter:
         """Make the meter, and give it the state that was loaded for it."""
+        self.detach()  # a framework that begins anew, as with a smaller batch, does not say so
         self.meter = Meter(model, self.signals, **self.options)
         if self._state is not None:
             self.meter.load_state_dict(self._state)
@@ -74,15 +75,29 @@ class Feedback:
         if self.meter is not None:
             self.meter.detach()
 
+    def close(self, failed: bool = False) -> None:
+        """Training is over, by its end or by an error: detach the meter, and write the monitor's last rows.
+
+        The processes of torch.distributed make these rows together, and after an error the others may not come.
+        """
+        self.detach()
+        together = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+        if self.monitor is not None and not (failed and together):
+            self.monitor.close()
+
+    def consume(self, samples: int) -> None:
+        """Count the samples that the sampler drew for a batch, also for one that is not trained on."""
+        if self.sampler is None:
+            return
+        if self._epoch != self.sampler.epoch:
+            self._epoch, self._consumed = self.sampler.epoch, 0
+        self._consumed += samples
+
     def hear(self, sources: Tensor | None, losses: Tensor, scores: dict[str, Tensor] | None) -> None:
         """Pass on the scores of a batch: sources [B], losses [B], scores by signal or None."""
         self.scores = scores
-        if self.sampler is not None:
-            if self._epoch != self.sampler.epoch:
-                self._epoch, self._consumed = self.sampler.epoch, 0
-            self._consumed += len(losses)
-            if scores is not None and sources is not None:
-                self.sampler.update(sources, scores[self._drive])  # type: ignore[index]
+        if self.sampler is not None and scores is not None and sources is not None:
+            self.sampler.update(sources, scores[self._drive])  # type: ignore[index]
         if self.monitor is not None and sources is not None:
             self.monitor.update(sources, scores, losses.detach())
 
@@ -91,7 +106,8 @@ class Feedback:
         state: dict[str, Any] = {"meter": None if self.meter is None else self.meter.state_dict()}
         if self.sampler is not None:
             begun = self._epoch == self.sampler.epoch
-            consumed = self._consumed * share if begun else 0
+            drawn = self.sampler.progress[0] // self.sampler.num_replicas
+            consumed = min(self._consumed * share, drawn) if begun else 0  # an epoch's last batches may be filled up
             state["sampler"] = self.sampler.state_dict(consumed)
         if self.monitor is not None:
             state["monitor"] = self.monitor.state_dict()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import IntegrationError
-from headway.integrations.feedback import Feedback
+from headway.integrations.feedback import Listeners
 from headway.integrations.losses import metered_loss
 from headway.integrations.versions import require
 from headway.meter import Meter
@@ -21,6 +21,7 @@ from headway.telemetry import SourceMonitor
 require("lightning")
 
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
+from lightning.pytorch.utilities.data import extract_batch_size  # noqa: E402
 
 __all__ = ["SourceCallback"]
 
@@ -73,21 +74,23 @@ class SourceCallback(Callback):
         meter: Mapping[str, Any] | None = None,
     ) -> None:
         """Touch no model yet."""
-        self._feedback = Feedback(signals, sampler, monitor, drive, meter)
+        self._listeners = Listeners(signals, sampler, monitor, drive, meter)
         self._keys = (losses, source)
         self._log = log
         self._model = model
         self._checked = False
+        self._loader: Any = None  # the one that draws from the sampler
+        self._due = 0  # samples of the present batch that are not counted yet
 
     @property
     def meter(self) -> Meter | None:
         """The meter, once training has begun."""
-        return self._feedback.meter
+        return self._listeners.meter
 
     @property
     def scores(self) -> dict[str, Tensor] | None:
         """See the class."""
-        return self._feedback.scores
+        return self._listeners.scores
 
     # Hooks of Lightning
 
@@ -100,8 +103,8 @@ class SourceCallback(Callback):
                 "expected automatic optimisation, got a module that optimises by itself; "
                 "call meter.backward(losses) there in place of manual_backward"
             )
-        if self._feedback.sampler is not None and trainer.world_size > 1:
-            self._feedback.sampler.shard(trainer.global_rank, trainer.world_size)
+        if self._listeners.sampler is not None and trainer.world_size > 1:
+            self._listeners.sampler.shard(trainer.global_rank, trainer.world_size)
         step = pl_module.training_step
 
         @functools.wraps(step)
@@ -112,22 +115,30 @@ class SourceCallback(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach the meter; the module is on its device by now, and has not run yet."""
-        self._feedback.attach(pl_module if self._model is None else self._model(pl_module))
+        self._listeners.attach(pl_module if self._model is None else self._model(pl_module))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make sure that the loader draws from the sampler."""
-        sampler = self._feedback.sampler
-        if sampler is not None and not any(own is sampler for own in _samplers(trainer.train_dataloader)):
+        sampler = self._listeners.sampler
+        if sampler is None:
+            return
+        self._loader = next((own for own in _loaders(trainer.train_dataloader) if _draws_from(own, sampler)), None)
+        if self._loader is None:
             raise IntegrationError(
                 "expected the callback's sampler in the training DataLoader, got another; pass it to the loader as "
                 "sampler=, and use Trainer(use_distributed_sampler=False): it shares its indices among processes itself"
             )
 
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Note how many samples were drawn for the batch: a step may have fewer losses, more, or none."""
+        self._due = 0 if self._loader is None else _batch_size(self._loader, batch)
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Log the shares."""
-        sampler = self._feedback.sampler
+        self._count()
+        sampler = self._listeners.sampler
         if self._log and sampler is not None:
             shares = {f"share/{name}": share for name, share in sampler.weights.items()}
             pl_module.log_dict(shares, batch_size=1)
@@ -141,39 +152,55 @@ class SourceCallback(Callback):
         """Leave the module as it was."""
         if stage != "fit":
             return
+        self._leave(pl_module)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Leave the module as it was: Lightning does not tear down after an error."""
+        self._leave(pl_module, failed=True)
+
+    def _leave(self, pl_module: LightningModule, failed: bool = False) -> None:
         pl_module.__dict__.pop("training_step", None)
-        self._feedback.detach()
-        if self._feedback.monitor is not None:
-            self._feedback.monitor.close()
+        self._listeners.close(failed)
+        self._loader = None
 
     def state_dict(self) -> dict[str, Any]:
         """What the checkpoint keeps."""
-        return self._feedback.state_dict()
+        return self._listeners.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a checkpoint."""
-        self._feedback.load_state_dict(state_dict)
+        self._listeners.load_state_dict(state_dict)
 
     # One batch
 
     def _with_metered_loss(self, outputs: Any) -> Any:
         if outputs is None:  # Lightning skips such a batch
+            self._count()
             return None
         losses, sources = self._read(outputs)
-        meter = self._feedback.meter
+        meter = self._listeners.meter
         assert meter is not None
         if not self._checked:  # once: it makes the host wait for the device
             _check_loss(outputs, losses)
             self._checked = True
-        loss = metered_loss(meter, losses, lambda scores: self._feedback.hear(sources, losses, scores))
-        return {**outputs, "loss": loss}
+
+        def then(scores: Any) -> None:
+            self._listeners.hear(sources, losses, scores)
+            self._count()
+
+        return {**outputs, "loss": metered_loss(meter, losses, then)}
+
+    def _count(self) -> None:
+        """Count the batch, once: an optimizer may run the step several times."""
+        due, self._due = self._due, 0
+        self._listeners.consume(due)
 
     def _read(self, outputs: Any) -> tuple[Tensor, Tensor | None]:
         key, source = self._keys
         if not isinstance(outputs, Mapping) or key not in outputs:
             got = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
             raise IntegrationError(f"expected training_step to return a dict with {key!r}, one per sample, got {got}")
-        if self._feedback.needs_sources and source not in outputs:
+        if self._listeners.needs_sources and source not in outputs:
             raise IntegrationError(
                 f"expected training_step to return {source!r}, the source of each sample, got {sorted(outputs)}; "
                 f"headway.selection.Tagged makes a dataset hand it out"
@@ -181,13 +208,30 @@ class SourceCallback(Callback):
         return outputs[key], outputs.get(source)
 
 
-def _samplers(loaders: Any) -> list[Any]:
-    """The samplers of one loader, or of several in lists and dicts."""
+def _loaders(loaders: Any) -> list[Any]:
+    """One loader, or several in lists and dicts, as a list."""
     if isinstance(loaders, Mapping):
         loaders = list(loaders.values())
     if isinstance(loaders, list | tuple):
-        return [sampler for loader in loaders for sampler in _samplers(loader)]
-    return [getattr(loaders, "sampler", None), getattr(getattr(loaders, "batch_sampler", None), "sampler", None)]
+        return [own for loader in loaders for own in _loaders(loader)]
+    return [loaders]
+
+
+def _draws_from(loader: Any, sampler: SourceSampler) -> bool:
+    own = getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+    return any(one is sampler for one in own)
+
+
+def _batch_size(loader: Any, batch: Any) -> int:
+    """The samples that a loader draws for a batch; an epoch's last may be smaller.
+
+    A batch sampler of another kind need not say it: the tensors of the batch do then.
+    """
+    drawn_by = getattr(loader, "batch_sampler", None)
+    if drawn_by is None:  # the dataset makes whole batches, one of each index
+        return 1
+    size = getattr(drawn_by, "batch_size", None)
+    return int(extract_batch_size(batch) if size is None else size)
 
 
 def _check_loss(outputs: Mapping[str, Any], losses: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from headway.errors import IntegrationError
 from headway.grads.linear import outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.persample import PerSample, promote
 from headway.grads.registry import Inputs, register_rule
-from headway.integrations.feedback import Feedback
+from headway.integrations.feedback import Listeners
 from headway.integrations.losses import metered_loss
 from headway.integrations.versions import require
 from headway.meter import Meter
@@ -73,7 +74,8 @@ class SourceTrainerMixin:
         scores: those of the latest batch, by signal.
 
     Raises:
-        IntegrationError: the arguments make no sense, or the Trainer was told to compute its loss in another way.
+        IntegrationError: the arguments make no sense, the Trainer was told to compute its loss in another way, or the
+            model's own loss of the first batch is another one.
     """
 
     labels_to_model = False
@@ -94,8 +96,9 @@ class SourceTrainerMixin:
         **kwargs: Any,
     ) -> None:
         """Make the Trainer."""
-        self._feedback = Feedback(signals, sampler, monitor, drive, meter)
+        self._listeners = Listeners(signals, sampler, monitor, drive, meter)
         self._source_key = source_key
+        self._checked = False
         if sampler is not None:
             sampler.shard(0, 1)  # accelerate shares the batches out among the processes
         self._draws = None if sampler is None else _Draws(sampler)
@@ -113,12 +116,12 @@ class SourceTrainerMixin:
     @property
     def meter(self) -> Meter | None:
         """The meter, once training has begun."""
-        return self._feedback.meter
+        return self._listeners.meter
 
     @property
     def scores(self) -> dict[str, Tensor] | None:
         """See the class."""
-        return self._feedback.scores
+        return self._listeners.scores
 
     # What the Trainer asks
 
@@ -130,12 +133,20 @@ class SourceTrainerMixin:
         if isinstance(resume_from_checkpoint, str):
             self._load(Path(resume_from_checkpoint) / FILE)
         parent: Any = super()
-        return parent.train(resume_from_checkpoint, *args, **kwargs)
+        try:
+            return parent.train(resume_from_checkpoint, *args, **kwargs)
+        except BaseException:
+            self._listeners.close(failed=True)
+            raise
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         """The sampler, or the Trainer's own."""
         parent: Any = super()
-        return parent._get_train_sampler(train_dataset) if self._draws is None else self._draws
+        if self._draws is None:
+            return parent._get_train_sampler(train_dataset)
+        trainer: Any = self
+        self._draws.remember(trainer._train_batch_size * self._ranks())
+        return self._draws
 
     def _set_signature_columns_if_needed(self) -> None:
         """Keep the sources when columns that the model does not know are removed."""
@@ -158,17 +169,32 @@ class SourceTrainerMixin:
         if not model.training or not torch.is_grad_enabled() or self.meter is None:
             parent: Any = super()
             return parent.compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        if sources is None and self._feedback.needs_sources:
+        if sources is None and self._listeners.needs_sources:
             raise IntegrationError(
                 f"expected the source of each sample under {self._source_key!r} in a batch, got {sorted(inputs)}; "
                 f"headway.selection.Tagged makes a dataset hand it out, and the data collator has to keep it"
             )
-        labels = inputs["labels"] if self.labels_to_model else inputs.pop("labels")
+        if "labels" not in inputs:
+            raise IntegrationError(
+                f"expected 'labels' in a batch, got {sorted(inputs)}; the dataset or the data collator has to make "
+                f"them, as DataCollatorForLanguageModeling does"
+            )
+        labels = inputs["labels"]
+        own = None if self._checked else self._own_loss(inputs)
+        if not self.labels_to_model:
+            del inputs["labels"]
         outputs = model(**inputs)
         sums, items = self.sample_losses(outputs, labels)
         total = items.sum().clamp(min=1)
         losses = sums * (len(sums) / total)  # their mean is the mean over all positions of the batch
-        loss = metered_loss(self.meter, losses, lambda scores: self._feedback.hear(sources, losses, scores))
+        if own is not None:
+            self._check_loss(own, float(losses.detach().mean()))
+
+        def then(scores: Any) -> None:
+            self._listeners.hear(sources, losses, scores)
+            self._listeners.consume(len(losses))
+
+        loss = metered_loss(self.meter, losses, then)
         loss = loss * self._loss_factor(total, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
@@ -180,10 +206,43 @@ class SourceTrainerMixin:
         ranks = trainer.accelerator.num_processes if trainer.args.average_tokens_across_devices else 1
         return items * ranks / num_items_in_batch
 
+    def _own_loss(self, inputs: dict[str, Any]) -> Tensor | None:
+        """The loss that the model computes itself, with the dropout that comes next; None where it has none to compare.
+
+        A loss that was chosen by overriding `sample_losses` or by setting `shift_labels` is compared with nothing.
+        """
+        trainer: Any = self
+        chosen = self.shift_labels is not None or type(self).sample_losses is not SourceTrainerMixin.sample_losses
+        taken = inspect.signature(_unwrapped(trainer.model).forward).parameters
+        if chosen or not ("labels" in taken or any(one.kind is one.VAR_KEYWORD for one in taken.values())):
+            self._checked = True
+            return None
+        device = inputs["labels"].device
+        with torch.no_grad(), torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+            outputs = trainer.model(**inputs)
+        own = outputs.get("loss") if isinstance(outputs, Mapping) else outputs[0]
+        if own is None or own.dim():
+            self._checked = True
+            return None
+        return own if own.isfinite() else None  # a batch without a position that counts; wait for the next
+
+    def _check_loss(self, own: Tensor, mean: float) -> None:
+        """On the first batch, the mean of the samples' losses must be the model's own: nothing else is trained."""
+        self._checked = True
+        tolerance = max(1e-4, 2 * torch.finfo(own.dtype).eps)
+        if abs(float(own) - mean) > tolerance * abs(float(own)):
+            trainer: Any = self
+            raise IntegrationError(
+                f"expected losses with the mean {float(own):.6g}, which is the loss of {type(trainer.model).__name__}, "
+                f"got {mean:.6g}; set shift_labels = {not self._shifts()} in the trainer's class if position t "
+                f"{'predicts its own label' if self._shifts() else 'predicts the label of t + 1'}, "
+                f"or override sample_losses()"
+            )
+
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log the share of every source too, under "share/NAME"."""
-        if self._feedback.sampler is not None:
-            logs = {**logs, **{f"share/{name}": share for name, share in self._feedback.sampler.weights.items()}}
+        if self._listeners.sampler is not None:
+            logs = {**logs, **{f"share/{name}": share for name, share in self._listeners.sampler.weights.items()}}
         parent: Any = super()
         parent.log(logs, *args, **kwargs)
 
@@ -218,7 +277,8 @@ class SourceTrainerMixin:
         if self.shift_labels is not None:
             return self.shift_labels
         trainer: Any = self
-        return type(trainer.model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+        known = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
+        return any(one.__name__ in known for one in type(_unwrapped(trainer.model)).__mro__)
 
     # State
 
@@ -228,11 +288,16 @@ class SourceTrainerMixin:
             raise IntegrationError(
                 f"expected {path}, got a checkpoint without it: it was not saved by a trainer with this mixin"
             )
-        if trainer.args.ignore_data_skip and self._feedback.sampler is not None:
+        if trainer.args.ignore_data_skip and self._listeners.sampler is not None:
             raise IntegrationError("expected ignore_data_skip=False, got True; the sampler goes on within the epoch")
-        self._feedback.load_state_dict(torch.load(path, map_location="cpu", weights_only=True), self._ranks())
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        self._listeners.load_state_dict(state, self._ranks())
         if self._draws is not None:
-            self._draws.owe()
+            self._draws.owe(state.get("first", []))
+
+    def _state(self) -> dict[str, Any]:
+        state = self._listeners.state_dict(self._ranks())
+        return state if self._draws is None else {**state, "first": self._draws.first}
 
     def _ranks(self) -> int:
         trainer: Any = self
@@ -243,33 +308,58 @@ class SourceTrainer(SourceTrainerMixin, Trainer):
     """A Trainer that scores its samples; see `SourceTrainerMixin`."""
 
 
+def _unwrapped(model: Any) -> Any:
+    """The model within torch.compile's and PEFT's."""
+    model = getattr(model, "_orig_mod", model)
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 class _Draws(Sampler[int]):
     """A sampler that can be asked again for what was drawn before a checkpoint, and is not asked to keep it.
 
     The Trainer goes on within an epoch by drawing what it has had, and dropping it. A `SourceSampler` goes on where it
-    was, so these are placeholders.
+    was, so these are placeholders; all but an epoch's first indices, with which accelerate fills its last batches up.
+
+    Attributes:
+        first: the first indices of the epoch.
     """
 
     def __init__(self, sampler: SourceSampler) -> None:
         """Draw from a sampler."""
         self._sampler = sampler
         self._owed = 0
+        self._many = 0
+        self.first: list[int] = []
 
-    def owe(self) -> None:
-        """The epoch's indices up to the present will be asked for again."""
+    def remember(self, many: int) -> None:
+        """Keep so many of an epoch's first indices."""
+        self._many = many
+
+    def owe(self, first: list[int]) -> None:
+        """The epoch's indices up to the present will be asked for again; the first of them were these."""
         handed, end = self._sampler.progress
         self._owed = handed if handed < end else 0
+        self.first = first[: self._owed]
 
     def __iter__(self) -> Iterator[int]:
         owed, self._owed = self._owed, 0
-        first = int(self._sampler.sources.members[0][0])
-        return itertools.chain(itertools.repeat(first, owed), self._sampler)
+        self.first = self.first[:owed]
+        placeholder = int(self._sampler.sources.members[0][0])
+        yield from self.first[:]
+        yield from itertools.repeat(placeholder, owed - len(self.first))
+        indices = iter(self._sampler)
+        for index in itertools.islice(indices, max(0, self._many - owed)):
+            self.first.append(index)
+            yield index
+        yield from indices
 
     def __len__(self) -> int:
         return len(self._sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """See `SourceSampler.set_epoch`."""
+        """See `SourceSampler.set_epoch`; of an epoch before, nothing will be asked for again."""
+        if epoch != self._sampler.epoch:
+            self._owed = 0
         self._sampler.set_epoch(epoch)
 
 
@@ -282,7 +372,7 @@ class _Hooks(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Attach the meter: the model is where it will be, and has not run yet."""
         owner: Any = self._owner
-        self._owner._feedback.attach(owner.model)
+        self._owner._listeners.attach(owner.model)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell signals that look back over epochs."""
@@ -291,7 +381,7 @@ class _Hooks(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Put the states into the checkpoint's folder."""
-        content = self._owner._feedback.state_dict(self._owner._ranks())
+        content = self._owner._state()
         if not state.is_world_process_zero:
             return
         folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
@@ -302,6 +392,4 @@ class _Hooks(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Leave the model as it was."""
-        self._owner._feedback.detach()
-        if self._owner._feedback.monitor is not None:
-            self._owner._feedback.monitor.close()
+        self._owner._listeners.close()

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 pytest.importorskip("lightning")
 
-from lightning.pytorch import LightningModule, Trainer, seed_everything
+from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 import headway
@@ -190,11 +190,50 @@ def test_the_module_is_left_as_it_was(tmp_path: Path) -> None:
     assert [len(part._forward_hooks) for part in module.modules()] == hooks
 
 
-def test_shares_are_logged_and_batches_may_be_skipped(tmp_path: Path) -> None:
-    class Skipping(Module):
+def test_the_module_is_left_as_it_was_after_an_error(tmp_path: Path) -> None:
+    class Failing(Module):
         def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
-            return None if batch_idx == 3 else super().training_step(batch, batch_idx)
+            if batch_idx == 2:
+                raise RuntimeError("out of memory")
+            return super().training_step(batch, batch_idx)
 
+    module, callback = Failing(), SourceCallback()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        trainer(tmp_path, callback, max_epochs=1).fit(module, loader(None))
+    assert "training_step" not in vars(module)
+    assert not any(part._forward_hooks for part in module.modules())
+
+
+class Skipping(Module):
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
+        return None if batch_idx % 3 == 1 else super().training_step(batch, batch_idx)
+
+
+class Filtering(Module):
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
+        return super().training_step([part[:5] for part in batch], batch_idx)
+
+
+class TwoViews(Module):
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
+        return super().training_step([torch.cat([part, part]) for part in batch], batch_idx)
+
+
+@pytest.mark.parametrize("make", [Skipping, Filtering, TwoViews])
+def test_a_checkpoint_counts_what_was_drawn_and_not_the_losses(tmp_path: Path, make: Any) -> None:
+    positions: list[int] = []
+
+    class Watching(Callback):
+        def on_train_batch_end(self, *args: Any) -> None:
+            positions.append(callback.state_dict()["sampler"]["position"])
+
+    sampler = SourceSampler(data()[1], num_samples=92)
+    callback = SourceCallback(sampler=sampler)
+    trainer(tmp_path, Watching(), callback, max_epochs=2).fit(make(), loader(sampler, workers=1))
+    assert positions == [*range(8, 89, 8), 92] * 2
+
+
+def test_shares_are_logged_and_batches_may_be_skipped(tmp_path: Path) -> None:
     sampler = SourceSampler(data()[1])
     running = trainer(tmp_path, SourceCallback(sampler=sampler), max_epochs=1)
     running.fit(Skipping(), loader(sampler))

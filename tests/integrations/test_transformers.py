@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -142,6 +146,82 @@ def test_losses_are_shares_of_the_trainers_loss(tmp_path: Path) -> None:
     assert items.tolist() == (Texts().lengths[:4] - 1).tolist()
 
 
+class OwnGPT2(GPT2LMHeadModel):
+    """A model of one's own, whose name the library does not know."""
+
+
+class Adapted(nn.Module):
+    """A model within another, as PEFT has it."""
+
+    def __init__(self, inner: GPT2LMHeadModel) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def get_base_model(self) -> GPT2LMHeadModel:
+        return self.inner
+
+    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> Any:
+        return self.inner(input_ids=input_ids, labels=labels)
+
+
+class Unknown(nn.Module):
+    """A language model of which nothing tells that it shifts its labels, but its loss."""
+
+    def __init__(self, inner: GPT2LMHeadModel) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> Any:
+        return self.inner(input_ids=input_ids, labels=labels)
+
+
+class Shifting(SourceTrainer):
+    shift_labels = True
+
+
+@pytest.mark.parametrize(
+    ("make", "trainer"),
+    [(lambda: OwnGPT2(model().config), SourceTrainer), (lambda: Adapted(model()), SourceTrainer),
+     (lambda: Unknown(model()), Shifting)],
+    ids=["subclass", "wrapper", "told"],
+)  # fmt: skip
+def test_labels_are_shifted_where_the_model_shifts_them(tmp_path: Path, make: Any, trainer: Any) -> None:
+    torch.manual_seed(0)
+    plain = make()
+    metered = copy.deepcopy(plain)
+    options = arguments(tmp_path, max_steps=4, optim="sgd")
+    Trainer(plain, options, train_dataset=Texts()).train()
+    trainer(metered, options, train_dataset=Texts()).train()
+    for name, have in weights(metered).items():
+        torch.testing.assert_close(have, weights(plain)[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("shifts", [True, False])
+def test_a_loss_that_is_not_the_models_own_is_refused(tmp_path: Path, shifts: bool) -> None:
+    class Copying(GPT2LMHeadModel):
+        def forward(self, input_ids: Tensor, labels: Tensor | None = None) -> Any:
+            logits = super().forward(input_ids=input_ids).logits
+            return {"logits": logits, "loss": None if labels is None else F.cross_entropy(logits.mT, labels)}
+
+    unfit = Unknown(model()) if shifts else Copying(model().config)
+    with pytest.raises(IntegrationError, match=rf"expected losses with the mean .* set shift_labels = {shifts}"):
+        SourceTrainer(unfit, arguments(tmp_path), train_dataset=Texts()).train()
+
+
+def test_the_model_is_left_as_it_was_after_an_error(tmp_path: Path) -> None:
+    class Failing(SourceTrainer):
+        def training_step(self, *args: Any) -> Tensor:
+            loss = super().training_step(*args)
+            if self.state.global_step == 2:
+                raise RuntimeError("out of memory")
+            return loss
+
+    language = model()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Failing(language, arguments(tmp_path), train_dataset=Texts()).train()
+    assert not any(part._forward_hooks for part in language.modules())
+
+
 class Loud(SourceTrainer):
     """Multiplies the losses of the second source by 100."""
 
@@ -181,6 +261,8 @@ def test_a_source_whose_score_rises_is_drawn_more_within_the_lag(tmp_path: Path,
         (17, {}),
         (2, {"gradient_accumulation_steps": 5}),
         (7, {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 2}),
+        (9, {"dataloader_drop_last": True, "per_device_train_batch_size": 5}),  # three are left over by each epoch
+        (11, {"dataloader_drop_last": True, "per_device_train_batch_size": 5}),
     ],
     ids=str,
 )
@@ -200,15 +282,15 @@ def test_saved_and_resumed_equals_uninterrupted(tmp_path: Path, stop: int, chang
     folder = tmp_path / "parts" / f"checkpoint-{stop}"
     assert (folder / "headway.pt").exists()
     second = make("parts")
-    second._feedback.sampler.seed = 99  # the checkpoint knows better
+    second._listeners.sampler.seed = 99  # the checkpoint knows better
     second.train(resume_from_checkpoint=str(folder))
-    batch = 4 * changes.get("gradient_accumulation_steps", 1)
+    batch = changes.get("per_device_train_batch_size", 4) * changes.get("gradient_accumulation_steps", 1)
     assert first.seen[: stop * batch] + second.seen == whole.seen
     for name, have in weights(second.model).items():
         assert torch.equal(have, weights(whole.model)[name]), name
-    assert second._feedback.monitor.rows == whole._feedback.monitor.rows
-    assert second._feedback.sampler.weights == whole._feedback.sampler.weights
-    assert second._feedback.sampler.counts == whole._feedback.sampler.counts
+    assert second._listeners.monitor.rows == whole._listeners.monitor.rows
+    assert second._listeners.sampler.weights == whole._listeners.sampler.weights
+    assert second._listeners.sampler.counts == whole._listeners.sampler.counts
 
 
 def test_the_last_checkpoint_is_found_and_one_without_states_refused(tmp_path: Path) -> None:
@@ -281,6 +363,11 @@ def test_one_label_per_sample(tmp_path: Path) -> None:
     assert trainer.scores["gmc"].shape == (4,)
 
 
+class Unlabelled(Texts):
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return {"input_ids": self.tokens[index]}
+
+
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     class Smooth(SourceTrainerMixin, Trainer):
         pass
@@ -290,6 +377,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     sampler = SourceSampler(sources())
     with pytest.raises(IntegrationError, match=r"under 'source' in a batch, got \['input_ids', 'labels'\]"):
         SourceTrainer(model(), arguments(tmp_path), train_dataset=Texts(), sampler=sampler).train()
+    with pytest.raises(IntegrationError, match=r"expected 'labels' in a batch, got \['input_ids'\]"):
+        SourceTrainer(model(), arguments(tmp_path), train_dataset=Unlabelled()).train()
     trainer = SourceTrainer(model(), arguments(tmp_path), train_dataset=Texts())
     with pytest.raises(IntegrationError, match=r"override sample_losses"):
         trainer.sample_losses((torch.zeros(2, 3),), torch.zeros(2))
@@ -300,3 +389,48 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     other = SourceTrainer(model(), skipping, train_dataset=tagged, sampler=SourceSampler(sources()))
     with pytest.raises(IntegrationError, match="ignore_data_skip=False"):
         other.train(str(tmp_path / "checkpoint-2"))
+
+
+def _train_in_pair(rank: int, port: int, folder: Path) -> None:
+    """One of two processes as torchrun starts them: an epoch of 48 texts needs two more for its last round of 5 + 5."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE="2")
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+    torch.set_num_threads(1)
+    changes = {"per_device_train_batch_size": 5, "save_strategy": "steps", "save_steps": 1, "ddp_backend": "gloo"}
+
+    def make(name: str) -> Recording:
+        sampler = SourceSampler(sources(), seed=3)
+        return Recording(
+            model(), arguments(folder / name, **changes), train_dataset=Tagged(Texts(), sampler.sources),
+            sampler=sampler, signals=headway.GMC(beta=0.9),
+        )  # fmt: skip
+
+    whole = make("whole")
+    whole.train()
+    results = [(weights(whole.model), whole.seen, whole._listeners.sampler.counts)]
+    for stop in (3, 5):
+        resumed = make(f"from-{stop}")
+        resumed.train(str(folder / "whole" / f"checkpoint-{stop}"))
+        results.append(
+            (weights(resumed.model), whole.seen[: stop * 5] + resumed.seen, resumed._listeners.sampler.counts)
+        )
+    torch.save(results, folder / f"{rank}.pt")
+
+
+@pytest.mark.slow
+def test_two_processes_resume_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    """Also in the midst of an epoch, whose last batches are filled up with the first samples, and at its end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(_train_in_pair, (port, tmp_path), nprocs=2)
+    pair = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    whole, seen, counts = pair[0][0]
+    assert len(seen) == 50
+    assert sum(counts.values()) == 2 * SAMPLES
+    for own in pair:
+        for have, drawn, count in own:
+            assert drawn == own[0][1]
+            assert count == counts
+            for name, weight in have.items():
+                assert torch.equal(weight, whole[name]), name
