@@ -1,7 +1,7 @@
 """Plain PyTorch: a sampler that follows the scores, telemetry, and a checkpoint in the midst of an epoch.
 
     pip install headway numpy
-    python examples/plain_pytorch.py [--quick] [--csv sources.csv]
+    python examples/plain_pytorch.py [--quick] [--csv sources.csv] [--out shares.json]
 
 Three sources: handwritten digits, a rule on random inputs that takes longer to learn, and noise. The ten lines in
 `train` that differ from a usual training loop are marked.
@@ -10,6 +10,7 @@ Three sources: handwritten digits, a rule on random inputs that takes longer to 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 
@@ -90,8 +91,8 @@ def train(steps: int, csv: Path | None, checkpoint: Path | None = None) -> dict[
             states = ", ".join(f"{name} {share:.0%} {monitor.states[name]}" for name, share in sampler.weights.items())
             print(f"{step:6} batches: {states}", flush=True)
         if checkpoint is not None and step == steps // 2:  # resume: load_state_dict of each, and iterate again
-            parts_of_state = {"model": model, "optimizer": optimizer, "meter": meter, "sampler": sampler}
-            torch.save({name: part.state_dict() for name, part in parts_of_state.items()}, checkpoint)
+            whole = {"model": model, "optimizer": optimizer, "meter": meter, "sampler": sampler, "monitor": monitor}
+            torch.save({name: part.state_dict() for name, part in whole.items()}, checkpoint)
     monitor.close()
     return sampler.weights
 
@@ -103,11 +104,16 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     parser.add_argument("--steps", type=int, default=2000, help="batches")
     parser.add_argument("--csv", type=Path, help="write telemetry here")
     parser.add_argument("--checkpoint", type=Path, help="save the state here, half-way")
+    parser.add_argument("--out", type=Path, help="write the shares at the end as JSON")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    start = time.perf_counter()
-    shares = train(300 if options.quick else options.steps, options.csv, options.checkpoint)
+    start, steps = time.perf_counter(), 300 if options.quick else options.steps
+    shares = train(steps, options.csv, options.checkpoint)
     print(f"{time.perf_counter() - start:.0f} s")
+    if options.out:
+        content = {"steps": steps, "batch": BATCH, "torch": torch.__version__, "shares": shares}
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(content, indent=1) + "\n")
     return shares
 
 

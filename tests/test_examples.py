@@ -16,9 +16,9 @@ import torch
 ROOT = Path(__file__).parent.parent
 
 
-def example(name: str) -> ModuleType:
-    """An example as a module."""
-    spec = importlib.util.spec_from_file_location(f"examples_{name}", ROOT / "examples" / f"{name}.py")
+def example(name: str, folder: str = "examples") -> ModuleType:
+    """An example, or a program of another folder, as a module."""
+    spec = importlib.util.spec_from_file_location(f"{folder}_{name}", ROOT / folder / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -53,12 +53,17 @@ def test_two_sources(tmp_path: Path, capsys) -> None:
 
 def test_plain_pytorch(tmp_path: Path, capsys) -> None:
     shares = example("plain_pytorch").main(
-        ["--quick", "--csv", str(tmp_path / "sources.csv"), "--checkpoint", str(tmp_path / "state.pt")]
+        [
+            *("--quick", "--csv", str(tmp_path / "sources.csv")),
+            *("--checkpoint", str(tmp_path / "state.pt"), "--out", str(tmp_path / "shares.json")),
+        ]
     )
+    assert json.loads((tmp_path / "shares.json").read_text("utf-8"))["shares"] == shares
     assert shares["rule"] > shares["noise"]
     assert sources_in(tmp_path / "sources.csv") == {"digits", "rule", "noise"}
     state = torch.load(tmp_path / "state.pt", weights_only=True)
-    assert set(state) == {"model", "optimizer", "meter", "sampler"}
+    assert set(state) == {"model", "optimizer", "meter", "sampler", "monitor"}
+    assert state["monitor"]["step"] == 150
     assert capsys.readouterr().out.count("batches:") == 5
 
 
@@ -81,10 +86,31 @@ def test_lightning(tmp_path: Path) -> None:
 def test_transformers(tmp_path: Path, capsys) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
-    sampler = example("hf_gpt2").main(["--quick", "--csv", str(tmp_path / "sources.csv")])
-    assert sum(sampler.weights.values()) == pytest.approx(1)
-    assert sources_in(tmp_path / "sources.csv") == {"sums", "stories", "recital", "noise"}
+    files = tmp_path / "sources.csv", tmp_path / "drawn.json"
+    sampler = example("hf_gpt2").main(["--quick", "--csv", str(files[0]), "--out", str(files[1])])
+    assert min(sampler.weights["sums"], sampler.weights["stories"]) > sampler.weights["noise"]
+    assert sources_in(files[0]) == {"sums", "stories", "recital", "noise"}
+    written = json.loads(files[1].read_text("utf-8"))
+    assert written["drawn"]["sums"] == sampler.counts["sums"] / sum(sampler.counts.values())
     assert "loss per letter" in capsys.readouterr().out
+
+
+def test_the_page_on_transformers_says_what_the_example_drew() -> None:
+    measured = json.loads((ROOT / "benchmarks" / "results" / "hf_gpt2.json").read_text("utf-8"))
+    assert measured["signal"] == "gmc"
+    drawn = {name: f"{share:.0%}" for name, share in measured["drawn"].items()}
+    page = " ".join((ROOT / "docs" / "howto" / "transformers.md").read_text("utf-8").split())
+    assert f"{drawn['sums']} sums, {drawn['stories']} stories, {drawn['recital']} a line that repeats" in page
+    assert f"and {drawn['noise']} random letters" in page
+
+
+def test_what_is_kept_is_that_of_the_same_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    program = example("huggingface", "benchmarks")
+    rates = {"plain": [10.0, 20.0, 40.0], "GMC": [5.0, 16.0, 30.0]}
+    assert program.kept(rates, "GMC") == {"median": 0.75, "least": 0.5, "greatest": 0.8}
 
 
 def test_torchdata() -> None:

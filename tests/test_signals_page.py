@@ -68,16 +68,42 @@ def test_the_couplings() -> None:
         )
 
 
+def test_the_states() -> None:
+    measured = results("coupling")["sources"]
+    text = " ".join(page("howto/telemetry.md").split())
+    for name in ("noise", "rule"):
+        states = measured[name]["states"]
+        total = sum(states.values())
+        for state, rows in states.items():
+            assert f"`{state}` in {rows} of {total}" in text, (name, state)
+    assert "saturated" not in measured["noise"]["states"]
+    assert measured["noise"]["states_without_losses"]["saturated"] > 100
+
+
+def test_the_shares_of_the_plain_example() -> None:
+    measured = results("plain_pytorch")
+    text = " ".join(page("howto/pytorch.md").split())
+    assert f"after {measured['steps']} batches" in text
+    for name, words in (("rule", "of the samples to a rule"), ("digits", "to digits"), ("noise", "to noise")):
+        assert f"{measured['shares'][name]:.0%} {words}" in text, name
+
+
 def test_the_costs() -> None:
     rates = results("sampler")["indices_per_second"]
     text = page("howto/pytorch.md")
     for row, name in (
         ("4 sources", "4 sources"),
         ("100 sources", "100 sources"),
+        ("4 sources, with replacement", "with replacement"),
+        ("4 sources, the first of 8 replicas", "first of 8 replicas"),
         ("4 sources, an update after every 1024", "update after every 1024"),
+        ("the same, by `PolicyGradient()`", "the same, by policy gradient"),
+        ("4 sources, an update after every 64", "update after every 64"),
         ("torch's `WeightedRandomSampler`, beside it", "torch's WeightedRandomSampler"),
     ):
-        assert f"| {row} | {rates[name]['cpu'] / 1e6:.1f} |" in text, name
+        assert f"| {row} | {rates[name]['cpu'] / 1e6:.2f} | {rates[name]['wall'] / 1e6:.2f} |" in text, name
+    update = 64 / rates["update after every 64"]["cpu"] - 64 / rates["4 sources"]["cpu"]
+    assert f"take {1e3 * update:.1f} ms" in text
     assert rates["4 sources"]["cpu"] >= 1e6
     kept = results("huggingface")["kept"]
     assert f"| GMC | {kept['GMC']:.0%} |" in page("howto/transformers.md")

@@ -32,6 +32,7 @@ SUPPORTED: Mapping[str, Supported] = {
     "gymnasium": Supported("1.1", "rl", "1.4.0"),
     "stable-baselines3": Supported("2.6", "sb3", "2.9.2"),
     "torchdata": Supported("0.11", "torchdata", "0.11.0"),
+    "wandb": Supported("0.20", "wandb", "0.31.0"),
 }
 """By the name that pip knows. pyproject.toml has the same minima, with the reasons."""
 

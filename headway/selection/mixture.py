@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
 from headway.errors import SelectionError, StateError
 from headway.selection.bounds import Bound, Bounds
+from headway.selection.ranks import summed
 from headway.selection.rules import Feedback, MultiplicativeWeights, Rule
 from headway.selection.sources import numbers_of
 
@@ -108,20 +110,19 @@ class Mixture:
         """Sums of scores and numbers of samples, over all processes: [2, S]."""
         values = values.to(torch.float32 if values.device.type == "mps" else torch.float64)
         ids = ids.to(values.device)
-        if not bool(values.sum().isfinite()):
+        if not math.isfinite(float(values.sum())):
             finite = values.isfinite()
             self._report(len(values) - int(finite.sum()), len(values))
             ids, values = ids[finite], values[finite]
-        if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= len(self)):
+        low, high = (int(end) for end in ids.aminmax()) if ids.numel() else (0, 0)
+        if low < 0 or high >= len(self):
             raise SelectionError(
                 f"expected sources from 0 to {len(self) - 1} ({', '.join(self.names[:5])}...), "
-                f"got numbers from {int(ids.min())} to {int(ids.max())}"
+                f"got numbers from {low} to {high}"
             )
         counts = torch.bincount(ids, minlength=len(self))
         totals = torch.stack([torch.bincount(ids, values, len(self)).to(values), counts.to(values)])
-        if self._sync and distributed.is_available() and distributed.is_initialized():
-            distributed.all_reduce(totals)
-        return totals.cpu().double()
+        return (summed(totals) if self._sync else totals.cpu()).double()
 
     def _report(self, bad: int, of: int) -> None:
         if not self.skipped:

@@ -132,20 +132,23 @@ class SourceSampler(Sampler[int]):
         self._size = SMALLEST_CHUNK
         self._unchanged = 0  # indices since the last update
         self._loaded = False  # a state was loaded, and no index has been asked for since
-        self._named = False  # and set_epoch has named its epoch
+        self._named = False  # set_epoch has named the epoch that was loaded, or is under way
         self._turn = 0
+        self.rank, self.num_replicas = 0, 0  # until it is sharded
         self.shard(*_place(rank, num_replicas))
 
     def shard(self, rank: int, num_replicas: int) -> None:
         """Say which replica this is, where that was not known yet when the sampler was made.
 
         Raises:
-            SelectionError: there is no such replica, or indices have been handed out.
+            SelectionError: there is no such replica, or indices have been handed out to another one.
         """
         if not 0 <= rank < num_replicas:
             raise SelectionError(f"expected a rank from 0 to {num_replicas - 1}, got {rank}")
         if self._total < num_replicas:
             raise SelectionError(f"expected an index for each of {num_replicas} replicas, got {self._total} samples")
+        if (rank, num_replicas) == (self.rank, self.num_replicas):
+            return
         if self._handed or self._chunk is not None:
             raise SelectionError("expected a sampler that has handed out nothing, got one that has; shard it first")
         self.rank, self.num_replicas = rank, num_replicas
@@ -186,10 +189,12 @@ class SourceSampler(Sampler[int]):
     def _begin(self, resumed: bool) -> int:
         """Decide which epoch an iteration belongs to, when it asks for its first index."""
         self._settle()
-        loaded, self._loaded = self._loaded, False
+        loaded, named = self._loaded, self._named
+        self._loaded = self._named = False
         unfinished = self._handed < self._length * self.num_replicas
-        if not resumed and not (loaded and (unfinished or self._named)) and self._handed:
-            self._enter(self.epoch + 1)
+        goes_on = resumed or (loaded and (unfinished or named))
+        if not goes_on and self._handed:
+            self._enter(self.epoch if named and unfinished else self.epoch + 1)
         self._turn += 1
         return self._turn
 
@@ -236,11 +241,12 @@ class SourceSampler(Sampler[int]):
         """Say which epoch the next iteration is. Shares, and what is used up of each source, stay as they are.
 
         The epoch that a loaded state is in, and one that is under way, go on if they are the one that is named: a
-        loader with workers may have begun before its framework comes to name the epoch.
+        loader with workers may have begun before its framework comes to name the epoch. One that was left begins anew.
         """
-        if epoch == self.epoch and self._loaded:
+        handed, end = self.progress
+        if epoch == self.epoch and (self._loaded or 0 < handed < end):
             self._named = True
-        elif epoch != self.epoch or not 0 < self.progress[0] < self.progress[1]:
+        else:
             self._enter(epoch)
 
     def _enter(self, epoch: int) -> None:

@@ -74,7 +74,8 @@ class Sources:
         for source, own in enumerate(self.members):
             taken = own[ids[own] != source]
             if len(taken) or len(own) != int((ids == source).sum()):
-                index = int(taken[0]) if len(taken) else int(own[own.unique(return_counts=True)[1].argmax()])
+                values, counts = own.unique(return_counts=True)
+                index = int(taken[0]) if len(taken) else int(values[counts.argmax()])
                 raise SelectionError(
                     f"expected every sample once, in one source, got index {index} twice ({self.names[source]}); "
                     f"the sampler's floors and ceilings, not repetition, say how often a source is drawn"

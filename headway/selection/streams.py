@@ -44,7 +44,8 @@ class Stream:
                 self._block, self._number = self._make(number), number
             piece = self._block[start : start + count]
             pieces.append(piece)
-            place, count = place + len(piece), count - len(piece)
+            size = piece.numel()
+            place, count = place + size, count - size
             if count == 0:
                 return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 
-from headway.errors import SignalError, StateError
+from headway.errors import SignalError, StateError, did_you_mean
 from headway.telemetry.states import Reading, State, Thresholds, name_states
 from headway.telemetry.writers import Row, Writer, write_parquet
 
-SCHEMA = 1
+SCHEMA = 2
+SUMS = ("samples", "norms", "gmc", "losses", "samples with a loss", "samples that are not finite")
+"""What is added up for every source between two rows."""
 
 
 class SourceMonitor:
@@ -65,17 +69,22 @@ class SourceMonitor:
         self._thresholds = thresholds or Thresholds()
         self._keys = (norm, gmc)
         self._sync = sync
-        self._sums = torch.zeros(4, len(self.names), dtype=torch.float64)  # samples, norms, GMC, losses
-        self._has_losses = False
+        self._sums = torch.zeros(len(SUMS), len(self.names), dtype=torch.float64)
+        self.skipped = 0
         self._readings: dict[str, Reading] = {}
 
     def update(
-        self, source_ids: Tensor | Sequence[int], scores: Mapping[str, Tensor] | None, losses: Tensor | None = None
+        self,
+        source_ids: Tensor | Sequence[int] | Sequence[str],
+        scores: Mapping[str, Tensor] | None,
+        losses: Tensor | None = None,
     ) -> None:
         """Take in a batch.
 
+        Samples with a value that is NaN or infinite are left out, and counted in `skipped`.
+
         Args:
-            source_ids: the number of each sample's source [B].
+            source_ids: the source of each sample [B], by number or by name.
             scores: what the meter gave for several signals, by name; None for a batch that it did not score.
             losses: the samples' losses [B]; with them, the states know whether a source's loss falls.
 
@@ -83,10 +92,23 @@ class SourceMonitor:
             SignalError: a signal is missing, shapes differ, or there is no such source.
         """
         if scores is not None:
-            self._add(torch.as_tensor(source_ids), scores, losses)
+            self._add(self._ids(source_ids), scores, losses)
         self.step += 1
         if self.step % self._every == 0:
             self.flush()
+
+    def _ids(self, source_ids: Any) -> Tensor:
+        if not isinstance(source_ids, Tensor) and len(source_ids) and isinstance(source_ids[0], str):
+            known = {name: number for number, name in enumerate(self.names)}
+            for name in source_ids:
+                if name not in known:
+                    wanted, near = ", ".join(self.names), did_you_mean(str(name), self.names)
+                    raise SignalError(f"expected one of the sources {wanted}, got {name!r}{near}")
+            return torch.tensor([known[name] for name in source_ids])
+        ids = torch.as_tensor(source_ids).detach()
+        if len(ids) and (ids.is_floating_point() or ids.dtype == torch.bool):
+            raise SignalError(f"expected the numbers or names of sources, got {ids.dtype}")
+        return ids.long()
 
     def _add(self, ids: Tensor, scores: Mapping[str, Tensor], losses: Tensor | None) -> None:
         if not isinstance(scores, Mapping) or any(key not in scores for key in self._keys):
@@ -95,11 +117,10 @@ class SourceMonitor:
                 f"expected scores of the signals {self._keys[0]!r} and {self._keys[1]!r} by name, got {got}; "
                 f"make the meter with [headway.GMC(), headway.NormAll()]"
             )
-        columns = [torch.ones(len(ids)), *(scores[key] for key in self._keys)]
-        self._has_losses |= losses is not None
+        columns = [scores[key] for key in self._keys]
         columns.append(torch.zeros(len(ids)) if losses is None else losses)
         if any(column.shape != ids.shape for column in columns):
-            shapes = [list(column.shape) for column in columns[1:]]
+            shapes = [list(column.shape) for column in columns]
             raise SignalError(f"expected one value for each of {len(ids)} samples, got shapes {shapes}")
         if len(ids) and not (int(ids.min()) >= 0 and int(ids.max()) < len(self.names)):
             raise SignalError(
@@ -108,59 +129,75 @@ class SourceMonitor:
             )
         values = torch.stack([column.detach().double().cpu() for column in columns])
         finite = values.isfinite().all(0)
-        self._sums.index_add_(1, ids.cpu()[finite], values[:, finite])
+        self._report(len(ids) - int(finite.sum()), len(ids))
+        told = finite * float(losses is not None)
+        rows = torch.cat([finite.double().unsqueeze(0), values.where(finite, 0.0), torch.stack([told, ~finite])])
+        self._sums.index_add_(1, ids.cpu(), rows)
+
+    def _report(self, bad: int, of: int) -> None:
+        if bad and not self.skipped:
+            warnings.warn(
+                f"{bad} of {of} samples have a loss, norm or GMC that is NaN or infinite, and are left out",
+                stacklevel=4,
+            )
+        self.skipped += bad
 
     def flush(self) -> None:
         """Make rows of the batches since the last, also if they are fewer than `every`."""
-        sums, has_losses = self._total()
+        sums = self._total()
         self._sums.zero_()
         total = float(sums[0].sum())
-        if total == 0:
-            return
-        added: list[dict[str, Any]] = []
-        for name, (samples, norm, gmc, loss) in zip(self.names, sums.T.tolist(), strict=True):
-            if samples:
-                added.append(
-                    {
-                        "step": self.step,
-                        "source": name,
-                        "samples": int(samples),
-                        "share": samples / total,
-                        "loss": loss / samples if has_losses else None,
-                        "gradient_norm": norm / samples,
-                        "gmc": gmc / samples,
-                        "coupling": gmc / norm if norm > 0 else 0.0,
-                        "state": str(State.UNSEEN),
-                    }
-                )
+        added = [
+            self._row(name, own, total)
+            for name, own in zip(self.names, sums.T.tolist(), strict=True)
+            if own[0] or own[-1]
+        ]
         for row in added:
             self._note(row)
         states = self.states
         for row in added:
             row["state"] = str(states[row["source"]])
-        if self._is_first():
+        if added and self._is_first():
             for writer in self._writers:
                 writer.write(added)
+
+    def _row(self, name: str, sums: Sequence[float], total: float) -> dict[str, Any]:
+        """The row of one source; without numbers if none of its samples was finite."""
+        samples, norm, gmc, loss, told, _ = sums
+        return {
+            "step": self.step,
+            "source": name,
+            "samples": int(samples),
+            "share": samples / total if samples else 0.0,
+            "loss": loss / told if told else None,
+            "gradient_norm": norm / samples if samples else None,
+            "gmc": gmc / samples if samples else None,
+            "coupling": (gmc / norm if norm > 0 else 0.0) if samples else None,
+            "state": str(State.UNSEEN),
+        }
 
     def _note(self, row: Row) -> None:
         """Keep a row, and what the states need of it."""
         self.rows.append(row)
         before = self._readings.get(row["source"])
         before = before or Reading(0.0, 0.0, 0.0)
+        if not row["samples"]:
+            self._readings[row["source"]] = dataclasses.replace(before, is_finite=False)
+            return
         norm, losses, highest = row["gradient_norm"], list(before.losses), before.highest_loss
         if row["loss"] is not None:
             losses = [*losses, row["loss"]][-self._thresholds.rows :]
             highest = max(highest, row["loss"])
         self._readings[row["source"]] = Reading(norm, row["coupling"], max(norm, before.peak), losses, highest)
 
-    def _total(self) -> tuple[Tensor, bool]:
+    def _total(self) -> Tensor:
+        """The sums over all processes, on the host."""
         if not self._is_distributed():
-            return self._sums.clone(), self._has_losses
-        device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-        joined = torch.cat([self._sums.flatten(), torch.tensor([float(self._has_losses)], dtype=torch.float64)])
-        joined = joined.to(device)
+            return self._sums.clone()
+        # NCCL takes no tensors of the host.
+        joined = self._sums.to("cuda" if distributed.get_backend() == "nccl" else "cpu", copy=True)
         distributed.all_reduce(joined)
-        return joined[:-1].cpu().view_as(self._sums), bool(joined[-1] > 0)
+        return joined.cpu()
 
     def _is_distributed(self) -> bool:
         return self._sync and distributed.is_available() and distributed.is_initialized()
@@ -191,7 +228,7 @@ class SourceMonitor:
             "names": list(self.names),
             "step": self.step,
             "sums": self._sums.clone(),
-            "has_losses": self._has_losses,
+            "skipped": self.skipped,
             "rows": [dict(row) for row in self.rows],
         }
 
@@ -208,7 +245,7 @@ class SourceMonitor:
             )
         self.step = state["step"]
         self._sums = state["sums"].clone()
-        self._has_losses = state["has_losses"]
+        self.skipped = state["skipped"]
         self.rows, self._readings = [], {}
         for row in state["rows"]:
             self._note(dict(row))

@@ -21,11 +21,13 @@ class State(str, Enum):
     UNSEEN = "unseen"
     """No sample of it has been scored yet."""
     LEARNING = "learning"
-    """Its gradients are large, and couple to what is being learned."""
+    """Its loss falls; where losses are not known, its gradients are large and couple to what is being learned."""
     SATURATED = "saturated"
-    """The model takes no more from it: its gradients have become small, or its loss has come down and stays."""
+    """The model takes no more from it: its loss has come down and stays, or its gradients have become small."""
     INCOHERENT = "incoherent"
-    """Its gradients are large and lead nowhere."""
+    """Its gradients lead nowhere: its loss has not come down, and does not fall."""
+    DIVERGED = "diverged"
+    """Its latest losses, norms or scores are all NaN or infinite."""
 
     def __str__(self) -> str:
         return self.value
@@ -36,13 +38,13 @@ class Thresholds:
     """Where one state ends and another begins.
 
     Attributes:
-        saturated: gradients count as small below this share of the largest that the source has had, or of the mean
-            over all sources at present, whichever is more.
+        saturated: gradients count as small below this share of the largest that the source has had. Where losses are
+            not known, also below this share of the mean over all sources at present.
         incoherent: the coupling counts as low below this share of the mean over the other sources that are not
             saturated. Where losses are known, their trend decides instead: it is the better witness.
         rows: the latest rows of a source by which it is judged, at most, whether its loss still falls.
         errors: how many standard errors of the trend make a fall.
-        learned: a loss that falls no more counts as having come down if it is lower than the highest by this share.
+        learned: a loss counts as having come down if it is lower than the highest by this share.
     """
 
     saturated: float = 0.25
@@ -72,6 +74,7 @@ class Reading:
         peak: the largest gradient norm that it has had.
         losses: its mean losses in the latest rows, oldest first; none where losses are not known.
         highest_loss: the highest that it has had in any row.
+        is_finite: whether its latest samples had a finite one among them; if not, the norm and coupling are older.
     """
 
     norm: float
@@ -79,17 +82,21 @@ class Reading:
     peak: float
     losses: Sequence[float] = ()
     highest_loss: float = 0.0
+    is_finite: bool = True
 
 
 def name_states(readings: Mapping[str, Reading], thresholds: Thresholds) -> dict[str, State]:
     """The state of every source that has a reading."""
-    mean = statistics.fmean(reading.norm for reading in readings.values()) if readings else 0.0
-    saturated = {name for name, reading in readings.items() if _is_saturated(reading, mean, thresholds)}
-    couplings = {name: reading.coupling for name, reading in readings.items() if name not in saturated}
+    finite = {name: reading for name, reading in readings.items() if reading.is_finite}
+    mean = statistics.fmean(reading.norm for reading in finite.values()) if finite else 0.0
+    saturated = {name for name, reading in finite.items() if _is_saturated(reading, mean, thresholds)}
+    couplings = {name: reading.coupling for name, reading in finite.items() if name not in saturated}
     states = {}
     for name, reading in readings.items():
         others = [coupling for other, coupling in couplings.items() if other != name]
-        if name in saturated:
+        if name not in finite:
+            states[name] = State.DIVERGED
+        elif name in saturated:
             states[name] = State.SATURATED
         elif _leads_nowhere(reading, others, thresholds):
             states[name] = State.INCOHERENT
@@ -100,17 +107,29 @@ def name_states(readings: Mapping[str, Reading], thresholds: Thresholds) -> dict
 
 def _leads_nowhere(reading: Reading, others: Sequence[float], thresholds: Thresholds) -> bool:
     """Judged by the loss where there are enough rows of it, or else by the coupling beside that of others."""
-    if len(_finite(reading.losses)) >= LEAST_ROWS:
+    if _is_told(reading):
         return has_stalled(reading.losses, thresholds)
     return bool(others) and reading.coupling < thresholds.incoherent * statistics.fmean(others)
 
 
 def _is_saturated(reading: Reading, mean: float, thresholds: Thresholds) -> bool:
-    if reading.norm == 0 or reading.norm < thresholds.saturated * max(reading.peak, mean):
+    """Judged by the loss where there are enough rows of it: gradients beside louder ones are small for many reasons.
+
+    A loss that has come down may go on falling for ever, by less and less: small gradients tell that it does.
+    """
+    if reading.norm == 0:
         return True
-    if not has_stalled(reading.losses, thresholds):
-        return False
-    return statistics.fmean(reading.losses) < (1 - thresholds.learned) * reading.highest_loss
+    small = thresholds.saturated * reading.peak
+    if not _is_told(reading):
+        return reading.norm < max(small, thresholds.saturated * mean)
+    latest = _finite(reading.losses)[-thresholds.rows :]
+    has_come_down = statistics.fmean(latest) < (1 - thresholds.learned) * reading.highest_loss
+    return has_come_down and (reading.norm < small or has_stalled(latest, thresholds))
+
+
+def _is_told(reading: Reading) -> bool:
+    """Whether there are enough rows of the loss to judge by."""
+    return len(_finite(reading.losses)) >= LEAST_ROWS
 
 
 def has_stalled(losses: Sequence[float], thresholds: Thresholds) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from headway.errors import MissingExtraError, SignalError
+from headway.errors import MissingExtraError, SignalError, WrongVersionError
 
 Row = Mapping[str, Any]
 
@@ -17,6 +18,9 @@ COLUMNS = ("step", "source", "samples", "share", "loss", "gradient_norm", "gmc",
 """What a row has; the page on telemetry explains it."""
 
 NUMBERS = COLUMNS[2:-1]
+
+LEAST_WANDB = "0.20"
+"""The oldest wandb that works, as pyproject.toml has it."""
 
 
 class Writer(Protocol):
@@ -112,12 +116,15 @@ class WandbWriter:
 
     Raises:
         MissingExtraError: no run was given, and wandb is not installed.
+        WrongVersionError: wandb is too old.
         SignalError: no run is open.
     """
 
     def __init__(self, run: Any = None, step: str = "sources/step") -> None:
         """Tell the run which axis the numbers belong to."""
-        self._run = _open_run() if run is None else run
+        if run is None or type(run).__module__.partition(".")[0] == "wandb":
+            run = _checked_run(run)
+        self._run = run
         self._step = step
         self._run.define_metric(step)
         self._run.define_metric("sources/*", step_metric=step)
@@ -168,11 +175,20 @@ def _summary_writer(folder: str | os.PathLike[str]) -> Any:
     return module.SummaryWriter(str(folder))
 
 
-def _open_run() -> Any:
+def _checked_run(run: Any) -> Any:
+    """A run of a wandb that is new enough; the one that is open where none is given."""
     try:
         wandb = import_module("wandb")
     except ImportError as error:
         raise MissingExtraError("wandb", "wandb") from error
-    if wandb.run is None:
+    if _release(wandb.__version__) < _release(LEAST_WANDB):
+        raise WrongVersionError("wandb", LEAST_WANDB, wandb.__version__, "wandb")
+    run = wandb.run if run is None else run
+    if run is None:
         raise SignalError("expected an open run of Weights & Biases, got none; call wandb.init() first")
-    return wandb.run
+    return run
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version: "0.20.1" -> (0, 20)."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from pathlib import Path
 
 import pytest
@@ -50,10 +51,47 @@ def test_batches_without_scores_count_as_steps_and_losses_may_be_missing() -> No
     assert [row["step"] for row in monitor.rows] == [2, 5]
 
 
-def test_values_that_are_not_finite_are_left_out() -> None:
+def test_a_mean_loss_is_that_of_the_samples_with_a_loss() -> None:
+    monitor = SourceMonitor(["a"], every=2)
+    for losses in (torch.tensor([3.0]), None, None, None, torch.tensor([4.0]), torch.tensor([2.0])):
+        monitor.update([0], scores([2.0], [1.0]), losses)
+    assert [row["loss"] for row in monitor.rows] == [3.0, None, 3.0]
+
+
+def test_values_that_are_not_finite_are_left_out_and_counted() -> None:
     monitor = SourceMonitor(["a"], every=1)
-    monitor.update([0, 0], scores([2.0, float("inf")], [1.0, 1.0]))
-    assert (monitor.rows[0]["samples"], monitor.rows[0]["gradient_norm"]) == (1, 2.0)
+    with pytest.warns(UserWarning, match="1 of 2 samples have a loss, norm or GMC that is NaN or infinite"):
+        monitor.update([0, 0], scores([2.0, float("inf")], [1.0, 1.0]))
+    monitor.update([0, 0], scores([1.0, 1.0], [1.0, 1.0]), torch.tensor([math.nan, 5.0]))  # told once
+    assert [(row["samples"], row["gradient_norm"], row["loss"]) for row in monitor.rows] == [
+        (1, 2.0, None),
+        (1, 1.0, 5.0),
+    ]
+    assert monitor.skipped == 2
+    assert monitor.states["a"] is State.LEARNING
+
+
+def test_a_source_that_diverges_has_rows_that_say_so(tmp_path: Path) -> None:
+    monitor = SourceMonitor(["a", "b"], every=1, writers=[CsvWriter(tmp_path / "sources.csv")])
+    monitor.update([0, 1], scores([2.0, 3.0], [1.0, 1.0]))
+    with pytest.warns(UserWarning, match="1 of 2"):
+        monitor.update([0, 1], scores([2.0, math.nan], [1.0, 1.0]))
+    empty = {"samples": 0, "share": 0.0, "loss": None, "gradient_norm": None, "gmc": None, "coupling": None}
+    assert monitor.rows[3] == {"step": 2, "source": "b", "state": "diverged", **empty}
+    assert monitor.rows[2]["share"] == 1.0
+    assert monitor.states == {"a": State.LEARNING, "b": State.DIVERGED}
+    assert (tmp_path / "sources.csv").read_text("utf-8").splitlines()[-1] == "2,b,0,0.0,,,,,diverged"
+    again = SourceMonitor(["a", "b"], every=1)
+    again.load_state_dict(monitor.state_dict())
+    assert (again.states, again.skipped) == (monitor.states, 1)
+    again.update([1], scores([3.0], [1.0]))
+    assert again.states["b"] is State.LEARNING
+
+
+def test_sources_may_be_given_by_name() -> None:
+    monitor = SourceMonitor(["a", "b"], every=1)
+    monitor.update(["b", "a", "b"], scores([1.0, 2.0, 3.0], [1.0, 1.0, 1.0]))
+    assert [(row["source"], row["gradient_norm"]) for row in monitor.rows] == [("a", 2.0), ("b", 2.0)]
 
 
 def test_on_a_model_a_source_that_is_learned_becomes_saturated_and_noise_incoherent() -> None:
@@ -117,6 +155,8 @@ def test_saved_and_resumed_equals_uninterrupted(tmp_path: Path, stop: int) -> No
         ([0], torch.ones(1), "got Tensor; make the meter with"),
         ([0], {"gmc": torch.ones(1)}, r"'norm_all' and 'gmc' by name, got \['gmc'\]"),
         ([0, 1], scores([1.0], [1.0]), r"each of 2 samples, got shapes \[\[1\], \[1\], \[2\]\]"),
+        (["bb"], scores([1.0], [1.0]), "one of the sources a, b, got 'bb'"),
+        ([0.5], scores([1.0], [1.0]), "numbers or names of sources, got torch.float32"),
         ([2], scores([1.0], [1.0]), "from 0 to 1, got numbers from 2 to 2"),
     ],
 )
@@ -131,7 +171,7 @@ def test_arguments_and_states_are_checked() -> None:
             SourceMonitor(names)
     with pytest.raises(SignalError, match="every=0"):
         SourceMonitor(["a"], every=0)
-    with pytest.raises(StateError, match=r"\['a'\], got 1 with \['b'\]"):
+    with pytest.raises(StateError, match=r"\['a'\], got 2 with \['b'\]"):
         SourceMonitor(["a"]).load_state_dict(SourceMonitor(["b"]).state_dict())
 
 

@@ -43,9 +43,37 @@ def test_large_gradients_under_which_the_loss_does_not_fall_are_incoherent() -> 
         progress=Reading(100, 1.0, 100, FALLING),
         noise=Reading(100, 1.0, 100, FLAT),
         young=Reading(100, 1.0, 100, FLAT[:5]),
-        learned=Reading(10, 1.0, 100, FLAT),
+        learned=Reading(10, 1.0, 100, FLAT, highest_loss=5.0),
     )
     assert found == {"progress": "learning", "noise": "incoherent", "young": "learning", "learned": "saturated"}
+
+
+def test_small_gradients_beside_louder_sources_say_nothing_where_the_loss_is_known() -> None:
+    twenty = [2.0 - 0.01 * row for row in range(20)]
+    found = states(
+        quiet=Reading(5, 1.0, 5, twenty, highest_loss=2.0),
+        noise=Reading(100, 1.0, 100, FLAT, highest_loss=2.2),
+    )
+    assert found == {"quiet": "learning", "noise": "incoherent"}
+    assert states(quiet=Reading(5, 1.0, 5), noise=Reading(100, 1.0, 100))["quiet"] == "saturated"
+
+
+def test_gradients_that_became_small_without_the_loss_coming_down_are_not_saturated() -> None:
+    found = states(
+        noise=Reading(10, 1.0, 100, FLAT, highest_loss=2.4),  # a mean of 2, down by a sixth
+        slow=Reading(10, 1.0, 100, FALLING, highest_loss=2.1),
+        tail=Reading(10, 1.0, 100, FALLING, highest_loss=5.0),  # learned, and falls on by less and less
+    )
+    assert found == {"noise": "incoherent", "slow": "learning", "tail": "saturated"}
+
+
+def test_sources_that_diverged_are_named_and_do_not_judge_others() -> None:
+    found = states(
+        lost=Reading(1000, 90.0, 1000, FALLING, is_finite=False),
+        one=Reading(10, 1.0, 10),
+        two=Reading(10, 0.9, 10),
+    )
+    assert found == {"lost": "diverged", "one": "learning", "two": "learning"}
 
 
 def test_the_loss_is_a_better_witness_than_the_coupling() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import importlib
 import sys
+import types
 from pathlib import Path
 
 import pytest
 import torch
 
-from headway.errors import MissingExtraError, SignalError
+from headway.errors import MissingExtraError, SignalError, WrongVersionError
+from headway.integrations.versions import SUPPORTED
 from headway.telemetry import CsvWriter, SourceMonitor, TensorBoardWriter, WandbWriter
-from headway.telemetry.writers import COLUMNS
+from headway.telemetry.writers import COLUMNS, LEAST_WANDB
 
 
 def filled(*writers, losses: bool = True) -> SourceMonitor:
@@ -124,6 +126,21 @@ def test_wandb_itself_takes_it(tmp_path: Path, monkeypatch) -> None:
         assert run.summary["sources/step"] == 3
     finally:
         run.finish()
+
+
+def test_an_old_wandb_gives_both_versions(monkeypatch) -> None:
+    assert SUPPORTED["wandb"].least == LEAST_WANDB
+    theirs = type("Run", (Run,), {"__module__": "wandb.sdk.wandb_run"})()
+    for version, works in (("0.19.11", False), ("0.9.7", False), ("0.20.1", True), ("1.0", True)):
+        module = types.ModuleType("wandb")
+        module.__version__, module.run = version, theirs
+        monkeypatch.setitem(sys.modules, "wandb", module)
+        for run in (None, theirs):
+            if works:
+                WandbWriter(run)
+                continue
+            with pytest.raises(WrongVersionError, match=rf"wandb 0.20 or newer, got {version}; .*headway\[wandb\]"):
+                WandbWriter(run)
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch, tmp_path: Path) -> None:

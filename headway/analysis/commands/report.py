@@ -1,4 +1,4 @@
-"""The command `headway report`: one page about the runs of a store."""
+"""The command `headway report`: one page about the runs of a store, or about telemetry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = "Writes one page that opens from disk, with tables and figures beside it."
     add = parser.add_argument
-    add("store", type=Path, nargs="?", default=Path("runs"), metavar="RUNS", help="a run store, or a folder of lots")
+    what = "a run store, a folder of lots, or telemetry of data sources (CSV or Parquet)"
+    add("store", type=Path, nargs="?", default=Path("runs"), metavar="RUNS", help=what)
     add("--out", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
     add(
         "--formats",
@@ -49,7 +50,7 @@ def make_report(store: Path, out: Path, formats: list[str] | None = None, bench:
     """Write a report, show how far it is, and say what came out.
 
     Args:
-        store: the runs.
+        store: the runs, or telemetry of data sources.
         out: where the report goes.
         formats: of the figures for print; None for all.
         bench: results of a benchmark as JSON, for the claim about time.
@@ -59,7 +60,7 @@ def make_report(store: Path, out: Path, formats: list[str] | None = None, bench:
 
     Raises:
         UsageError: the file of the benchmark cannot be read, or is another.
-        HeadwayError: there are no runs, the folder cannot be written to, or a package is missing.
+        HeadwayError: there are neither runs nor telemetry, the folder cannot be written to, or a package is missing.
     """
     require()
     from headway.analysis.commands.claims import read_bench
@@ -74,8 +75,10 @@ def make_report(store: Path, out: Path, formats: list[str] | None = None, bench:
         written = write_report(store, out, formats=chosen, tell=line, processes=os.cpu_count() or 1, bench=measured)
     finally:
         line.clear()
-    counts = ", ".join(f"{tile.number} {tile.label}" for tile in written.view.overview.tiles)
-    print(f"{written.index}: {counts}")
+    view = written.view
+    counts = [f"{tile.number} {tile.label}" for tile in view.overview.tiles] if view.is_of_runs else []
+    counts += [count(len(view.telemetry), "telemetry file")] if view.telemetry else []
+    print(f"{written.index}: {', '.join(counts)}")
     seconds, files = time.monotonic() - began, count(len(written.files), "file")
     print(f"{written.size / 1e6:.1f} MB, {files} in {out}, {seconds:.0f} s")
     return written.index

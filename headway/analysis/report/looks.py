@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import colorsys
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -51,6 +52,13 @@ def group_items(condition: str) -> list[dict[str, Any]]:
     """The looks of the four groups of classes, under the names that they have in this condition."""
     names = GROUP_NAMES.get(condition, GROUP_NAMES["noise"])
     return [item(f"group-{place}", look, name) for place, (look, name) in enumerate(zip(GROUPS, names, strict=True))]
+
+
+def source_items(names: Iterable[str]) -> list[dict[str, Any]]:
+    """The looks of data sources: the colours of the signals in turn, whatever the sources are called."""
+    known = list(SIGNALS.values())
+    turns = (known[(place + 2) % len(known)] for place in itertools.count())  # the strongest colour first
+    return [item(name, look, name) for name, look in zip(names, turns, strict=False)]
 
 
 def _items(methods: Iterable[str], known: Mapping[str, Look]) -> list[dict[str, Any]]:

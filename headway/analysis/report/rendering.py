@@ -41,6 +41,7 @@ SECTIONS: Mapping[str, str] = {
     "exploration": "Exploration",
     "sensitivity": "Sensitivity",
     "telemetry": "Telemetry",
+    "sources": "Data sources",
     "provenance": "Provenance",
     "data": "Data",
 }

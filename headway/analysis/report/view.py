@@ -18,6 +18,7 @@ from headway.analysis.report.overview import Overview, overview_of
 from headway.analysis.report.progress import Campaign, campaign_of
 from headway.analysis.report.provenance import Origin, Rules
 from headway.analysis.report.sensitivity import Grid, grids
+from headway.analysis.report.sources import Telemetry, telemetry_at
 from headway.analysis.report.tables import Table
 from headway.analysis.results import Results
 from headway.analysis.stats import Estimate
@@ -50,6 +51,7 @@ class View:
         rules: the protocols with all fields.
         versions: what the page was made with.
         tables: what is written as CSV and LaTeX.
+        telemetry: what is known about data sources.
     """
 
     source: Path
@@ -70,6 +72,12 @@ class View:
     rules: Sequence[Rules]
     versions: Sequence[tuple[str, str]]
     tables: Sequence[Table] = field(default_factory=tuple)
+    telemetry: Sequence[Telemetry] = field(default_factory=tuple)
+
+    @property
+    def is_of_runs(self) -> bool:
+        """Whether it is about runs at all, and not about telemetry alone."""
+        return bool(self.results.runs or self.results.problems or not self.telemetry)
 
     @property
     def unjudged(self) -> list[str]:
@@ -101,6 +109,8 @@ def make_view(
         claims: what `claims_of` gave for these runs, if that is known already.
         bench: a benchmark's results as parsed JSON, for the claim about time.
     """
+    telemetry = telemetry_at(source)
+    results = _without(telemetry, results)
     settings = settings_of(results, with_unfinished=live)
     found = grids(results)
     on_grid = {group for grid in found for group in grid.only}
@@ -131,17 +141,25 @@ def make_view(
         rewards=rewards,
         claims=claims_of(results, bench) if claims is None else claims,
         grids=found,
-        charts=_charts(single, areas, overall, found),
+        charts=_charts(single, areas, overall, found) | {"sources": [each.chart for each in telemetry if each.chart]},
         films=[] if live else films.films(source, settings),
         origins=provenance.origins(settings),
         rules=provenance.protocols(results.runs),
         versions=provenance.versions(),
-        tables=[table for table in made if table],
+        tables=[table for table in made if table] if results.runs or not telemetry else [],
+        telemetry=telemetry,
     )
+
+
+def _without(telemetry: Sequence[Telemetry], results: Results) -> Results:
+    """The results without the complaint that telemetry as Parquet holds no runs."""
+    names = {each.file.name for each in telemetry}
+    return replace(results, problems=tuple(problem for problem in results.problems if problem.id not in names))
 
 
 def update_view(view: View, results: Results, now: datetime) -> View:
     """The view with what is quickly told anew: what was run, and how far it is."""
+    results = _without(view.telemetry, results)
     settings = settings_of(results, with_unfinished=True)
     return replace(
         view,

@@ -11,9 +11,11 @@ from typing import Any
 from urllib.parse import quote
 
 from headway.analysis.figures.saving import FORMATS
+from headway.analysis.lots import find_lots
 from headway.analysis.report.films import stores_at
 from headway.analysis.report.printing import Tell, print_figures
 from headway.analysis.report.rendering import Links, render_page
+from headway.analysis.report.rows import COLUMNS, CSV, telemetry_files
 from headway.analysis.report.view import View, make_view
 from headway.analysis.results import Results, load_results
 from headway.errors import StoreError
@@ -55,7 +57,8 @@ def write_report(
     """Read runs and write a report about them.
 
     Args:
-        source: a run store, or a folder of exported lots.
+        source: a run store, a folder of exported lots, or telemetry of data sources: a CSV or Parquet file that a
+            `SourceMonitor` has written, or a folder of them. Telemetry that lies with the runs is shown too.
         out: the folder to write to; it is made if need be, and files of an earlier report there are replaced.
         formats: of the figures for print; none writes no such figures.
         now: the time that the page gives; the current one by default.
@@ -65,12 +68,12 @@ def write_report(
         bench: a benchmark's results as parsed JSON, for the claim about time.
 
     Raises:
-        StoreError: there are no runs at ``source``, or ``out`` cannot be written to.
+        StoreError: there are neither runs nor telemetry at ``source``, or ``out`` cannot be written to.
         MissingExtraError: a package of the extra "report" is not installed.
     """
     source, out = Path(source), Path(out)
     tell("reading the runs", 0, 1)
-    results = load_results(source)
+    results = _load(source)
     _make_folder(out)
     tell("working out the numbers", 0, 1)
     view = make_view(source, results, now or datetime.now().astimezone(), bench=bench)
@@ -86,6 +89,16 @@ def write_report(
     write_bytes(out / INDEX, page)
     files = [out / INDEX, *table_files, *(path for each in prints.printed for path in each.files)]
     return Written(out / INDEX, len(page), files, view, prints.omissions)
+
+
+def _load(source: Path) -> Results:
+    """The runs; none where there is telemetry alone."""
+    telemetry = telemetry_files(source) if source.exists() else []
+    if telemetry and not stores_at(source) and not set(find_lots(source)) - set(telemetry):
+        return Results()
+    if source.suffix == CSV and source.is_file() and not telemetry:
+        raise StoreError(f"expected the columns of a SourceMonitor ({', '.join(COLUMNS)}) in {source}, got others")
+    return load_results(source)
 
 
 def run_addresses(source: Path, out: Path, results: Results) -> dict[str, str]:
@@ -119,7 +132,8 @@ def _make_folder(folder: Path) -> None:
 
 
 def _write_tables(view: View, out: Path) -> tuple[list[tuple[str, list[tuple[str, str]]]], list[Path]]:
-    _make_folder(out / TABLES)
+    if view.tables:
+        _make_folder(out / TABLES)
     linked, files = [], []
     for table in view.tables:
         addresses = []

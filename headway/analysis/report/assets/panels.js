@@ -115,7 +115,7 @@ var Panel = (function () {
       series: [{}].concat(data.series.map(function (series) {
         var item = panel.item(series.key), stroke = colour(item);
         return {
-          label: item.name, stroke: stroke, width: 2, dash: dots ? [] : item.dash, show: figure.isShown(series.key),
+          label: item.name, stroke: stroke, width: 2, spanGaps: Boolean(figure.data.spans), dash: dots ? [] : item.dash, show: figure.isShown(series.key),
           paths: dots ? function () { return null; } : undefined,
           points: dots ? { show: false } : { show: data.x.length < 2, size: 7, fill: stroke },
         };

@@ -1,0 +1,122 @@
+"""The rows that a `SourceMonitor` has left behind, as CSV or Parquet: finding and reading them."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headway.analysis.columns import pyarrow
+from headway.analysis.report.films import stores_at
+from headway.errors import DamagedError
+from headway.runs.status import METRICS_FILE
+
+NUMBERS = ("samples", "share", "loss", "gradient_norm", "gmc", "coupling")
+COLUMNS = ("step", "source", *NUMBERS, "state")
+"""What a file must have to count as telemetry; it may have more."""
+STATES = ("learning", "saturated", "incoherent", "diverged")
+"""The states that a row can have."""
+CSV, PARQUET = ".csv", ".parquet"
+_LONGEST_HEAD = 1 << 16
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of one source at one step.
+
+    Attributes:
+        step: batches so far.
+        source: its name.
+        state: its state.
+        values: its numbers by column; NaN for one that is not known.
+    """
+
+    step: int
+    source: str
+    state: str
+    values: Mapping[str, float]
+
+
+def telemetry_files(source: Path) -> list[Path]:
+    """The files with telemetry: the source itself, or those in the folder, in its stores and beside their runs."""
+    if source.is_file():
+        candidates = {source}
+    else:
+        stores = stores_at(source)
+        folders = {source, *stores, *(child for store in stores for child in _children(store))}
+        candidates = {file for folder in folders for file in _children(folder)}
+    return [file for file in sorted(candidates) if _has_columns(file)]
+
+
+def _children(folder: Path) -> list[Path]:
+    """What is in a folder; nothing if it is none, or may not be read."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _has_columns(file: Path) -> bool:
+    if file.name.startswith(".") or file.name == METRICS_FILE:
+        return False
+    if file.suffix == CSV:
+        return set(COLUMNS) <= set(_head(file))
+    if file.suffix == PARQUET:
+        arrow, parquet = pyarrow()
+        try:
+            return set(COLUMNS) <= set(parquet.read_schema(file).names)
+        except (arrow.ArrowException, OSError):
+            return False
+    return False
+
+
+def _head(file: Path) -> list[str]:
+    """The names in the first line of a CSV file; none if it cannot be read."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
+            return next(csv.reader([lines.readline(_LONGEST_HEAD)]), [])
+    except (OSError, csv.Error):
+        return []
+
+
+def read_rows(file: Path) -> tuple[list[Row], int]:
+    """All rows of a file in the order of their steps, and how many others could not be read.
+
+    The last line of a CSV file that is being written may be one of those.
+
+    Raises:
+        DamagedError: the file cannot be read at all.
+    """
+    arrow, parquet = pyarrow()
+    try:
+        if file.suffix == PARQUET:
+            found = _rows(parquet.read_table(file, columns=list(COLUMNS), use_threads=False).to_pylist())
+        else:
+            with file.open(newline="", encoding="utf-8-sig") as lines:
+                found = _rows(csv.DictReader(lines))
+    except (arrow.ArrowException, OSError, ValueError, csv.Error) as error:
+        raise DamagedError(f"{file.name}: expected rows of a SourceMonitor, got {str(error)[:200]}") from None
+    rows = [row for row in found if row is not None]
+    return sorted(rows, key=lambda row: row.step), len(found) - len(rows)
+
+
+def _rows(entries: Iterable[Mapping[str, Any]]) -> list[Row | None]:
+    return [_row(entry) for entry in entries]
+
+
+def _row(entry: Mapping[str, Any]) -> Row | None:
+    """A row, or None if it is not whole."""
+    try:
+        values = {name: _number(entry[name]) for name in NUMBERS}
+        row = Row(int(entry["step"]), str(entry["source"]), str(entry["state"]), values)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return row if row.state in STATES else None
+
+
+def _number(value: Any) -> float:
+    """A number; NaN where there is none."""
+    return math.nan if value is None or value == "" else float(value)

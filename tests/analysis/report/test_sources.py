@@ -1,0 +1,150 @@
+"""The section about data sources, from files that a monitor has written."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import torch
+
+from headway.analysis.commands.report import make_report
+from headway.analysis.report import sources, write_report
+from headway.analysis.report.rows import COLUMNS, STATES, Row, read_rows, telemetry_files
+from headway.analysis.report.sources import Stretch
+from headway.errors import StoreError
+from headway.runs import RunStore
+from headway.telemetry import CsvWriter, SourceMonitor, State
+from headway.telemetry import writers as telemetry
+from tests.analysis.stores import controlled_specs, finish_all
+
+NOW = datetime(2026, 1, 2, 3, 4)
+NAMES = ["web", "<b>books & $"]
+
+
+def monitored(path: Path, losses: bool = True) -> SourceMonitor:
+    """A monitor with a few rows of two sources, in a file."""
+    is_csv = path.suffix == ".csv"
+    monitor = SourceMonitor(NAMES, every=5, writers=[CsvWriter(path)] if is_csv else [])
+    for step in range(1, 21):
+        values = {"norm_all": torch.tensor([8.0, 2.0]) / step, "gmc": torch.tensor([0.5, 0.25])}
+        monitor.update([0, 1], values, torch.tensor([1 / step, 2.0]) if losses else None)
+    monitor.close()
+    if not is_csv:
+        monitor.write_parquet(path)
+    return monitor
+
+
+def row(step: int, source: str, state: str, **values: float) -> Row:
+    return Row(step, source, state, dict.fromkeys(COLUMNS[2:-1], float("nan")) | values)
+
+
+def test_the_columns_and_states_are_those_of_the_monitor() -> None:
+    assert COLUMNS == telemetry.COLUMNS
+    assert set(STATES) == {str(state) for state in State} - {"unseen"}
+
+
+@pytest.mark.parametrize("name", ["sources.csv", "sources.parquet"])
+@pytest.mark.parametrize("losses", [True, False])
+def test_rows_are_read_as_they_were_written(tmp_path: Path, name: str, losses: bool) -> None:
+    monitor = monitored(tmp_path / name, losses)
+    found, unread = read_rows(tmp_path / name)
+    assert unread == 0
+    for own, written in zip(found, monitor.rows, strict=True):
+        values = {key: None if value != value else value for key, value in own.values.items()}
+        assert {"step": own.step, "source": own.source, "state": own.state, **values} == written
+
+
+@pytest.mark.parametrize("name", ["sources.csv", "sources.parquet"])
+@pytest.mark.parametrize("losses", [True, False])
+def test_a_file_alone_makes_a_page(tmp_path: Path, name: str, losses: bool, capsys) -> None:
+    """Given itself, or the folder that it lies in."""
+    monitor = monitored(tmp_path / "in" / name, losses)
+    for number, place in enumerate((tmp_path / "in" / name, tmp_path / "in")):
+        index = make_report(place, tmp_path / str(number), [])
+        page = index.read_text("utf-8")
+        assert "index.html: 1 telemetry file" in capsys.readouterr().out
+        assert re.findall('<section id="([a-z]*)"', page) == ["sources"]
+        assert "could not be read" not in page
+        assert "<b>books" not in page
+        (figure,) = json.loads(re.search(r'id="figures-data">(.*?)</script>', page)[1]).values()
+        panels = {panel["key"]: panel for panel in figure["panels"]}
+        assert list(panels) == ["gradient_norm", "coupling", *(["loss"] if losses else []), "share"]
+        for key, panel in panels.items():
+            assert panel["x"] == [5, 10, 15, 20]
+            for each in panel["series"]:
+                own = [entry[key] for entry in monitor.rows if entry["source"] == each["key"]]
+                assert each["mean"] == pytest.approx(own, rel=1e-4)
+
+
+def test_telemetry_beside_runs_is_shown_with_them(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "all" / "runs")
+    specs = controlled_specs(conditions=["noise"], methods=("gmc",), seeds=1, epochs=3)
+    finish_all(store, specs)
+    files = [
+        tmp_path / "all" / "sources.parquet",
+        store.root / "sources.csv",
+        store.folder(specs[0].run_id) / "sources.csv",
+    ]
+    for file in files:
+        monitored(file)
+    (store.root / "other.csv").write_text("step,loss\n1,2\n")
+    assert telemetry_files(tmp_path / "all") == sorted(files)
+    written = write_report(tmp_path / "all", tmp_path / "report", formats=(), now=NOW)
+    assert [each.file for each in written.view.telemetry] == sorted(files)
+    assert written.view.overview.total == 1
+    assert written.view.overview.is_whole, "telemetry as Parquet is no damaged lot"
+
+
+def test_what_is_no_telemetry_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("step,loss\n1,2\n")
+    with pytest.raises(StoreError, match=r"columns of a SourceMonitor \(step, source, .*got others"):
+        write_report(tmp_path / "other.csv", tmp_path / "report")
+    with pytest.raises(StoreError, match="got a folder without any"):
+        write_report(tmp_path, tmp_path / "report")
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "sources.csv"
+    monitored(path)
+    whole = read_rows(path)[0]
+    with path.open("a", encoding="utf-8") as file:
+        file.write("25,web,5,0.5,0.1,0.2")
+    assert read_rows(path) == (whole, 1)
+    (found,) = sources.telemetry_at(tmp_path)
+    assert found.remark == "1 row could not be read and is left out."
+    path.write_bytes(path.read_bytes() + b"\xff\xfe")
+    (found,) = sources.telemetry_at(tmp_path)
+    assert "sources.csv: expected rows of a SourceMonitor" in found.remark
+    assert found.chart is None
+
+
+def test_states_become_stretches() -> None:
+    rows = [
+        row(10, "a", "learning"),
+        row(20, "a", "learning"),
+        row(20, "late", "diverged"),
+        row(30, "a", "saturated"),
+        row(40, "a", "saturated"),
+    ]
+    one, two = sources.strips(rows)
+    assert one.stretches == [Stretch("learning", 0, 20, 0.0, 50.0), Stretch("saturated", 20, 40, 50.0, 50.0)]
+    assert two.stretches == [Stretch("diverged", 10, 20, 25.0, 25.0)]
+    assert (one.state, one.words) == ("saturated", "learning from step 0 to 20, saturated from step 20 to 40")
+
+
+def test_long_telemetry_is_thinned_but_keeps_its_end() -> None:
+    rows = [row(step, "a", "learning", share=1.0) for step in range(1, 2501)]
+    (panel,) = sources.chart(rows, "long", "key").data["panels"]
+    assert len(panel["x"]) <= sources.MOST_STEPS
+    assert panel["x"][-1] == 2500
+    assert set(panel["series"][0]["mean"]) == {1.0}
+
+
+def test_sources_look_different() -> None:
+    rows = [row(1, str(number), "learning", share=0.1) for number in range(9)]
+    items = sources.chart(rows, "nine", "key").data["legend"]["items"]
+    assert [item["name"] for item in items] == [str(number) for number in range(9)]
+    assert len({item["light"] for item in items}) == 9
