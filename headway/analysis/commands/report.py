@@ -33,12 +33,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"of the figures for print, out of {', '.join(FORMATS)}; none draws no such figures",
     )
     add("--bench", type=Path, metavar="FILE", help="results of headway bench as JSON, for the claim about time")
+    add(
+        "--markdown",
+        type=Path,
+        metavar="FILE",
+        help="also write claims, tables and figures as a page in Markdown; what stands around its marks is kept",
+    )
     add("--open", action="store_true", help="open the page in a browser when it is there")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    index = make_report(options.store, options.out, options.formats, options.bench)
+    index = make_report(options.store, options.out, options.formats, options.bench, options.markdown)
     if options.open:
         import webbrowser
 
@@ -46,7 +52,13 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def make_report(store: Path, out: Path, formats: list[str] | None = None, bench: Path | None = None) -> Path:
+def make_report(
+    store: Path,
+    out: Path,
+    formats: list[str] | None = None,
+    bench: Path | None = None,
+    markdown: Path | None = None,
+) -> Path:
     """Write a report, show how far it is, and say what came out.
 
     Args:
@@ -54,17 +66,19 @@ def make_report(store: Path, out: Path, formats: list[str] | None = None, bench:
         out: where the report goes.
         formats: of the figures for print; None for all.
         bench: results of a benchmark as JSON, for the claim about time.
+        markdown: a page in Markdown to write as well.
 
     Returns:
         the page.
 
     Raises:
-        UsageError: the file of the benchmark cannot be read, or is another.
+        UsageError: the file of the benchmark cannot be read, or is another; the page in Markdown has no marks.
         HeadwayError: there are neither runs nor telemetry, the folder cannot be written to, or a package is missing.
     """
     require()
     from headway.analysis.commands.claims import read_bench
     from headway.analysis.report import write_report
+    from headway.analysis.report.markdown import frame, write_markdown
     from headway.runs.wording import count
 
     began = time.monotonic()
@@ -72,7 +86,11 @@ def make_report(store: Path, out: Path, formats: list[str] | None = None, bench:
     try:
         chosen = FORMATS if formats is None else formats
         measured = read_bench(bench)
+        if markdown is not None:
+            frame(markdown)  # better now than after drawing
         written = write_report(store, out, formats=chosen, tell=line, processes=os.cpu_count() or 1, bench=measured)
+        if markdown is not None:
+            write_markdown(markdown, store, written.view, line)
     finally:
         line.clear()
     view = written.view
@@ -80,7 +98,10 @@ def make_report(store: Path, out: Path, formats: list[str] | None = None, bench:
     counts += [count(len(view.telemetry), "telemetry file")] if view.telemetry else []
     print(f"{written.index}: {', '.join(counts)}")
     seconds, files = time.monotonic() - began, count(len(written.files), "file")
-    print(f"{written.size / 1e6:.1f} MB, {files} in {out}, {seconds:.0f} s")
+    total = sum(path.stat().st_size for path in written.files)
+    print(f"{written.size / 1e6:.1f} MB, with tables and figures {total / 1e6:.1f} MB in {files}, {seconds:.0f} s")
+    if markdown is not None:
+        print(f"{markdown}: the same in Markdown")
     return written.index
 
 

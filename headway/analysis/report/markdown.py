@@ -13,36 +13,65 @@ from pathlib import Path
 import numpy as np
 
 from headway.analysis.claims.output import as_markdown
+from headway.analysis.figures.catalogue import plan_figures
 from headway.analysis.names import GROUP_NAMES, title
 from headway.analysis.report import words
 from headway.analysis.report.groups import Setting
-from headway.analysis.report.printing import Printed
+from headway.analysis.report.printing import Printed, Tell, named_drawings, print_figures
 from headway.analysis.report.view import View
+from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.errors import UsageError
+from headway.runs.files import write_bytes
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+FIGURES, FORMAT = "figures", "svg"
 
 
-def write_markdown(path: Path, view: View, figures: Sequence[Printed]) -> str:
-    """The page with its generated part made anew.
+def write_markdown(path: Path, source: Path, view: View, tell: Tell = lambda what, done, total: None) -> list[Path]:
+    """Write the page, or its generated part anew, with its figures in `figures/PAGE` beside it.
 
     Args:
-        path: the page; where there is none, it will have the generated part alone.
+        path: the page.
+        source: where the runs are.
         view: what it shows.
-        figures: figures on disk, each in a format that pages can show.
+        tell: told how far it is.
+
+    Returns:
+        the files, the page first.
+
+    Raises:
+        UsageError: there is a file at the path without the marks.
+        StoreError: it cannot be written.
+    """
+    prints = print_figures(source, view.results, path.parent / FIGURES / path.stem, [FORMAT], tell)
+    before, after = frame(path)
+    write_bytes(path, f"{before}{render(view, prints.printed, path.parent)}{after}".encode())
+    return [path, *(file for figure in prints.printed for file in figure.files)]
+
+
+def frame(path: Path) -> tuple[str, str]:
+    """What stands before and after the generated part; only the marks and a heading where there is no page yet.
 
     Raises:
         UsageError: there is a file at the path without the marks.
     """
-    generated = f"{BEGIN}\n{render(view, figures, path.parent)}\n{END}"
     if not path.exists():
-        return f"# Results\n\n{generated}\n"
+        return f"# Results\n\n{BEGIN}\n", f"\n{END}\n"
     before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise UsageError(f"expected a page with the marks {BEGIN} and {END}, got {path} without them; choose another")
-    return before + generated + after
+    return f"{before}{BEGIN}\n", f"\n{END}{after}"
+
+
+def planned_figures(results: Results, path: Path) -> list[Printed]:
+    """The figures that a page has, without drawing them."""
+    folder = path.parent / FIGURES / path.stem
+    return [
+        Printed(name, drawing.caption, [folder / f"{name}.{FORMAT}"])
+        for name, drawing in named_drawings(plan_figures(results))
+    ]
 
 
 def render(view: View, figures: Sequence[Printed], folder: Path) -> str:

@@ -1,0 +1,71 @@
+"""The results as a page in Markdown: its numbers are those of the runs, and what people wrote around it stays."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from headway.analysis import load_results
+from headway.analysis.commands.report import make_report
+from headway.analysis.report.markdown import BEGIN, END, planned_figures, render
+from headway.analysis.report.view import View, make_view
+from headway.analysis.tables import method_rows
+from headway.errors import UsageError
+from headway.runs import RunStore
+from tests.analysis.stores import controlled_specs, doorkey_spec, finish_all
+
+NOW = datetime(2026, 1, 2, 3, 4)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    store = RunStore(tmp_path_factory.mktemp("runs"))
+    finish_all(store, controlled_specs(conditions=["noise"], methods=("uniform", "gmc"), seeds=3, epochs=4))
+    finish_all(store, [doorkey_spec(seed=seed) for seed in range(2)])
+    return store
+
+
+@pytest.fixture(scope="module")
+def view(store: RunStore) -> View:
+    return make_view(store.root, load_results(store.root), NOW)
+
+
+def test_the_numbers_are_those_of_the_tables(view: View) -> None:
+    text = render(view, [], Path())
+    for members in view.results.select(experiment="controlled").groups().values():
+        for row in method_rows(members):
+            if row.method == "gmc":
+                assert row.relative is not None
+                cells = f"| GMC | 3 | {row.relative.value:.4f} | [{row.relative.low:.4f}, {row.relative.high:.4f}] |"
+                assert cells in text
+    assert "| method | seeds | return at the end |" in text
+    assert text.startswith("8 runs, 8 done.")
+    assert "17 claims under protocol" in text
+
+
+def test_a_page_is_made_and_made_anew(store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "docs" / "results.md"
+    make_report(store.root, tmp_path / "report", [], markdown=page)
+    first = page.read_text("utf-8")
+    assert first.startswith(f"# Results\n\n{BEGIN}\n")
+    assert f"{page}: the same in Markdown" in capsys.readouterr().out
+    figures = planned_figures(load_results(store.root), page)
+    assert figures
+    for figure in figures:
+        assert figure.files[0].read_text("utf-8").startswith("<?xml")
+        assert f"(figures/results/{figure.name}.svg)" in first
+    page.write_text(f"# Mine\n\n{BEGIN}\nold\n{END}\n\nmore\n", "utf-8")
+    make_report(store.root, tmp_path / "report", [], markdown=page)
+    generated = first.partition(BEGIN)[2].partition(END)[0]
+    assert page.read_text("utf-8") == f"# Mine\n\n{BEGIN}{generated}{END}\n\nmore\n"
+
+
+def test_a_page_of_somebody_else_is_left_alone(store: RunStore, tmp_path: Path) -> None:
+    page = tmp_path / "diary.md"
+    page.write_text("dear diary", "utf-8")
+    with pytest.raises(UsageError, match="expected a page with the marks"):
+        make_report(store.root, tmp_path / "report", [], markdown=page)
+    assert page.read_text("utf-8") == "dear diary"
+    assert not (tmp_path / "report").exists()
