@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help chromium run explore test lint bench soak fuzz docs clean
+.PHONY: help chromium run explore test lint bench soak faults fuzz rllte docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,9 +44,17 @@ bench: $(VENV)/.stamp-bench $(VENV)/.stamp-backpack  ## the full benchmark, with
 soak: $(VENV)/.stamp-dev  ## the long fault suite: workers, nodes and campaigns killed for minutes
 	$(BIN)/python -m tests.faults.soak --out benchmarks/results/soak.json --docs docs/scale.md $(ARGS)
 
+faults: $(VENV)/.stamp-dev  ## the fault suite, and how long it takes
+	$(BIN)/python -m tests.faults.timing --out benchmarks/results/faults.json --docs docs/scale.md $(ARGS)
+
 SECONDS ?= 60
 fuzz: $(VENV)/.stamp-dev $(VENV)/.stamp-fuzz  ## search for inputs that break a reader, SECONDS=60 for each
 	$(BIN)/python -m tests.fuzz.run $(SECONDS)
+
+# rllte asks for old versions of other packages; of what it needs, these two are missing.
+rllte: $(VENV)/.stamp-dev  ## hold the RLeXplore adapter against rllte itself, which is installed apart
+	@$(PIP_INSTALL) --no-deps --upgrade --target build/rllte rllte-core nvidia-ml-py termcolor
+	PYTHONPATH=build/rllte $(BIN)/python -m pytest -q tests/integrations/test_rlexplore.py
 
 docs: $(VENV)/.stamp-docs  ## build the docs into site/
 	$(SPHINX)

@@ -17,10 +17,17 @@ MOST_LOSSES = 1
 
 @dataclass(frozen=True)
 class Task:
-    """A run to attempt; `retry_failed` if it is to be run also when it has failed before."""
+    """A run to attempt.
+
+    Attributes:
+        spec: the run.
+        retry_failed: whether it is to be run also when it has failed before.
+        doom: why it is to be recorded as failed instead, once no process holds it; empty for a run to attempt.
+    """
 
     spec: RunSpec
     retry_failed: bool = False
+    doom: str = ""
 
 
 class Agenda:
@@ -84,7 +91,10 @@ class Agenda:
         return run_id in self._waiting_for
 
     def put_back(self, task: Task, reached: int = 0) -> bool:
-        """Start a run that lost its worker again, next; False when it has lost too many.
+        """Start a run that lost its worker again; False when it has lost too many.
+
+        It is the next, unless it has lost several without getting on. Then the others come first: what kills workers
+        all around, such as a node short of memory, would otherwise hit the same run until it is given up.
 
         Args:
             task: the run.
@@ -97,7 +107,10 @@ class Agenda:
         self._losses[run_id] = self._losses.get(run_id, 0) + 1
         if self._losses[run_id] > self.most_losses:
             return False
-        self.push(task)
+        if self._losses[run_id] > 1:
+            self._ready.append(task)
+        else:
+            self.push(task)
         return True
 
     def push(self, task: Task) -> None:

@@ -60,7 +60,7 @@ class InProcess:
         agenda = Agenda(job.specs, job.retry)
         context = replace(job.context, should_stop=lambda: stop.asked)
         while agenda and not stop.asked:
-            task = agenda.take()
+            task = take(job.store, agenda, tell)
             if task is None:
                 stop.wait(agenda.delay() or 0.0)
                 continue
@@ -71,6 +71,13 @@ class InProcess:
                 conclude(agenda, task, ended, tell)
 
 
+def take(store: RunStore, agenda: Agenda, tell: Tell) -> Task | None:
+    """The next run to attempt, as `Agenda.take` gives it; those before it that are to be given up are."""
+    while (task := agenda.take()) and task.doom:
+        conclude(agenda, task, give_up(store, task.spec, task.doom), tell)
+    return task
+
+
 def conclude(agenda: Agenda, task: Task, ended: Ended, tell: Tell) -> None:
     """Tell how a run ended; one that another process holds goes back on the agenda, and is told once."""
     if ended.outcome is not Outcome.HELD or agenda.postpone(task):
@@ -79,6 +86,9 @@ def conclude(agenda: Agenda, task: Task, ended: Ended, tell: Tell) -> None:
 
 def start_again(store: RunStore, agenda: Agenda, task: Task, why: str, tell: Tell, reached: int = 0) -> None:
     """Put a run that lost its worker back on the agenda; or, if that has happened too often, record it as failed.
+
+    A worker of another machine holds its run beyond its death, until its lease is over. The agenda remembers until
+    then that the run is to be given up.
 
     Args:
         store: where the run is kept.
@@ -92,4 +102,5 @@ def start_again(store: RunStore, agenda: Agenda, task: Task, why: str, tell: Tel
         tell(Lost(task.spec.run_id, why))
         return
     times = "for the second time" if agenda.most_losses == 1 else f"{agenda.most_losses + 1} times without getting on"
-    conclude(agenda, task, give_up(store, task.spec, f"{why}, {times}"), tell)
+    doomed = replace(task, doom=f"{why}, {times}")
+    conclude(agenda, doomed, give_up(store, task.spec, doomed.doom), tell)

@@ -18,7 +18,7 @@ from multiprocessing.context import SpawnProcess
 from headway.errors import LauncherError, UsageError
 from headway.experiments.agenda import Agenda, Task
 from headway.experiments.events import Ended, Outcome, Stopping, Tell
-from headway.experiments.launchers import UNASKED, Job, conclude, start_again
+from headway.experiments.launchers import UNASKED, Job, conclude, start_again, take
 from headway.experiments.registry import registered_experiments
 from headway.experiments.stopping import StopRequest
 from headway.experiments.worker import Message, Ready, Setup, Trouble, main
@@ -143,7 +143,7 @@ class _Crew:
 
     def _hand_out(self) -> None:
         """Give every free worker a run; start workers while there are runs for them."""
-        while self._has_free_hand() and (task := self._agenda.take()):
+        while self._has_free_hand() and (task := take(self._job.store, self._agenda, self._tell)):
             free = next((worker for worker in self._workers.values() if worker.is_free), None)
             if free is None:
                 free = _Worker(replace(self._setup, context=replace(self._job.context, device=self._next_device())))

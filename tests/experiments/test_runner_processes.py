@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from headway.errors import LauncherError, UsageError
-from headway.experiments import controlled, processes
-from headway.experiments.events import Ended, Lost, Outcome
+from headway.experiments import agenda, controlled, processes
+from headway.experiments.events import Ended, Lost, Outcome, Started
 from headway.experiments.processes import LocalProcesses
 from headway.experiments.protocol import Protocol
 from headway.experiments.runner import Campaign, make_launcher, run_campaign
@@ -53,6 +54,18 @@ def test_dead_workers_are_replaced_and_the_others_go_on(store: RunStore, recorde
     assert "SIGKILL" in status.error
     assert tally.is_complete()
     assert len(tally.failures()) == 2
+
+
+def test_a_run_that_a_dead_process_of_another_machine_holds_is_given_up_later(
+    store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agenda, "ASK_AGAIN", 0.05)
+    monkeypatch.setattr(processes, "Agenda", partial(agenda.Agenda, most_losses=0))
+    spec = spec_of("die-abroad")
+    tally = run_campaign(Campaign([spec], store), LocalProcesses(1), recorder)
+    assert [type(event) for event in recorder.events] == [Started, Ended, Ended]
+    assert len(tally.failures()) == 1
+    assert store.record(spec.run_id).state is State.FAILED
 
 
 def test_a_full_disk_stops_all_workers(store: RunStore, recorder: Recorder) -> None:

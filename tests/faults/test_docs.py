@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,3 +70,21 @@ def test_broken_promises_are_noticed(pace: float, seconds: float, broken: int) -
 def test_kills_that_hit_no_run_prove_nothing() -> None:
     assert soak.Outcome("kills", runs=2, kills=8, losses=1, done=2, identical=2).is_good
     assert not soak.Outcome("kills", runs=2, kills=8, losses=0, done=2, identical=2).is_good
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_the_soak_keeps_what_went_wrong(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], done: int
+) -> None:
+    def part(folder: Path, *_: object) -> soak.Outcome:
+        (folder / "part.log").touch()
+        return soak.Outcome("a part", 1, kills=1, losses=1, done=done, identical=done, messages=["why"])
+
+    monkeypatch.setattr(soak, "PARTS", {"part": part})
+    monkeypatch.setattr(soak, "_conduct", lambda *_: None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    result = soak.soak(1, 0.0, ["part"])
+    assert result["parts"][0]["messages"] == ["why"]
+    kept = [path.name for path in tmp_path.glob("headway-soak-*/*")]
+    assert kept == ([] if done else ["part.log"])
+    assert (str(tmp_path) in capsys.readouterr().out) is not bool(done)

@@ -87,8 +87,8 @@ def connect(monkeypatch: pytest.MonkeyPatch, ray: FakeRay, address: str | None =
 
 def test_an_address_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = FakeRay(FOUND)
-    assert connect(monkeypatch, ray, "ray://head:10001") == "10.0.0.1:6379"
-    assert ray.calls[0]["address"] == "ray://head:10001"
+    assert connect(monkeypatch, ray, "head:6379") == "10.0.0.1:6379"
+    assert ray.calls[0]["address"] == "head:6379"
     assert "num_cpus" not in ray.calls[0]
     assert ray.shutdowns == 1
 

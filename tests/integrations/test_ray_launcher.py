@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from headway.experiments import agenda
 from headway.experiments.base import Context
 from headway.experiments.controlled import specs as controlled_specs
 from headway.experiments.events import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
-from headway.experiments.launchers import InProcess
+from headway.experiments.launchers import InProcess, Job
 from headway.experiments.protocol import Protocol
 from headway.experiments.runner import Campaign, run_campaign
 from headway.experiments.stopping import StopRequest
@@ -66,11 +67,63 @@ def test_a_run_that_never_gets_on_fails_in_the_end(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launcher, "MOST_LOSSES", 1)
+    monkeypatch.setattr(launcher, "MOST_FAILED_STARTS", 2)  # it does start, and then dies
     specs = [spec_of("die-always"), spec_of()]
-    tally = run_campaign(Campaign(specs, store), RayLauncher(), recorder)
+    tally = run_campaign(Campaign(specs, store), RayLauncher(workers=1), recorder)
     assert states(store, specs) == [State.FAILED, State.DONE]
     (failure,) = tally.failures()
-    assert failure.message.startswith("WorkerLostError: its worker process")
+    assert failure.message.startswith("WorkerLostError: its worker process on ")
+    started = [event.run_id for event in recorder.events if isinstance(event, Started)]
+    assert started.count(specs[0].run_id) == 2
+
+
+def test_a_lost_node_with_many_workers_is_no_failure_to_start(store: RunStore) -> None:
+    from ray import exceptions
+
+    def get(reference: object) -> None:
+        raise exceptions.NodeDiedError("gone")
+
+    conductor = object.__new__(launcher._Conductor)
+    conductor.__dict__.update(
+        trouble="",
+        _ray=SimpleNamespace(exceptions=exceptions, get=get),
+        _job=Job(store, (), Context()),
+        _agenda=agenda.Agenda([], most_losses=1),
+        _tell=lambda event: None,
+        _failed_starts=0,
+        _is_stopping=False,
+    )
+    for seed in range(launcher.MOST_FAILED_STARTS + 1):
+        conductor._conclude(launcher._Attempt(agenda.Task(spec_of(seed=seed))), None)
+    assert conductor.trouble == ""
+    assert len(conductor._agenda) == launcher.MOST_FAILED_STARTS + 1
+
+
+def test_a_run_that_kills_its_workers_on_other_machines_fails_in_the_end(
+    store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agenda, "ASK_AGAIN", 0.05)
+    monkeypatch.setattr(launcher, "MOST_LOSSES", 1)
+    spec, stop = spec_of("die-abroad"), StopRequest()
+
+    def end_the_endless(event: Event) -> None:
+        if sum(isinstance(event, Started) for event in recorder.events) > 2:
+            stop.ask()
+
+    recorder.react = end_the_endless
+    tally = run_campaign(Campaign([spec], store), RayLauncher(), recorder, stop)
+    assert states(store, [spec]) == [State.FAILED]
+    (failure,) = tally.failures()
+    assert failure.message.endswith("was killed or has crashed, for the second time")
+
+
+def test_a_store_with_a_relative_path_is_the_same_for_workers_elsewhere(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where no worker is
+    spec = spec_of()
+    run_campaign(Campaign([spec], RunStore("runs")), RayLauncher(), recorder)
+    assert states(RunStore(tmp_path / "runs"), [spec]) == [State.DONE]
 
 
 def test_asked_to_stop_runs_leave_checkpoints_and_resume(store: RunStore, recorder: Recorder) -> None:

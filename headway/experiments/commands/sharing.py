@@ -17,8 +17,14 @@ from headway.runs import RunSpec, RunStore, State
 from headway.runs.wording import count
 
 _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
-_NOT_PASSED_ON = "--print-jobs"
-"""The option that a printed command must not have; it may be abbreviated."""
+_PRINT_JOBS, _RETRY_FAILED = "--print-jobs", "--retry-failed"
+_DROPPED = (_PRINT_JOBS, "--dry-run")
+"""Options that a printed command must not have."""
+_DROPPED_WITH_VALUE = (
+    *("--only", "--launcher", "--workers"),
+    *("--address", "--cpus-per-run", "--gpus-per-run", "--runs-per-gpu"),
+)
+"""The same with a value: what a printed command sets itself, and what makes no sense for one run in one process."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ def add_sharing_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--shard", type=Shard.parse, metavar="I/N", help="only a share of the runs: the i-th of n, from 1/n to n/n")
     add("--only", action="append", metavar="RUN", help="only the run with this id; repeatable")
-    add(_NOT_PASSED_ON, action="store_true", help="only print a command for each run that is not done")
+    add(_PRINT_JOBS, action="store_true", help="only print a command for each run that is not over")
 
 
 def choose(specs: Sequence[RunSpec], shard: Shard | None, only: Sequence[str] | None) -> list[RunSpec]:
@@ -70,23 +76,42 @@ def choose(specs: Sequence[RunSpec], shard: Shard | None, only: Sequence[str] | 
 
 
 def print_jobs(specs: Sequence[RunSpec], store: RunStore, command_line: Sequence[str]) -> int:
-    """Print a command for each run that is not done, one a line; return the exit code.
+    """Print a command for each run that is to be carried out, one a line; return the exit code.
+
+    Failed runs are among them if the command line says that they are to be run again, since otherwise their jobs
+    would only say that they have failed.
 
     Args:
         specs: the runs.
         store: where they are kept.
         command_line: the command with all of its options.
     """
-    done = {record.run_id for record in look_up(store, specs) if record.state is State.DONE}
-    left = [spec for spec in specs if spec.run_id not in done]
+    states = {record.run_id: record.state for record in look_up(store, specs)}
+    done = sum(state is State.DONE for state in states.values())
+    over = {State.DONE} if any(_means(word, _RETRY_FAILED) for word in command_line) else {State.DONE, State.FAILED}
+    left = [spec for spec in specs if states[spec.run_id] not in over]
     common = shlex.join(pass_on(command_line))
     for spec in left:
         emit(f"{common} --launcher local --workers 0 --only {spec.run_id}  # {label(spec)}")
-    summary = f"{count(len(left), 'command')}; {len(done)} of {count(len(specs), 'run')} done before"
+    summary = f"{count(len(left), 'command')}; {done} of {count(len(specs), 'run')} done before"
+    if failed := len(specs) - done - len(left):
+        summary += f", {failed} failed, for which {_RETRY_FAILED} prints commands too"
     print(f"headway: {summary}", file=sys.stderr)
     return 0
 
 
 def pass_on(command_line: Sequence[str]) -> list[str]:
-    """A command line without the option to print jobs."""
-    return [word for word in command_line if len(word) < 4 or not _NOT_PASSED_ON.startswith(word)]
+    """A command line without the options that are not a printed command's; it is known to make sense."""
+    kept, words = [], iter(command_line)
+    for word in words:
+        if any(_means(word, option) for option in _DROPPED_WITH_VALUE):
+            if "=" not in word:
+                next(words, None)
+        elif not any(_means(word, option) for option in _DROPPED):
+            kept.append(word)
+    return kept
+
+
+def _means(word: str, option: str) -> bool:
+    """Tell whether a word is an option, perhaps abbreviated, perhaps with its value behind "="."""
+    return len(word) > 2 and option.startswith(word.partition("=")[0])

@@ -11,6 +11,8 @@ from headway.experiments.events import Advanced, Event
 
 POST_INTERVAL = 0.5
 """Seconds between two looks of a worker at the board."""
+PATIENCE = 10.0
+"""Seconds that a worker waits for the board."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Board:
 class Link:
     """A worker's connection to the board, looked after in a thread.
 
+    Only that thread asks Ray for anything: a task whose main thread waits for Ray gives its core to the next one.
+
     Args:
         board: the handle of the actor.
         attempt: the number of the worker's attempt.
@@ -60,6 +64,7 @@ class Link:
         self._host = host
         self._ray = ray
         self._waiting: list[Note] = []
+        self._receipts: list[threading.Event] = []
         self._lock = threading.Lock()
         self._is_over = False
         self._wake = threading.Event()
@@ -67,31 +72,41 @@ class Link:
         self._thread.start()
 
     def tell(self, event: Event) -> None:
-        """Write an event on the board: progress before long, of which only the latest counts; anything else at once."""
+        """Write an event on the board: progress before long, of which only the latest counts; anything else at once.
+
+        At once means before this returns: a run that kills its worker in the next instant has started all the same.
+        """
+        can_wait, written = isinstance(event, Advanced), threading.Event()
         with self._lock:
-            if isinstance(event, Advanced) and self._waiting and isinstance(self._waiting[-1].event, Advanced):
+            if can_wait and self._waiting and isinstance(self._waiting[-1].event, Advanced):
                 self._waiting.pop()
             self._waiting.append(Note(self._attempt, event, self._host))
-        if not isinstance(event, Advanced):
+            if not can_wait:
+                self._receipts.append(written)
+        if not can_wait:
             self._wake.set()
+            written.wait(PATIENCE)
 
     def close(self) -> None:
         """Write what is left."""
         self._is_over = True
         self._wake.set()
         self._thread.join()
-        self.post()
 
     def post(self) -> None:
         """Write on the board now, and read whether to stop; a board that is away for a moment is no trouble."""
         with self._lock:
             notes, self._waiting = self._waiting, []
+            receipts, self._receipts = self._receipts, []
         with contextlib.suppress(self._ray.exceptions.RayError):
-            if self._ray.get(self._board.post.remote(notes), timeout=10):
+            if self._ray.get(self._board.post.remote(notes), timeout=PATIENCE):
                 self.stopping.set()
+        for written in receipts:
+            written.set()
 
     def _keep_up(self) -> None:
         while not self._is_over:
             self.post()
             self._wake.wait(POST_INTERVAL)
             self._wake.clear()
+        self.post()

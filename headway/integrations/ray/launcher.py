@@ -15,7 +15,7 @@ from headway.data import load
 from headway.errors import LauncherError, UsageError
 from headway.experiments.agenda import Agenda, Task
 from headway.experiments.events import Advanced, Ended, Outcome, Started, Stopping, Tell
-from headway.experiments.launchers import UNASKED, Job, Launcher, conclude, start_again
+from headway.experiments.launchers import UNASKED, Job, Launcher, conclude, start_again, take
 from headway.experiments.launching import Request
 from headway.experiments.registry import needed_datasets, registered_experiments
 from headway.experiments.stopping import StopRequest
@@ -24,9 +24,14 @@ from headway.integrations.ray import cluster
 from headway.integrations.ray.board import Board
 from headway.integrations.ray.cluster import Cluster, Pulse, Resources, connected, import_ray
 from headway.integrations.ray.work import RaySetup, carry_out, versions
+from headway.runs import RunStore
 
 MOST_LOSSES = 9
-"""How many times in a row a run that lost its worker, without having come any further, is started again."""
+"""How many times in a row a run that lost its worker, without having come any further, is started again.
+
+A new worker is at work for seconds (torch imports more when it is first used) before its run has come any further. A
+cluster that loses workers every few seconds may take several from one run in that time.
+"""
 MOST_FAILED_STARTS = 10
 """How many workers in a row may be lost before they say a word."""
 LEAST_WAITING = 32
@@ -157,7 +162,7 @@ class _Conductor:
         context = self._job.context
         names = needed_datasets(self._job.specs)
         datasets = {name: self._ray.put(load(name, context.data_dir)) for name in names}
-        return RaySetup(self._job.store, context, registered_experiments(), datasets, versions())
+        return RaySetup(_anywhere(self._job.store), context, registered_experiments(), datasets, versions())
 
     def _window(self) -> int:
         """How many tasks Ray should know of."""
@@ -168,7 +173,7 @@ class _Conductor:
 
     def _hand_out(self) -> None:
         """Make tasks of runs."""
-        while len(self._references) < self._window() and (task := self._agenda.take()):
+        while len(self._references) < self._window() and (task := self._take()):
             run_id = task.spec.run_id
             if self._agenda.waits_for(run_id) and not self._job.store.free(run_id):
                 self._agenda.postpone(task)
@@ -177,6 +182,9 @@ class _Conductor:
             reference = self._remote.remote(task, self._count, self._setup, self._board)
             self._references[reference] = self._count
             self._attempts[self._count] = _Attempt(task)
+
+    def _take(self) -> Task | None:
+        return take(self._job.store, self._agenda, self._tell)
 
     def _wait(self) -> list[Any]:
         """Tasks that are over, after a moment."""
@@ -189,13 +197,14 @@ class _Conductor:
         return found
 
     def _begin_to_stop(self) -> None:
-        self._is_stopping = True
+        """Cancel what has not started, and only then let the others know: a core that they leave would start it."""
         self._agenda.clear()
         self._tell(Stopping())
         self._hear()
         for reference, number in self._references.items():
             if not self._attempts[number].has_started:
                 self._ray.cancel(reference)
+        self._is_stopping = True
 
     def _hear(self) -> None:
         """Pass on what the workers have written on the board."""
@@ -228,6 +237,8 @@ class _Conductor:
         except (errors.RuntimeEnvSetupError, errors.TaskUnschedulableError) as error:
             self._give_up_all(str(error))
         except errors.RayError as error:
+            if not attempt.has_started and not isinstance(error, (errors.NodeDiedError, errors.LocalRayletDiedError)):
+                self._failed_starts += 1  # a lost node says nothing about whether workers start elsewhere
             self._bury(attempt, self._cause_of_death(error, attempt))
         else:
             self._take_in(attempt, message)
@@ -248,11 +259,9 @@ class _Conductor:
         if self._is_stopping:
             self._end_stopped(attempt)
             return
-        if not attempt.has_started:
-            self._failed_starts += 1
-            if self._failed_starts >= MOST_FAILED_STARTS:
-                self._give_up_all(f"expected Ray workers to start, got {self._failed_starts} that did not: {why}")
-                return
+        if self._failed_starts >= MOST_FAILED_STARTS:
+            self._give_up_all(f"expected Ray workers to start, got {self._failed_starts} that did not: {why}")
+            return
         start_again(self._job.store, self._agenda, attempt.task, why, self._tell, attempt.reached)
 
     def _cause_of_death(self, error: Exception, attempt: _Attempt) -> str:
@@ -277,6 +286,13 @@ class _Conductor:
         self.trouble = self.trouble or why
         if not self._is_stopping:
             self._begin_to_stop()
+
+
+def _anywhere(store: RunStore) -> RunStore:
+    """A store that means the same folder in a process with another working directory."""
+    if type(store) is RunStore and not store.root.is_absolute():
+        return RunStore(store.root.absolute(), store.lease)
+    return store
 
 
 def _last_words(error: Exception) -> str:
