@@ -167,7 +167,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--docs", type=Path, help="the page that quotes them")
     options = parser.parse_args()
-    register_experiment(NAME, "__main__")
+    register_experiment(NAME, Path(__file__).stem)  # workers of every launcher find scripts beside this one
     found: dict[str, Any] = {"date": date.today().isoformat(), "python": platform.python_version()}
     found |= {"cores": os.cpu_count() or 1, "workers": options.workers, "load": os.getloadavg()[0]}
     found["local"] = carry_out(LocalProcesses(options.workers), options.runs, options.root)
