@@ -22,8 +22,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))  # the page of the docs is written as for the tests
-
+from headway.bench.quoting import quoted
 from headway.experiments.base import Context
 from headway.experiments.display import PlainDisplay
 from headway.experiments.launchers import Launcher
@@ -32,7 +31,6 @@ from headway.experiments.protocol import Protocol
 from headway.experiments.registry import register_experiment
 from headway.experiments.runner import Campaign, run_campaign
 from headway.runs import Run, RunSpec, RunStore
-from tests.faults.quoting import quoted
 
 NAME = "campaign-benchmark"
 LEAST_PER_SECOND = 20.0

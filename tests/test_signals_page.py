@@ -88,28 +88,10 @@ def test_the_shares_of_the_plain_example() -> None:
         assert f"{measured['shares'][name]:.0%} {words}" in text, name
 
 
-def test_the_costs() -> None:
-    rates = results("sampler")["indices_per_second"]
-    text = page("howto/pytorch.md")
-    for row, name in (
-        ("4 sources", "4 sources"),
-        ("100 sources", "100 sources"),
-        ("4 sources, with replacement", "with replacement"),
-        ("4 sources, the first of 8 replicas", "first of 8 replicas"),
-        ("4 sources, an update after every 1024", "update after every 1024"),
-        ("the same, by `PolicyGradient()`", "the same, by policy gradient"),
-        ("4 sources, an update after every 64", "update after every 64"),
-        ("torch's `WeightedRandomSampler`, beside it", "torch's WeightedRandomSampler"),
-    ):
-        assert f"| {row} | {rates[name]['cpu'] / 1e6:.2f} | {rates[name]['wall'] / 1e6:.2f} |" in text, name
-    update = 64 / rates["update after every 64"]["cpu"] - 64 / rates["4 sources"]["cpu"]
-    assert f"take {1e3 * update:.1f} ms" in text
-    assert rates["4 sources"]["cpu"] >= 1e6
-    kept = results("huggingface")["kept"]
-    assert f"| GMC | {kept['GMC']:.0%} |" in page("howto/transformers.md")
-    both = kept["GMC, sampler and monitor"]
-    assert f"| GMC, gradient norm, sampler and monitor | {both:.0%} |" in page("howto/transformers.md")
-    assert both >= 0.65
+def test_the_costs_are_as_promised() -> None:
+    assert results("sampler")["indices_per_second"]["4 sources"]["cpu"] >= 1e6
+    assert results("huggingface")["kept"]["GMC, sampler and monitor"] >= 0.65
+    assert min(own["ratio"] for own in results("sb3")["results"].values()) >= 0.7
 
 
 def blocks(path: Path) -> list[str]:

@@ -25,6 +25,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from headway.bench.quoting import quoted
 from headway.experiments.base import Context
 from headway.experiments.controlled import specs as controlled_specs
 from headway.experiments.launchers import InProcess, Launcher
@@ -35,7 +36,6 @@ from headway.integrations.ray import RayLauncher
 from headway.integrations.remote import RemoteStore
 from headway.runs import RunSpec, RunStore, State
 from tests.faults.campaigns import ROOT
-from tests.faults.quoting import quoted
 from tests.faults.watching import Watch, every
 
 FILES = ("metrics.parquet", "final.pt", "provenance.json")

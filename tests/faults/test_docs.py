@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from headway.bench.quoting import quoted
 from tests.faults import soak, timing
 from tests.faults.campaigns import ROOT
-from tests.faults.quoting import quoted
 
 PAGE = ROOT / "docs" / "scale.md"
 RESULTS = ROOT / "benchmarks" / "results"

@@ -18,8 +18,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from headway.bench.quoting import quoted
 from tests.faults.campaigns import ROOT
-from tests.faults.quoting import quoted
 
 MOST_MINUTES = 6
 SUITE = ("tests/faults", "--ignore=tests/faults/test_docs.py")  # which is about this measurement, not a fault

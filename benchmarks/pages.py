@@ -1,0 +1,144 @@
+"""Puts the stored measurements into the pages of the docs: `python benchmarks/pages.py [--check]`.
+
+Each page has a place between two marks, such as `<!-- sampler: begin -->`. With `--check` nothing is written, and the
+exit code is 1 if a page says anything else than the files in `benchmarks/results`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headway.bench.quoting import quoted
+
+ROOT = Path(__file__).parent.parent
+SIGNALS = {"uniform": "Uniform", "curiosity": "Curiosity", "gmc": "GMC", "norm_last": "NormLast", "norm_all": "NormAll",
+           "delta_loss": "DeltaLoss", "gmc_hard": "GMC, hard gate", "gmc_soft": "GMC, soft gate"}  # fmt: skip
+PUBLISHED_BATCH = 0.38
+"""Seconds per batch of the authors' program with GMC on MNIST, on two cores of this kind of machine."""
+
+
+def stored(name: str) -> dict[str, Any]:
+    """What a benchmark has measured."""
+    content: dict[str, Any] = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text("utf-8"))
+    return content
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def sampler() -> str:
+    """Indices per second."""
+    rates = stored("sampler")["indices_per_second"]
+    names = {
+        "4 sources": "4 sources",
+        "100 sources": "100 sources",
+        "with replacement": "4 sources, with replacement",
+        "4 sources, in batches of 1024": "4 sources, in batches of 1024",
+        "first of 8 replicas": "4 sources, the first of 8 replicas",
+        "update after every 1024": "4 sources, an update after every 1024",
+        "the same, by policy gradient": "the same, by `PolicyGradient()`",
+        "update after every 64": "4 sources, an update after every 64",
+        "torch's WeightedRandomSampler": "torch's `WeightedRandomSampler`, beside it",
+    }
+    rows = [[text, *(f"{rates[name][kind] / 1e6:.2f}" for kind in ("cpu", "wall"))] for name, text in names.items()]
+    return table(["", "million indices per second of processor time", "by the clock"], rows)
+
+
+def huggingface() -> str:
+    """Tokens per second that are kept."""
+    found = stored("huggingface")
+    names = {"GMC": "GMC", "GMC, sampler and monitor": "GMC, gradient norm, sampler and monitor"}
+    plain = found["tokens_per_second"]["processor"]["plain"]
+    rows = []
+    for name, text in names.items():
+        rounds = found["tokens_per_second"]["processor"][name]
+        ratios = [own / other for own, other in zip(rounds, plain, strict=True)]
+        assert abs(statistics.median(ratios) - found["kept"][name]) < 1e-9
+        rows.append([text, f"{found['kept'][name]:.0%}", f"{min(ratios):.0%} to {max(ratios):.0%}"])
+    return table(["", "tokens per second kept", "single rounds"], rows)
+
+
+def sb3() -> str:
+    """Steps per second that are kept."""
+    rows = []
+    for name, own in stored("sb3")["results"].items():
+        environment, number = name.rsplit(", ", 1)
+        ratios = f"{own['ratio']:.0%}", f"{own['least']:.0%} to {own['greatest']:.0%}"
+        rows.append([environment, number.split()[0], *ratios])
+    return table(["environment", "environments", "steps per second kept", "single rounds"], rows)
+
+
+def controlled() -> str:
+    """Milliseconds per batch of the controlled study."""
+    names = {
+        "MNIST, one core": "controlled-mnist",
+        "MNIST, two cores": "controlled-mnist-2-threads",
+        "CIFAR-10, one core": "controlled-cifar10",
+        "CIFAR-10, two cores": "controlled-cifar10-2-threads",
+    }
+    found = {text: stored(name)["seconds"] for text, name in names.items()}
+    rows = []
+    for signal, title in SIGNALS.items():
+        cells = [f"{seconds[signal]['batch'] * 1000:.1f}" for seconds in found.values()]
+        slower = found["MNIST, one core"][signal]["batch"] / found["MNIST, one core"]["curiosity"]["batch"]
+        rows.append([title, *cells, f"{slower:.2f}"])
+    times = PUBLISHED_BATCH / found["MNIST, two cores"]["gmc"]["batch"]
+    text = table(["ms per batch", *names, "against Curiosity"], rows)
+    published = f"{1000 * PUBLISHED_BATCH:.0f} ms per batch with GMC on MNIST and two cores"
+    return f"{text}\n\nThe published program takes {published}: {times:.0f} times as long."
+
+
+def doorkey() -> str:
+    """Steps per second of exploration runs."""
+    found = stored("doorkey")
+    rows = [
+        [
+            row["preset"],
+            row["situation"],
+            row["method"],
+            f"{row['steps_per_second']:.0f}",
+            f"{row['of_published']:.1f}",
+            f"{row['of_plain']:.1f}",
+        ]
+        for row in found["rows"]
+    ]
+    return table(["preset", "", "method", "steps per second", "times the published code", "times plain PPO"], rows)
+
+
+PAGES: dict[str, tuple[str, Callable[[], str]]] = {
+    "sampler": ("docs/howto/pytorch.md", sampler),
+    "huggingface": ("docs/howto/transformers.md", huggingface),
+    "sb3": ("docs/howto/sb3.md", sb3),
+    "controlled": ("docs/study.md", controlled),
+    "doorkey": ("docs/exploration.md", doorkey),
+}
+
+
+def main() -> int:
+    """Write the pages, or say which are not up to date."""
+    parser = argparse.ArgumentParser(description="puts stored measurements into the docs")
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    options = parser.parse_args()
+    old = []
+    for name, (path, say) in PAGES.items():
+        page = ROOT / path
+        text = page.read_text("utf-8")
+        if (new := quoted(text, name, say())) != text:
+            old.append(path)
+            if not options.check:
+                page.write_text(new, "utf-8")
+    print(f"{'not up to date' if options.check else 'written'}: {', '.join(old) or 'none'}")
+    return 1 if options.check and old else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
