@@ -44,9 +44,10 @@ def gate_share(m: Tensor, v: Tensor, level: Tensor | float, gate: Gate) -> Tenso
     square = m.square()
     noise = v * (level if isinstance(level, float) else level.to(v))
     if gate == "hard":
-        return (square > noise).to(m.dtype)
-    # 1 - noise / m^2 where it is positive; a zero m has nothing to let through
-    return torch.where(square > noise, 1 - noise / square, 0.0)
+        return noise.lt_(square)
+    # 1 - noise / m^2 where it is positive. Where both are zero, m has nothing to let through: tiny / tiny = 1.
+    tiny = torch.finfo(m.dtype).tiny
+    return noise.clamp_(min=tiny).div_(square.clamp_(min=tiny)).neg_().add_(1).clamp_(min=0)
 
 
 @dataclass(frozen=True, kw_only=True)
