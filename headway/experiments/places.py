@@ -1,42 +1,16 @@
-"""Where runs are kept: a folder, or a place behind a URL such as s3://bucket/runs."""
+"""Opening stores: a folder, or a place behind a URL such as s3://bucket/runs."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import unquote, urlsplit
 
 from headway.errors import UsageError
 from headway.runs import RunStore
+from headway.runs.places import Place, Url
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://", re.ASCII)
-
-
-class Url(str):
-    """The URL of a store; like a path, it can be divided to get to what is below it."""
-
-    __slots__ = ()
-
-    def __truediv__(self, name: str) -> Url:
-        """What is below."""
-        return Url(f"{self.rstrip('/')}/{name}")
-
-
-Place: TypeAlias = Path | Url
 Opener: TypeAlias = Callable[[Url], RunStore]
 _openers: list[Opener] = []
-
-
-def parse_place(text: str) -> Place:
-    """Read a path or a URL; a type for argparse. A file's URL becomes its path."""
-    if not _URL.match(text):
-        return Path(text)
-    parts = urlsplit(text)
-    if parts.scheme in ("file", "local"):
-        return Path(unquote(parts.netloc + parts.path))
-    return Url(text)
 
 
 def register_opener(opener: Opener) -> None:

@@ -13,9 +13,10 @@ from headway.experiments import launching
 from headway.experiments.commands.sharing import Shard, choose, pass_on
 from headway.experiments.launchers import InProcess
 from headway.experiments.launching import Request, gpus_for, make_local, make_named_launcher, register_launcher
-from headway.experiments.places import Url, open_store, parse_place
+from headway.experiments.places import open_store
 from headway.experiments.processes import LocalProcesses
 from headway.runs import RunStore, State
+from headway.runs.places import Url, parse_place
 from tests.experiments import dummy_cli
 from tests.experiments.dummy import spec_of
 from tests.experiments.test_commands import SMALL, run

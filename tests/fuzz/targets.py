@@ -30,12 +30,12 @@ from headway.errors import DataError, HeadwayError, ProtocolError, SpecError, St
 from headway.experiments.campaign import parse_seeds, parse_settings
 from headway.experiments.commands.sharing import Shard
 from headway.experiments.lots import read_campaign_file
-from headway.experiments.places import parse_place
 from headway.experiments.protocol import Protocol
 from headway.integrations.remote.claims import sighting
 from headway.integrations.remote.manifest import Holder, Manifest, Part
 from headway.runs import FileSum, RunSpec, RunStore, State, Status
 from headway.runs.metrics import RowLog, from_parquet, to_parquet
+from headway.runs.places import parse_place
 from tests.data.formats import colour_rows, grey_images, idx_bytes, labels_for, python2_batch
 from tests.runs.helpers import checkpointed, finish, spec_of
 

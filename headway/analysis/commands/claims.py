@@ -14,6 +14,7 @@ from headway.analysis.claims.output import SCHEMA
 from headway.analysis.results import Results, load_results
 from headway.errors import UsageError
 from headway.runs.files import store_error, write_bytes
+from headway.runs.places import parse_folder
 
 ALL = "all"
 DEFAULT = "released"
@@ -23,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = "Judges each of the paper's claims by finished runs: reproduced, contradicted or undecided."
     add = parser.add_argument
-    add("path", type=Path, nargs="?", default=Path("runs"), metavar="PATH", help="a run store or exported lots (runs)")
+    what = "a run store or exported lots (runs)"
+    add("path", type=parse_folder, nargs="?", default=Path("runs"), metavar="PATH", help=what)
     add(
         "--protocol",
         metavar="LABEL",

@@ -9,6 +9,7 @@ from pathlib import Path
 from headway.analysis.lots import SUFFIX, write_lot
 from headway.analysis.results import Results, load_results
 from headway.runs import State
+from headway.runs.places import parse_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Every command that reads a store reads such files too."
     )
     add = parser.add_argument
-    add("path", type=Path, metavar="STORE", help="a run store, or exported lots to put together")
+    add("path", type=parse_folder, metavar="STORE", help="a run store, or exported lots to put together")
     add("--out", type=Path, required=True, metavar="FILE", help=f"the file, ending in {SUFFIX}")
     add("--finished", action="store_true", help="leave out runs that are not finished")
     add("--columns", nargs="+", metavar="NAME", help="keep only these metrics")

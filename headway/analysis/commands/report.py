@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from headway.errors import HeadwayError, MissingExtraError
+from headway.runs.places import parse_folder
 
 PACKAGES = ("jinja2", "matplotlib", "numpy", "pyarrow", "scipy")
 """What a report needs; the extra "report" brings them."""
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Writes one page that opens from disk, with tables and figures beside it."
     add = parser.add_argument
     what = "a run store, a folder of lots, or telemetry of data sources (CSV or Parquet)"
-    add("store", type=Path, nargs="?", default=Path("runs"), metavar="RUNS", help=what)
+    add("store", type=parse_folder, nargs="?", default=Path("runs"), metavar="RUNS", help=what)
     add("--out", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
     add(
         "--formats",

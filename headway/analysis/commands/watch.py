@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from headway.analysis.commands.report import require
+from headway.runs.places import parse_folder
 
 HOST, PORT = "127.0.0.1", 8787
 
@@ -14,7 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = "Serves a page that follows the runs of a store. It only reads, and only for this machine."
     add = parser.add_argument
-    add("store", type=Path, nargs="?", default=Path("runs"), metavar="RUNS", help="a run store, or a folder of lots")
+    what = "a run store, or a folder of lots"
+    add("store", type=parse_folder, nargs="?", default=Path("runs"), metavar="RUNS", help=what)
     add("--host", default=HOST, help="the address to listen at (%(default)s: this machine only)")
     add("--port", type=_port, default=PORT, help="the port (%(default)s); 0 for any that is free")
     add("--open", action="store_true", help="open the page in a browser")

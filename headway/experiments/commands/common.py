@@ -17,12 +17,13 @@ from headway.experiments.commands.output import emit
 from headway.experiments.commands.sharing import add_sharing_arguments, choose, print_jobs
 from headway.experiments.events import Outcome
 from headway.experiments.launching import Request, known_launchers, make_named_launcher
-from headway.experiments.places import Place, Url, open_store, parse_place
+from headway.experiments.places import open_store
 from headway.experiments.runner import Campaign, cores, default_workers, run_campaign
 from headway.experiments.tally import Tally
 from headway.experiments.tensorboard import Mirror, mirrored
 from headway.experiments.wording import aligned, dataset_of, label
 from headway.runs import RunSpec, State
+from headway.runs.places import Place, Url, parse_place
 from headway.runs.wording import count, duration
 
 FAILED, INTERRUPTED = 1, 130

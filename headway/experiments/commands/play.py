@@ -16,6 +16,7 @@ from headway.experiments.playing import Player, load_player
 from headway.rl.film import Title, check_suffix, write_film
 from headway.rl.playback import Shot, watch
 from headway.runs.files import write_bytes
+from headway.runs.places import parse_folder
 from headway.runs.wording import count
 
 FILM = "play.gif"
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add("run", metavar="RUN", help="the folder of a run, or an id in the store, or how it begins")
-    add("--store", type=Path, default=Path("runs"), metavar="DIR", help="the run store (%(default)s)")
+    add("--store", type=parse_folder, default=Path("runs"), metavar="DIR", help="the run store (%(default)s)")
     add("--episodes", type=whole(1), default=3, metavar="N", help="episodes to play (%(default)s)")
     add("--out", type=Path, metavar="FILE", help=f"a .gif or .mp4 (default: {FILM} in the folder of the run)")
     add("--seed", type=whole(0), default=0, metavar="N", help="of the layouts, the noise and the actions (%(default)s)")

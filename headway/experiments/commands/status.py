@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from headway.experiments.commands.output import emit
-from headway.experiments.places import Place, open_store, parse_place
+from headway.experiments.places import open_store
 from headway.experiments.wording import aligned, dataset_of, last_line, losses_text, steps
 from headway.runs import RunRecord, State
+from headway.runs.places import Place, parse_place
 from headway.runs.wording import count, duration
 
 

@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from headway.experiments.places import Url, parse_place
 from headway.experiments.wording import label
 from headway.integrations.remote.fetching import fetch
 from headway.integrations.remote.store import RemoteStore
 from headway.runs import RunRecord, RunStore
+from headway.runs.places import Url, parse_place
 from headway.runs.wording import count
 
 
@@ -27,7 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     if not isinstance(options.url, Url):
-        print(f"headway fetch: expected a URL, got the folder {options.url}", file=sys.stderr)
+        print(
+            f"headway fetch: expected a URL such as s3://bucket/runs, got {options.url} on this machine, which "
+            f"can be used as it is: headway report {options.url}",
+            file=sys.stderr,
+        )
         return 2
     copied = fetch(RemoteStore(options.url), RunStore(options.folder), _tell)
     print(f"{count(copied, 'run')} copied from {options.url} to {options.folder}")
