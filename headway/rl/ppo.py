@@ -80,6 +80,8 @@ class PPO:
         window: int = 10,
     ) -> None:
         """Make the networks and reset the environment."""
+        if reward is not None and not hasattr(reward, "rewards_and_update"):
+            raise MethodError(f"expected a reward from headway.rl.make_reward(METHOD, ...), got {reward!r}")
         self.env = env
         self.config = PPOConfig() if config is None else config
         self.reward = reward

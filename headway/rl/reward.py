@@ -93,8 +93,11 @@ class IntrinsicReward:
 
         Args:
             batch: N transitions, usually a whole rollout. N may change from call to call.
+
+        Raises:
+            MethodError: NaN or infinity, which would ruin the predictor for good, or actions that there are not.
         """
-        batch = batch.to(self.device)
+        batch = self._taken_in(batch)
         if self._in_one_pass:
             metrics, scores = self._update(batch)
         else:
@@ -104,11 +107,11 @@ class IntrinsicReward:
 
     def rewards(self, batch: Transitions) -> Tensor:
         """Pay for transitions: [N], float32, on the predictor's device. Nothing is trained and nothing changes."""
-        return self._scores(batch.to(self.device))
+        return self._scores(self._taken_in(batch))
 
     def update(self, batch: Transitions) -> dict[str, float]:
         """Train the predictor with transitions; returns the metrics of `rewards_and_update` that concern training."""
-        metrics, _ = self._update(batch.to(self.device))
+        metrics, _ = self._update(self._taken_in(batch))
         return metrics
 
     # State
@@ -152,6 +155,19 @@ class IntrinsicReward:
         return f"IntrinsicReward({self.name}: {type(self.predictor).__name__} scored by {self.scorer.name})"
 
     # One update
+
+    def _taken_in(self, batch: Transitions) -> Transitions:
+        """The transitions on the device, after a look at whether they make sense."""
+        if not isinstance(batch, Transitions):
+            raise MethodError(f"expected Transitions(obs, actions, next_obs), got {type(batch).__name__}")
+        batch = batch.to(self.device)
+        for name in ("obs", "actions", "next_obs"):
+            values = getattr(batch, name)
+            if values.is_floating_point() and not values.isfinite().all():
+                raise MethodError(f"{name}: expected finite numbers, got NaN or infinity; nothing was paid or learned")
+        if self.predictor.actions is not None:
+            self.predictor.actions.check(batch.actions)
+        return batch
 
     @property
     def _in_one_pass(self) -> bool:

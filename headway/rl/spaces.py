@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.errors import EnvError, MissingExtraError
+from headway.errors import EnvError, MethodError, MissingExtraError
 
 
 class Coding(ABC):
@@ -25,6 +25,13 @@ class Coding(ABC):
     @abstractmethod
     def encode(self, values: Tensor) -> Tensor:
         """Values [N, ...] as numbers [N, size]."""
+
+    def check(self, values: Tensor) -> None:  # noqa: B027 - most spaces have no values that cannot be
+        """Refuse values [N, ...] that are not in the space.
+
+        Raises:
+            MethodError: there are such.
+        """
 
     @abstractmethod
     def losses(self, guesses: Tensor, values: Tensor) -> Tensor:
@@ -69,6 +76,14 @@ class Choices(Coding):
     def indices(self, values: Tensor) -> Tensor:
         """Which possibility each value of a single choice is, counted from 0: [N]."""
         return self._columns(values)[0]
+
+    def check(self, values: Tensor) -> None:
+        """See `Coding.check`."""
+        for column, size, start in zip(self._columns(values), self.sizes, self.starts, strict=True):
+            low, high = (int(end) for end in column.aminmax())
+            if low < 0 or high >= size:
+                found = f"{low + start} to {high + start}"
+                raise MethodError(f"expected actions from {start} to {start + size - 1}, got some from {found}")
 
     def _columns(self, values: Tensor) -> list[Tensor]:
         columns = values.reshape(len(values), len(self.sizes)).long().unbind(1)

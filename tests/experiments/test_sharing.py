@@ -79,6 +79,12 @@ def test_what_is_passed_on() -> None:
     assert pass_on([*cluster, "--shard", "1/2", "--dry-run", "--device", "cuda"]) == [
         *("--shard", "1/2", "--device", "cuda")
     ]
+    assert pass_on(["--out=runs", "--out", "s3://b/runs"]) == [
+        "--out",
+        str(Path("runs").absolute()),
+        "--out",
+        "s3://b/runs",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -290,6 +290,8 @@ def test_what_does_not_fit_is_refused() -> None:
         PPO(together(lambda number: Corridor(), 2), PPOConfig(network="cnn"))
     with pytest.raises(MethodError, match="threads: expected at least 1, got 0"):
         PPO(together(lambda number: Corridor(), 2), SMALL, threads=0)
+    with pytest.raises(MethodError, match=r"expected a reward from headway.rl.make_reward\(METHOD, ...\), got 'icm'"):
+        PPO(together(lambda number: Corridor(), 2), SMALL, "icm")
     with pytest.raises(EnvError, match=r"expected observations with an axis, got single numbers \(Discrete\(16\)\)"):
         PPO(gymnasium.make_vec("FrozenLake-v1", 2))
     with pytest.raises(MethodError, match="expected rollouts of at least 2 steps, got 1"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import math
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -373,3 +376,27 @@ def test_a_real_environment() -> None:
         obs = next_obs
     assert (result.rewards > 0).all()
     env.close()
+
+
+@pytest.mark.parametrize("name", ["obs", "actions", "next_obs"])
+def test_numbers_that_are_none_are_refused_and_ruin_nothing(name: str) -> None:
+    reward = make_reward("icm+gmc", VECTOR, CONTINUOUS, SMALL)
+    batch = transitions(8, 0, VECTOR, CONTINUOUS)
+    reward.rewards_and_update(batch)
+    before = copy.deepcopy(reward.state_dict())
+    spoiled = getattr(batch, name).clone()
+    spoiled[3] = math.nan
+    for act in (reward.rewards_and_update, reward.rewards, reward.update):
+        with pytest.raises(MethodError, match=f"{name}: expected finite numbers, got NaN or infinity"):
+            act(replace(batch, **{name: spoiled}))
+    torch.testing.assert_close(reward.state_dict()["predictor"], before["predictor"], rtol=0, atol=0)
+    assert reward.rewards(batch).isfinite().all()
+
+
+def test_what_is_no_transition_is_refused() -> None:
+    reward = make_reward("icm+gmc", VECTOR, DISCRETE, SMALL)
+    batch = transitions(8, 0, VECTOR, DISCRETE)
+    with pytest.raises(MethodError, match=r"expected Transitions\(obs, actions, next_obs\), got tuple"):
+        reward.rewards((batch.obs, batch.actions, batch.next_obs))
+    with pytest.raises(MethodError, match=r"expected actions from 0 to \d, got some from 90 to"):
+        reward.rewards(replace(batch, actions=batch.actions + 90))

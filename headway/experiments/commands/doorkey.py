@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seeds", default="0:3", metavar="SEEDS", help="0:20 for 0 to 19; 0,3,7; or 5 for seed 5 alone")
     add("--preset", default="released", metavar="NAME", help="released, paper, fast or quick")
     add("--env", metavar="ID", help="the environment, instead of the preset's")
-    add("--steps", type=whole(1), metavar="N", help="length of each run in steps, instead of the preset's")
+    add("--steps", type=whole(1), metavar="N", help="length of each run in steps, up to whole rollouts")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of the preset; repeatable")
     add("--sweep", action="append", default=[], metavar="FIELD=V1,V2,...", help="every value of a field; repeatable")
     add_campaign_arguments(parser)

@@ -8,12 +8,14 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from headway.errors import UsageError
 from headway.experiments.campaign import look_up
 from headway.experiments.commands.output import emit
 from headway.experiments.wording import label
 from headway.runs import RunSpec, RunStore, State
+from headway.runs.places import parse_place
 from headway.runs.wording import count
 
 _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
@@ -101,10 +103,16 @@ def print_jobs(specs: Sequence[RunSpec], store: RunStore, command_line: Sequence
 
 
 def pass_on(command_line: Sequence[str]) -> list[str]:
-    """A command line without the options that are not a printed command's; it is known to make sense."""
+    """A command line without the options that are not a printed command's; it is known to make sense.
+
+    The folder of the runs is named in full, since a queue may start a job anywhere.
+    """
     kept, words = [], iter(command_line)
     for word in words:
-        if any(_means(word, option) for option in _DROPPED_WITH_VALUE):
+        if _means(word, "--out"):
+            place = parse_place(word.partition("=")[2] or next(words, ""))
+            kept += ["--out", str(place.absolute() if isinstance(place, Path) else place)]
+        elif any(_means(word, option) for option in _DROPPED_WITH_VALUE):
             if "=" not in word:
                 next(words, None)
         elif not any(_means(word, option) for option in _DROPPED):
