@@ -25,6 +25,7 @@ from headway.analysis.names import title
 from headway.analysis.stats import Estimate, contrast, t_interval, welch
 from headway.analysis.stats.scipy_stats import scipy_stats
 from headway.analysis.tables import relative_area
+from headway.runs.wording import count
 
 CONDITIONS = (("curriculum", "mnist"), ("curriculum", "cifar10"), ("noise", "mnist"), ("noise", "cifar10"))
 BASELINES = ("uniform", "curiosity", "norm_last", "norm_all", "delta_loss")
@@ -117,7 +118,7 @@ def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, 
     test = welch(list(ours.values()), list(theirs.values()))
     n = min(len(ours), len(theirs))
     if test is None or n < MIN_SEEDS:
-        raise TooLittleDataError(f"{n} seeds, at least {MIN_SEEDS} are needed")
+        raise TooLittleDataError(f"{count(n, 'seed')}, at least {MIN_SEEDS} are needed")
     text = f"t = {test.t:.3f}, p {'< 0.001' if test.p < 0.001 else f'= {test.p:.3f}'}"
     size = len(ours) * len(theirs) / (len(ours) + len(theirs))
     excludes = _excludes(test.t, test.df, size, t)
@@ -182,7 +183,7 @@ def _never_worse(evidence: Evidence) -> Judgement:
     n = min(e.n for e in estimates)
     text = ", ".join(f"{_name(place)} {e.text('.4f')}" for place, e in enumerate(estimates))
     if n < MIN_SEEDS:
-        return Judgement(Verdict.UNDECIDED, text, n, f"{n} seeds, at least {MIN_SEEDS} are needed")
+        return Judgement(Verdict.UNDECIDED, text, n, f"{count(n, 'seed')}, at least {MIN_SEEDS} are needed")
     worse = [_name(place) for place, e in enumerate(strict) if e.is_above(1)]
     if worse:
         return Judgement(Verdict.CONTRADICTED, text, n, f"worse in {', '.join(worse)}")
@@ -242,7 +243,7 @@ def _wider(evidence: Evidence, dataset: str, condition: str, method: str) -> Jud
     uniform = np.array(list(evidence.areas(dataset, condition, "uniform").values()))
     n = min(len(ours), len(uniform))
     if n < MIN_SEEDS:
-        raise TooLittleDataError(f"{n} seeds, at least {MIN_SEEDS} are needed")
+        raise TooLittleDataError(f"{count(n, 'seed')}, at least {MIN_SEEDS} are needed")
     ratio = float(ours.std(ddof=1) / uniform.std(ddof=1)) if np.ptp(uniform) else float("inf")
     p = float(scipy_stats().levene(ours, uniform, center="median").pvalue) if np.ptp(ours) or np.ptp(uniform) else 1.0
     text = f"{ratio:.2f} times Uniform's, p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"

@@ -55,21 +55,32 @@ def summary(results: Sequence[ClaimResult]) -> str:
     return f"{len(results)} claims{protocol}: {counts}"
 
 
-def as_markdown(results: Sequence[ClaimResult]) -> str:
-    """The claims as two Markdown tables: one of the claims, and one of their parts."""
+def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str:
+    """The claims as two Markdown tables: one of the claims, and one of their parts.
+
+    Args:
+        results: the claims with their verdicts.
+        only_found: leave out parts for which there are no runs, and say how many.
+    """
     lines = [summary(results), "", "| claim | verdict | what is claimed | decided by |", "|---|---|---|---|"]
     for result in results:
         claim = result.claim
         lines.append(_cells(claim.id, f"**{result.verdict}**", claim.text, claim.decided_by))
     lines += ["", "| claim | part | verdict | ours | paper | seeds | remark |", "|---|---|---|---|---|---|---|"]
+    without = 0
     for result in results:
         for finding in result.findings:
             found = finding.judgement
+            if only_found and not found.ours:
+                without += 1
+                continue
             remark = "; ".join(filter(None, (found.why, "" if finding.counts else NOT_COUNTED)))
             seeds = str(found.n or "")
             lines.append(
                 _cells(result.claim.id, finding.part, str(finding.verdict), found.ours, finding.paper, seeds, remark)
             )
+    if without:
+        lines += ["", f"For {without} other parts there are no runs, or too few for a figure."]
     if _has_uncounted(results):
         lines += ["", NOT_COUNTED_MEANS]
     return "\n".join(lines) + "\n"

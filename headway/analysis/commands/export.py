@@ -39,15 +39,15 @@ def execute(options: argparse.Namespace) -> int:
         print(f"headway export: expected metrics out of {known}, got {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
     number = write_lot(kept, options.out, options.columns, single=options.float32)
-    _say_what_is_left_out(results)
+    _say_what_is_left_out(results, kept)
     print(f"{number} {'run' if number == 1 else 'runs'} in {options.out}, {_size(options.out)}")
     return 0
 
 
-def _say_what_is_left_out(results: Results) -> None:
+def _say_what_is_left_out(results: Results, kept: Results) -> None:
     for problem in results.problems:
         print(f"headway export: left out {problem.label or problem.id}: {problem.message}", file=sys.stderr)
-    pending = results.counts().get(State.PENDING, 0)
+    pending = kept.counts().get(State.PENDING, 0)
     if pending:
         print(f"headway export: {pending} runs were never started; they are in it without metrics", file=sys.stderr)
 

@@ -7,6 +7,7 @@ replaces what is between the marks and leaves the rest alone.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from headway.analysis.names import GROUP_NAMES, title
 from headway.analysis.report import words
 from headway.analysis.report.groups import Setting
 from headway.analysis.report.printing import Printed, Tell, named_drawings, print_figures
+from headway.analysis.report.rows import NUMBERS
+from headway.analysis.report.sources import Strip, Telemetry
 from headway.analysis.report.view import View
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
@@ -26,6 +29,8 @@ from headway.runs.files import write_bytes
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 FIGURES, FORMAT = "figures", "svg"
+MOST_STRETCHES = 6
+"""Of a source whose state has changed more often, only the latest are named."""
 
 
 def write_markdown(path: Path, source: Path, view: View, tell: Tell = lambda what, done, total: None) -> list[Path]:
@@ -76,10 +81,14 @@ def planned_figures(results: Results, path: Path) -> list[Printed]:
 
 def render(view: View, figures: Sequence[Printed], folder: Path) -> str:
     """What is generated, as seen from a folder."""
-    parts = [_counts(view)]
-    parts += [f"## Claims: protocol {protocol}\n\n{as_markdown(claims)}" for protocol, claims in view.claims.items()]
+    parts = [_counts(view)] if view.is_of_runs else []
+    parts += [
+        f"## Claims: protocol {protocol}\n\n{as_markdown(claims, only_found=True)}"
+        for protocol, claims in view.claims.items()
+    ]
     parts += [_setting(view, setting) for setting in view.settings if setting.key in view.areas]
     parts += [_rewards(view, setting) for setting in view.settings if view.rewards.get(setting.key)]
+    parts += [_telemetry(each) for each in view.telemetry]
     parts += [_figures(figures, folder)] if figures else []
     return "\n\n".join(part.strip() for part in parts)
 
@@ -135,6 +144,34 @@ def _rewards(view: View, setting: Setting) -> str:
         numbers = words.number(reward.value, ".2f"), words.interval(reward, ".2f")
         lines.append(_row(title(method), str(len(runs)), *numbers, *map(words.percent, shares)))
     return "\n".join(lines)
+
+
+def _telemetry(telemetry: Telemetry) -> str:
+    """The sources of one file: their states, and the numbers of their last rows."""
+    lines = [f"## Data sources, {_plain(telemetry.name)}", ""]
+    lines += [f"*{_plain(telemetry.remark)}*", ""] if telemetry.remark else []
+    if not telemetry.latest:
+        return "\n".join(lines)
+    head = ["source", "state", "step", *(name.replace("_", " ") for name in NUMBERS), "states over time"]
+    lines += [_row(*head), "|" + "---|" * len(head)]
+    for row, strip in zip(telemetry.latest, telemetry.strips, strict=True):
+        numbers = [
+            words.percent(row.values[name]) if name == "share" else words.number(row.values[name]) for name in NUMBERS
+        ]
+        lines.append(_row(_plain(row.source), row.state, str(row.step), *numbers, _stretches(strip)))
+    return "\n".join(lines)
+
+
+def _stretches(strip: Strip) -> str:
+    """The latest states of a source, each with the step at which it ends."""
+    shown = [f"{each.state} to {each.last}" for each in strip.stretches[-MOST_STRETCHES:]]
+    earlier = len(strip.stretches) - len(shown)
+    return ", ".join([f"{earlier} before", *shown] if earlier else shown)
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is; a row of a table takes care of bars."""
+    return re.sub(r"([\\`*_\[\]<>&$~#])", r"\\\1", text)
 
 
 def _figures(figures: Sequence[Printed], folder: Path) -> str:

@@ -69,6 +69,9 @@ def test_as_markdown() -> None:
     assert len(claims.splitlines()) == 2 + 17
     assert all(line.count("|") == 5 for line in claims.splitlines())
     assert all(line.count("|") == 8 for line in parts.splitlines())
+    *_, table, remark = as_markdown(evaluate_claims(Results()), only_found=True).strip().split("\n\n")
+    assert len(table.splitlines()) == 2
+    assert remark == f"For {len(parts.splitlines()) - 2} other parts there are no runs, or too few for a figure."
 
 
 def test_as_text() -> None:
