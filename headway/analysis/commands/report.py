@@ -7,14 +7,17 @@ import importlib.util
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from headway.errors import HeadwayError, MissingExtraError
+from headway.errors import HeadwayError, MissingExtraError, UsageError
 from headway.runs.places import parse_folder
 
-PACKAGES = ("jinja2", "matplotlib", "numpy", "pyarrow", "scipy")
-"""What a report needs; the extra "report" brings them."""
+PACKAGES = ("jinja2", "numpy", "pyarrow", "scipy")
+"""What a page needs; the extra "report" brings them ..."""
+DRAWING = "matplotlib"
+"""... and what figures for print need besides."""
 FORMATS = ("pdf", "svg", "png")
 
 
@@ -28,10 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--formats",
         nargs="*",
-        default=list(FORMATS),
         choices=FORMATS,
         metavar="FORMAT",
-        help=f"of the figures for print, out of {', '.join(FORMATS)}; none draws no such figures",
+        help=f"of the figures for print of runs, out of {', '.join(FORMATS)} (all); none draws no such figures",
     )
     add("--bench", type=Path, metavar="FILE", help="results of headway bench as JSON, for the claim about time")
     add(
@@ -65,7 +67,7 @@ def make_report(
     Args:
         store: the runs, or telemetry of data sources.
         out: where the report goes.
-        formats: of the figures for print; None for all.
+        formats: of the figures for print; None for all that there can be.
         bench: results of a benchmark as JSON, for the claim about time.
         markdown: a page in Markdown to write as well.
 
@@ -73,19 +75,26 @@ def make_report(
         the page.
 
     Raises:
-        UsageError: the file of the benchmark cannot be read, or is another; the page in Markdown has no marks.
+        UsageError: the file of the benchmark cannot be read, or is another; the page in Markdown has no marks;
+            figures or a benchmark were asked for, and there is telemetry alone.
         HeadwayError: there are neither runs nor telemetry, the folder cannot be written to, or a package is missing.
     """
     require()
     from headway.analysis.commands.claims import read_bench
     from headway.analysis.report import write_report
     from headway.analysis.report.markdown import frame, write_markdown
+    from headway.analysis.report.writing import holds_runs
     from headway.runs.wording import count
 
     began = time.monotonic()
     line = ProgressLine(sys.stderr)
     try:
-        chosen = FORMATS if formats is None else formats
+        chosen: Sequence[str] = FORMATS if formats is None else formats
+        if not holds_runs(store):
+            _refuse(store, formats, bench)
+            chosen = ()
+        elif chosen or markdown is not None:
+            require(DRAWING)
         measured = read_bench(bench)
         if markdown is not None:
             frame(markdown)  # better now than after drawing
@@ -98,12 +107,26 @@ def make_report(
     counts = [f"{tile.number} {tile.label}" for tile in view.overview.tiles] if view.is_of_runs else []
     counts += [count(len(view.telemetry), "telemetry file")] if view.telemetry else []
     print(f"{written.index}: {', '.join(counts)}")
-    seconds, files = time.monotonic() - began, count(len(written.files), "file")
-    total = sum(path.stat().st_size for path in written.files)
-    print(f"{written.size / 1e6:.1f} MB, with tables and figures {total / 1e6:.1f} MB in {files}, {seconds:.0f} s")
+    for each in view.telemetry:
+        if each.remark:
+            print(f"{each.name}: {each.remark}", file=sys.stderr)
+    sizes = [f"{written.size / 1e6:.1f} MB"]
+    if len(written.files) > 1:
+        total = sum(path.stat().st_size for path in written.files)
+        sizes.append(f"with tables and figures {total / 1e6:.1f} MB in {count(len(written.files), 'file')}")
+    print(f"{', '.join(sizes)}, {time.monotonic() - began:.0f} s")
     if markdown is not None:
         print(f"{markdown}: the same in Markdown")
     return written.index
+
+
+def _refuse(store: Path, formats: list[str] | None, bench: Path | None) -> None:
+    """Say that an option is about runs, where there is telemetry alone."""
+    from headway.analysis.report.rows import telemetry_files
+
+    for option, given in (("--formats", formats), ("--bench", bench)):
+        if given and telemetry_files(store):
+            raise UsageError(f"expected runs for {option}, got telemetry alone in {store}; leave {option} out")
 
 
 def report_if_possible(store: Path, out: Path) -> bool:
@@ -124,13 +147,13 @@ def report_if_possible(store: Path, out: Path) -> bool:
     return True
 
 
-def require() -> None:
-    """Make sure that a report can be made.
+def require(*packages: str) -> None:
+    """Make sure that packages are there; without a name, those that every report needs.
 
     Raises:
         MissingExtraError: a package is not installed.
     """
-    for package in PACKAGES:
+    for package in packages or PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(package, "report")
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from headway.analysis.commands.report import require
+from headway.errors import StoreError
 from headway.runs.places import parse_folder
 
 HOST, PORT = "127.0.0.1", 8787
@@ -13,7 +14,9 @@ HOST, PORT = "127.0.0.1", 8787
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.description = "Serves a page that follows the runs of a store. It only reads, and only for this machine."
+    parser.description = (
+        "Serves a page that follows the runs of a store, and telemetry that lies with them. It only reads."
+    )
     add = parser.add_argument
     what = "a run store, or a folder of lots"
     add("store", type=parse_folder, nargs="?", default=Path("runs"), metavar="RUNS", help=what)
@@ -25,8 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C, and return the exit code."""
     require()
+    from headway.analysis.report.rows import telemetry_files
+    from headway.analysis.report.writing import holds_runs
     from headway.analysis.watch.server import serve
 
+    if not holds_runs(options.store) and telemetry_files(options.store):
+        raise StoreError(
+            f"expected runs to follow at {options.store}, got telemetry alone; headway report {options.store} draws it"
+        )
     serve(options.store, options.host, options.port, open_browser=options.open, say=_say)
     return 0
 

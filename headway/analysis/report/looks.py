@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import colorsys
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from headway.analysis.figures.style import GROUPS, METHODS, SIGNALS, Look, looks_for
@@ -55,10 +56,16 @@ def group_items(condition: str) -> list[dict[str, Any]]:
 
 
 def source_items(names: Iterable[str]) -> list[dict[str, Any]]:
-    """The looks of data sources: the colours of the signals in turn, whatever the sources are called."""
+    """The looks of data sources: the colours of the signals in turn, each time round with other dashes."""
+    return [item(name, look, name) for name, look in zip(names, _turns(), strict=False)]
+
+
+def _turns() -> Iterator[Look]:
     known = list(SIGNALS.values())
-    turns = (known[(place + 2) % len(known)] for place in itertools.count())  # the strongest colour first
-    return [item(name, look, name) for name, look in zip(names, turns, strict=False)]
+    dashes = list(dict.fromkeys(look.dash for look in known))
+    for place in itertools.count():
+        look = known[(place + 2) % len(known)]  # the strongest colour first
+        yield replace(look, dash=dashes[(dashes.index(look.dash) + place // len(known)) % len(dashes)])
 
 
 def _items(methods: Iterable[str], known: Mapping[str, Look]) -> list[dict[str, Any]]:

@@ -100,6 +100,7 @@ def render_page(view: View, links: Links = NO_LINKS, live: Live | None = None) -
         .get_template("page.html")
         .render(
             view=view,
+            links=links,
             live=live,
             sections=sections,
             marks={name: mark(html) for name, html in sections.items()},

@@ -11,13 +11,14 @@ from typing import Any
 
 from headway.analysis.report import looks, series
 from headway.analysis.report.charts import Chart
-from headway.analysis.report.rows import Row, read_rows, telemetry_files
+from headway.analysis.report.rows import STATES, Row, read_rows, telemetry_files
 from headway.errors import DamagedError
 from headway.runs.wording import count
 
 PANELS: Sequence[tuple[str, str, dict[str, Any]]] = (
     ("gradient_norm", "Gradient norm", {"label": "mean of the samples", "zero": True}),
-    ("coupling", "Coupling", {"label": "GMC / gradient norm", "zero": True}),
+    ("gmc", "GMC", {"label": "mean of the samples, log scale", "log": True}),
+    ("coupling", "Coupling", {"label": "GMC / gradient norm, log scale", "log": True}),
     ("loss", "Loss", {"label": "mean of the samples", "zero": True}),
     ("share", "Share", {"label": "of the scored samples", "zero": True, "percent": True}),
 )
@@ -79,6 +80,7 @@ class Telemetry:
         last: the last step.
         chart: the figure; None without rows.
         strips: the states of each source.
+        latest: the last row of each source.
     """
 
     file: Path
@@ -87,6 +89,13 @@ class Telemetry:
     last: int = 0
     chart: Chart | None = None
     strips: Sequence[Strip] = ()
+    latest: Sequence[Row] = ()
+
+    @property
+    def states(self) -> list[str]:
+        """The states that occur."""
+        found = {stretch.state for strip in self.strips for stretch in strip.stretches}
+        return [state for state in STATES if state in found]
 
 
 def telemetry_at(source: Path) -> list[Telemetry]:
@@ -100,13 +109,14 @@ def _telemetry(source: Path, file: Path, number: int) -> Telemetry:
         rows, unread = read_rows(file)
     except DamagedError as error:
         return Telemetry(file, name, str(error))
-    remark = (
-        f"{count(unread, 'row')} could not be read and {'is' if unread == 1 else 'are'} left out." if unread else ""
-    )
+    remark = ""
+    if unread:
+        whole, verb = count(unread + len(rows), "row"), "is" if unread == 1 else "are"
+        remark = f"{unread} of {whole} could not be read and {verb} left out."
     if not rows:
         return Telemetry(file, name, remark or "There are no rows yet.")
-    last = rows[-1].step
-    return Telemetry(file, name, remark, last, chart(rows, name, f"sources-{number}"), strips(rows))
+    latest = [own[-1] for own in by_source(rows).values()]
+    return Telemetry(file, name, remark, rows[-1].step, chart(rows, name, f"sources-{number}"), strips(rows), latest)
 
 
 def by_source(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -118,7 +128,7 @@ def by_source(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def chart(rows: Sequence[Row], name: str, key: str) -> Chart:
-    """Gradient norm, coupling, loss and share of every source over steps; a column without numbers has no panel."""
+    """Every column of `PANELS` over steps, a curve for each source; a column without numbers has no panel."""
     steps = _thinned(sorted({row.step for row in rows}))
     place = {step: number for number, step in enumerate(steps)}
     panels: list[dict[str, Any]] = []
@@ -133,8 +143,8 @@ def chart(rows: Sequence[Row], name: str, key: str) -> Chart:
         if any(math.isfinite(row.values[column]) for row in rows):
             panels.append({"key": column, "title": title, "x": steps, "y": y, "series": curves, "row": len(panels)})
     caption = (
-        "Means over the batches since the row before. The coupling is the part of a gradient that acts where the "
-        "model is learning; alone, it does not tell noise from progress."
+        "Means over the batches since the row before. The coupling is GMC per gradient norm: how strongly a gradient "
+        "acts where the model is learning. It may be above 1, and alone it does not tell noise from progress."
     )
     data = {
         "id": key,

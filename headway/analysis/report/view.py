@@ -98,6 +98,7 @@ def make_view(
     live: bool = False,
     claims: Mapping[str, Sequence[ClaimResult]] | None = None,
     bench: Mapping[str, Any] | None = None,
+    telemetry: Sequence[Telemetry] | None = None,
 ) -> View:
     """Work everything out.
 
@@ -108,8 +109,9 @@ def make_view(
         live: show also what is not finished, and leave out what takes long: the recordings.
         claims: what `claims_of` gave for these runs, if that is known already.
         bench: a benchmark's results as parsed JSON, for the claim about time.
+        telemetry: what `telemetry_at` gave for the source, if that is known already.
     """
-    telemetry = telemetry_at(source)
+    telemetry = telemetry_at(source) if telemetry is None else telemetry
     results = _without(telemetry, results)
     settings = settings_of(results, with_unfinished=live)
     found = grids(results)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from headway.analysis.report.films import stores_at
 from headway.analysis.report.printing import Tell, print_figures
 from headway.analysis.report.rendering import Links, render_page
 from headway.analysis.report.rows import COLUMNS, CSV, telemetry_files
+from headway.analysis.report.sources import Telemetry, telemetry_at
 from headway.analysis.report.view import View, make_view
 from headway.analysis.results import Results, load_results
 from headway.errors import StoreError
@@ -68,15 +69,17 @@ def write_report(
         bench: a benchmark's results as parsed JSON, for the claim about time.
 
     Raises:
-        StoreError: there are neither runs nor telemetry at ``source``, or ``out`` cannot be written to.
+        StoreError: there are neither runs nor telemetry at ``source``, or telemetry alone and not one row in it that
+            can be read; or ``out`` cannot be written to.
         MissingExtraError: a package of the extra "report" is not installed.
     """
     source, out = Path(source), Path(out)
     tell("reading the runs", 0, 1)
-    results = _load(source)
+    telemetry = telemetry_at(source)
+    results = _load(source, telemetry)
     _make_folder(out)
     tell("working out the numbers", 0, 1)
-    view = make_view(source, results, now or datetime.now().astimezone(), bench=bench)
+    view = make_view(source, results, now or datetime.now().astimezone(), bench=bench, telemetry=telemetry)
     tables, table_files = _write_tables(view, out)
     prints = print_figures(source, results, out / FIGURES, formats, tell, processes)
     figures = [
@@ -91,14 +94,39 @@ def write_report(
     return Written(out / INDEX, len(page), files, view, prints.omissions)
 
 
-def _load(source: Path) -> Results:
+def _load(source: Path, telemetry: Sequence[Telemetry]) -> Results:
     """The runs; none where there is telemetry alone."""
-    telemetry = telemetry_files(source) if source.exists() else []
-    if telemetry and not stores_at(source) and not set(find_lots(source)) - set(telemetry):
+    if holds_runs(source, [each.file for each in telemetry]):
+        return load_results(source)
+    if any(each.chart for each in telemetry):
         return Results()
-    if source.suffix == CSV and source.is_file() and not telemetry:
+    if telemetry:
+        remarks = " ".join(f"{each.name}: {each.remark}" for each in telemetry)
+        raise StoreError(f"expected rows of a SourceMonitor in {source}, got none that can be shown. {remarks}")
+    if source.suffix == CSV and source.is_file():
         raise StoreError(f"expected the columns of a SourceMonitor ({', '.join(COLUMNS)}) in {source}, got others")
-    return load_results(source)
+    raise StoreError(_nothing_at(source))
+
+
+def holds_runs(source: Path, telemetry: Iterable[Path] | None = None) -> bool:
+    """Whether there are runs, in a store or exported, and not only telemetry.
+
+    Args:
+        source: the place.
+        telemetry: what `telemetry_files` gave for it, if that is known already.
+    """
+    if stores_at(source):
+        return True
+    lots = set(find_lots(source))
+    return bool(lots and lots - set(telemetry_files(source) if telemetry is None else telemetry))
+
+
+def _nothing_at(source: Path) -> str:
+    """Say that there is nothing for a report, and what there is."""
+    known = "a run store, exported lots (*.parquet), or telemetry of data sources (CSV or Parquet of a SourceMonitor)"
+    if not source.exists():
+        return f"expected {known} at {source}, got nothing; check the path"
+    return f"expected {known} at {source}, got {'a folder without any' if source.is_dir() else 'another file'}"
 
 
 def run_addresses(source: Path, out: Path, results: Results) -> dict[str, str]:

@@ -62,6 +62,35 @@ def test_a_page_is_made_and_made_anew(store: RunStore, tmp_path: Path, capsys: p
     assert page.read_text("utf-8") == f"# Mine\n\n{BEGIN}{generated}{END}\n\nmore\n"
 
 
+def test_telemetry_has_its_states_and_last_numbers(tmp_path: Path) -> None:
+    head = "step,source,samples,share,loss,gradient_norm,gmc,coupling,state"
+    rows = [
+        "50,web,8,0.25,2.5,4,0.5,0.125,learning",
+        "50,a|<b>_c_,24,0.75,1,3,,,learning",
+        "100,web,16,0.5,1.5,2,0.75,0.375,saturated",
+    ]
+    (tmp_path / "sources.csv").write_text("\n".join([head, *rows, "x"]), "utf-8")
+    make_report(tmp_path / "sources.csv", tmp_path / "report", markdown=tmp_path / "page.md")
+    text = (tmp_path / "page.md").read_text("utf-8")
+    assert "## Data sources, sources.csv\n\n*1 of 4 rows could not be read and is left out.*\n" in text
+    assert (
+        "| source | state | step | samples | share | loss | gradient norm | gmc | coupling | states over time" in text
+    )
+    assert "| web | saturated | 100 | 16 | 50% | 1.5 | 2 | 0.75 | 0.375 | learning to 50, saturated to 100 |" in text
+    assert r"| a\|\<b\>\_c\_ | learning | 50 | 24 | 75% | 1 | 3 | – | – | learning to 50 |" in text
+    assert "0 runs" not in text
+    assert "protocol" not in text
+
+
+def test_of_many_states_the_latest_are_named(tmp_path: Path) -> None:
+    rows = [f"{step},web,1,1,1,1,1,1,{('learning', 'saturated')[step % 2]}" for step in range(1, 10)]
+    head = "step,source,samples,share,loss,gradient_norm,gmc,coupling,state"
+    (tmp_path / "sources.csv").write_text("\n".join([head, *rows]), "utf-8")
+    make_report(tmp_path / "sources.csv", tmp_path / "report", markdown=tmp_path / "page.md")
+    text = (tmp_path / "page.md").read_text("utf-8")
+    assert "| 3 before, learning to 4, saturated to 5, learning to 6, saturated to 7, learning to 8, saturated" in text
+
+
 def test_a_page_of_somebody_else_is_left_alone(store: RunStore, tmp_path: Path) -> None:
     page = tmp_path / "diary.md"
     page.write_text("dear diary", "utf-8")

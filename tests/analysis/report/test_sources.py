@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from datetime import datetime
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from headway.analysis.commands.report import make_report
 from headway.analysis.report import sources, write_report
 from headway.analysis.report.rows import COLUMNS, STATES, Row, read_rows, telemetry_files
 from headway.analysis.report.sources import Stretch
+from headway.cli import main
 from headway.errors import StoreError
 from headway.runs import RunStore
 from headway.telemetry import CsvWriter, SourceMonitor, State
@@ -68,10 +70,12 @@ def test_a_file_alone_makes_a_page(tmp_path: Path, name: str, losses: bool, caps
         assert "index.html: 1 telemetry file" in capsys.readouterr().out
         assert re.findall('<section id="([a-z]*)"', page) == ["sources"]
         assert "could not be read" not in page
+        assert "intervals over seeds" not in page
+        assert "folder <code>figures" not in page
         assert "<b>books" not in page
         (figure,) = json.loads(re.search(r'id="figures-data">(.*?)</script>', page)[1]).values()
         panels = {panel["key"]: panel for panel in figure["panels"]}
-        assert list(panels) == ["gradient_norm", "coupling", *(["loss"] if losses else []), "share"]
+        assert list(panels) == ["gradient_norm", "gmc", "coupling", *(["loss"] if losses else []), "share"]
         for key, panel in panels.items():
             assert panel["x"] == [5, 10, 15, 20]
             for each in panel["series"]:
@@ -102,8 +106,9 @@ def test_what_is_no_telemetry_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("step,loss\n1,2\n")
     with pytest.raises(StoreError, match=r"columns of a SourceMonitor \(step, source, .*got others"):
         write_report(tmp_path / "other.csv", tmp_path / "report")
-    with pytest.raises(StoreError, match="got a folder without any"):
-        write_report(tmp_path, tmp_path / "report")
+    for place, got in ((tmp_path, "a folder without any"), (tmp_path / "none.csv", "nothing; check the path")):
+        with pytest.raises(StoreError, match=rf"telemetry of data sources \(CSV or Parquet.* at {place}, got {got}"):
+            write_report(place, tmp_path / "report")
 
 
 def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
@@ -114,11 +119,58 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
         file.write("25,web,5,0.5,0.1,0.2")
     assert read_rows(path) == (whole, 1)
     (found,) = sources.telemetry_at(tmp_path)
-    assert found.remark == "1 row could not be read and is left out."
+    assert found.remark == f"1 of {len(whole) + 1} rows could not be read and is left out."
     path.write_bytes(path.read_bytes() + b"\xff\xfe")
     (found,) = sources.telemetry_at(tmp_path)
     assert "sources.csv: expected rows of a SourceMonitor" in found.remark
     assert found.chart is None
+
+
+def test_rows_that_are_left_out_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "sources.csv"
+    monitored(path)
+    with path.open("a", encoding="utf-8") as file:
+        file.write("x,y,z\n" * 12)
+    assert main(["report", str(path), "--out", str(tmp_path / "report")]) == 0
+    out, err = capsys.readouterr()
+    assert err == "sources.csv: 12 of 20 rows could not be read and are left out.\n"
+    first, second = out.splitlines()
+    assert first.endswith("index.html: 1 telemetry file")
+    assert re.fullmatch(r"0\.\d MB, \d+ s", second), "one file, and its size once"
+
+
+@pytest.mark.parametrize(("rows", "remark"), [("", "no rows yet"), ("x,y,z\n", "1 of 1 row could not be read")])
+def test_telemetry_without_a_row_to_show_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: str, remark: str
+) -> None:
+    path = tmp_path / "sources.csv"
+    path.write_text(",".join(COLUMNS) + "\n" + rows)
+    assert main(["report", str(path), "--out", str(tmp_path / "report")]) == 1
+    assert remark in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+
+
+def test_telemetry_needs_no_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monitored(tmp_path / "sources.csv")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    make_report(tmp_path / "sources.csv", tmp_path / "report", markdown=tmp_path / "sources.md")
+    assert (tmp_path / "report" / "index.html").is_file()
+    assert (tmp_path / "sources.md").is_file()
+
+
+@pytest.mark.parametrize("option", ["--formats", "--bench"])
+def test_options_about_runs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
+    path = tmp_path / "sources.csv"
+    monitored(path)
+    assert main(["report", str(path), "--out", str(tmp_path / "report"), option, "png"]) == 2
+    assert f"expected runs for {option}, got telemetry alone in {path}" in capsys.readouterr().err
+
+
+def test_the_live_page_wants_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "sources.csv"
+    monitored(path)
+    assert main(["watch", str(path)]) == 1
+    assert f"got telemetry alone; headway report {path} draws it" in capsys.readouterr().err
 
 
 def test_states_become_stretches() -> None:
@@ -144,7 +196,8 @@ def test_long_telemetry_is_thinned_but_keeps_its_end() -> None:
 
 
 def test_sources_look_different() -> None:
-    rows = [row(1, str(number), "learning", share=0.1) for number in range(9)]
-    items = sources.chart(rows, "nine", "key").data["legend"]["items"]
-    assert [item["name"] for item in items] == [str(number) for number in range(9)]
-    assert len({item["light"] for item in items}) == 9
+    rows = [row(1, str(number), "learning", share=0.1) for number in range(30)]
+    items = sources.chart(rows, "thirty", "key").data["legend"]["items"]
+    assert [item["name"] for item in items] == [str(number) for number in range(30)]
+    assert len({item["light"] for item in items[:9]}) == 9
+    assert len({(item["light"], tuple(item["dash"])) for item in items}) == 30

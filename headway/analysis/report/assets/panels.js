@@ -9,6 +9,20 @@ var Panel = (function () {
   var WHOLE = []; // steps between the numbers of a horizontal axis: epochs are counted in whole numbers
   for (var power = 1; power < 1e12; power *= 10) WHOLE.push(power, 2 * power, 5 * power);
 
+  var MOST_DECADES = 6; // of a logarithmic axis; what is smaller runs out of the panel
+
+  function decades(low, high) { // the range of a logarithmic axis: ten to one at least, so that there are numbers on it
+    var from = Math.max(low, high / Math.pow(10, MOST_DECADES)), room = Math.max(1.2, Math.sqrt(10 * from / high));
+    return [from / room, high * room];
+  }
+  function marks(low, high) { // its numbers: powers of ten, and some between them where there are few
+    var found = [], between = high < 20 * low ? [1, 2, 5] : high < 1000 * low ? [1, 3] : [1];
+    for (var power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+      between.forEach(function (first) { found.push(Number(first + "e" + power)); });
+    }
+    return found.filter(function (value) { return value >= low && value <= high; });
+  }
+
   function Panel(figure, data) {
     this.figure = figure;
     this.data = data;
@@ -56,10 +70,10 @@ var Panel = (function () {
   Panel.prototype.spread = function (window) {
     // An interval counts as far as it reaches no farther from the means than they spread, or half their height:
     // a few seeds can have one that would flatten everything else.
-    var x = this.data.x, seeds = this.figure.state.seeds, low = Infinity, high = -Infinity, from = Infinity, to = -Infinity;
+    var x = this.data.x, log = Boolean(this.data.y.log), seeds = this.figure.state.seeds, low = Infinity, high = -Infinity, from = Infinity, to = -Infinity;
     function take(values, each) {
       for (var i = 0; i < x.length; i++) {
-        if (values[i] !== null && (!window || (x[i] >= window[0] && x[i] <= window[1]))) each(values[i]);
+        if (values[i] !== null && !(log && values[i] <= 0) && (!window || (x[i] >= window[0] && x[i] <= window[1]))) each(values[i]);
       }
     }
     this.shownSeries().forEach(function (series) {
@@ -72,7 +86,8 @@ var Panel = (function () {
         take(seed, function (value) { low = Math.min(low, value); high = Math.max(high, value); });
       });
     });
-    if (low > high) return [0, 1];
+    if (low > high) return log ? [0.1, 1] : [0, 1];
+    if (log) return decades(low, high);
     var fromZero = this.data.y.zero && low >= 0;
     var slack = Math.max(high - low, Math.abs(high) / 2);
     low = Math.min(low, Math.max(from, low - slack)); high = Math.max(high, Math.min(to, high + slack));
@@ -103,13 +118,13 @@ var Panel = (function () {
       values: function (_, splits) { return splits.map(function (place) { return panel.isEmpty(place) ? "" : names[place]; }); },
     });
     var options = {
-      width: Math.max(120, this.box.clientWidth), height: this.height(), legend: { show: false }, padding: [12, 12, 0, 0],
+      width: Math.max(120, this.box.clientWidth), height: this.height(), legend: { show: false }, padding: [12, dots ? 12 : 24, 0, 0], // half of the last number stands outside
       scales: {
         x: { time: false, range: function () { return !dots && figure.state.zoom || panel.extent(); } },
-        y: { range: function () { return panel.range(); } },
+        y: { distr: data.y.log ? 3 : 1, range: function () { return panel.range(); } },
       },
-      axes: [bottom, Object.assign({}, axis, {
-        size: 54, space: 32,
+      axes: [bottom, Object.assign({}, axis, data.y.log ? { splits: function (_, axis, low, high) { return marks(low, high); } } : {}, {
+        size: 54, space: 32, filter: function (_, splits) { return splits; },
         values: function (_, splits) { return splits.map(function (value) { return data.y.percent ? number(100 * value) + "%" : number(value); }); },
       })],
       series: [{}].concat(data.series.map(function (series) {
@@ -131,7 +146,10 @@ var Panel = (function () {
         setSelect: [function (u) { panel.select(u); }],
       },
     };
-    this.plot = new uPlot(options, [data.x].concat(data.series.map(function (series) { return series.mean; })), this.box);
+    var curves = data.series.map(function (series) {
+      return data.y.log ? series.mean.map(function (value) { return value > 0 ? value : null; }) : series.mean;
+    });
+    this.plot = new uPlot(options, [data.x].concat(curves), this.box);
     this.tip.hidden = true;
     this.plot.over.appendChild(this.tip);
     this.plot.over.addEventListener("mouseenter", function () { figure.active = panel; });
