@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +38,12 @@ def late_means(scores: Mapping[str, Tensor], config: BanditConfig) -> dict[str, 
         signal: {arm.name: values[first:, index].mean().item() for index, arm in enumerate(config.arms)}
         for signal, values in scores.items()
     }
+
+
+def check_drawing(parser: argparse.ArgumentParser, figure: Path | None) -> None:
+    """End here, and not after all the work, where a figure is asked for and matplotlib is missing."""
+    if figure and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--figure: matplotlib is not installed; run: pip install 'headway[report]'")
 
 
 def draw(simulated: Mapping[str, Tensor], calculated: Mapping[str, Tensor], config: BanditConfig, path: Path) -> None:
@@ -76,6 +83,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--figure", type=Path, help="draw the scores over time; needs matplotlib")
     parser.add_argument("--out", type=Path, help="write the table as JSON")
     options = parser.parse_args(arguments)
+    check_drawing(parser, options.figure)
     config = BanditConfig()
     if options.quick:
         config = dataclasses.replace(config, steps=800, copies=50, beta=0.98)
@@ -86,7 +94,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     print(f"{'in the last quarter':22}" + "".join(f"{arm.name:>17}" for arm in config.arms))
     for how, table in tables.items():
         for signal, scores in table.items():
-            label = SIGNALS[signal] + (", by hand" if how == "calculated" else "")
+            label = SIGNALS[signal] + (", calculated" if how == "calculated" else "")
             print(f"{label:22}" + "".join(f"{score:17.4f}" for score in scores.values()))
     if options.figure:
         draw(simulated, calculated, config, options.figure)

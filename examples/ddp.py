@@ -65,9 +65,18 @@ def train(options: argparse.Namespace) -> tuple[Tensor, Tensor]:
         scores = meter.backward(losses)  # averages the gradients over the processes, as DDP always does
         optimizer.step()
         optimizer.zero_grad()
-        if rank == 0 and step % 50 == 0:
-            print(f"step {step}: loss {losses.mean():.3f}, mean score {scores.mean():.4g}", flush=True)
+        if step % 50 == 0:
+            means = mean_over(processes, torch.stack([losses.detach().mean(), scores.mean()]))
+            if rank == 0:
+                print(f"step {step}: loss {means[0]:.3f}, mean score {means[1]:.4g}", flush=True)
     return gather(scores.cpu(), processes), joined
+
+
+def mean_over(processes: int, values: Tensor) -> Tensor:
+    """(*) The mean over all processes; each has as many samples."""
+    if processes > 1:
+        dist.all_reduce(values)
+    return values / processes
 
 
 def gather(scores: Tensor, processes: int) -> Tensor:

@@ -5,12 +5,13 @@
 
 An agent that acts at random drives eight mountain cars. The table shows, for bands of the car's speed, how often it
 was met and what a step in it paid on average, by method: RND pays for what is rare, ICM+GMC for what its forward model
-is learning from. The task's own episode statistics are what they were.
+is learning from. The task's own episode statistics are what they were. It takes half a minute on one core.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from itertools import pairwise
 
 import gymnasium
@@ -23,6 +24,8 @@ from headway.integrations.gymnasium import IntrinsicRewardWrapper
 
 ENVS = 8
 BANDS = (0.0, 0.005, 0.01, 0.02, 0.07)
+END = "\r" if sys.stdout.isatty() else "\n"
+"""After a line that tells how far it is: a terminal shows the latest, a file keeps all."""
 
 
 def play(method: str, steps: int, seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -38,9 +41,9 @@ def play(method: str, steps: int, seed: int) -> tuple[npt.NDArray[np.float64], n
         valid = infos["_intrinsic_reward"]  # not where a step only began a new episode
         speeds.append(np.abs(obs[valid, 1]))
         paid.append(infos["scaled_intrinsic_reward"][valid])
-        if step % 50 == 49 or step == steps - 1:
-            print(f"\r{method:10} {(step + 1) / steps:4.0%}", end="")
-    print(f"  the task's return is {np.mean(env.return_queue):.0f} in {env.episode_count} episodes")
+        if (step + 1) % max(1, steps // 10) == 0 and step + 1 < steps:
+            print(f"{method:10} {(step + 1) / steps:4.0%}", end=END, flush=True)
+    print(f"{method:10} 100%  the task's return is {np.mean(env.return_queue):.0f} in {env.episode_count} episodes")
     return np.concatenate(speeds), np.concatenate(paid)
 
 
@@ -62,6 +65,7 @@ def main() -> None:
             own = paid[(speeds >= low) & (speeds < high)]
             cells.append(f"{own.mean():12.4f}" if len(own) else f"{'-':>12}")
         print(f"{low:.3f} to {high:.3f}  {len(own):8,}{''.join(cells)}")
+    print("RND pays for what is rare, GMC for what its predictor is learning from: rare states need not be that.")
 
 
 if __name__ == "__main__":

@@ -106,6 +106,8 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
     parser.add_argument("--checkpoint", type=Path, help="save the state here, half-way")
     parser.add_argument("--out", type=Path, help="write the shares at the end as JSON")
     options = parser.parse_args(arguments)
+    if options.steps < 1:
+        parser.error(f"--steps: expected at least 1, got {options.steps}")
     torch.set_num_threads(1)
     start, steps = time.perf_counter(), 300 if options.quick else options.steps
     shares = train(steps, options.csv, options.checkpoint)

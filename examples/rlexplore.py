@@ -4,7 +4,7 @@
     python examples/rlexplore.py [--quick] [--method icm+gmc]
 
 An actor-critic of forty lines learns CartPole from the task's reward plus the intrinsic one. What concerns the
-intrinsic reward is three lines: the object, `watch` and `compute`.
+intrinsic reward is three lines: the object, `watch` and `compute`. It takes half a minute on one core.
 """
 
 from __future__ import annotations

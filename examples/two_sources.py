@@ -11,6 +11,7 @@ and that is the noise; gradient-momentum coupling goes where the model is gettin
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import statistics
 import time
@@ -86,6 +87,12 @@ def run(signal: str, seed: int, steps: int) -> dict[str, Any]:
     return {"over_time": over_time, "noise_share": spent, "accuracy": right.double().mean().item()}
 
 
+def check_drawing(parser: argparse.ArgumentParser, figure: Path | None) -> None:
+    """End here, and not after all the work, where a figure is asked for and matplotlib is missing."""
+    if figure and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--figure: matplotlib is not installed; run: pip install 'headway[report]'")
+
+
 def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
     """The share of the noise over time: the mean over seeds, and their range."""
     import matplotlib
@@ -117,6 +124,7 @@ def main(arguments: list[str] | None = None) -> dict[str, list[dict[str, Any]]]:
     parser.add_argument("--figure", type=Path, help="draw the shares over time; needs matplotlib")
     parser.add_argument("--out", type=Path, help="write the figures of the table as JSON")
     options = parser.parse_args(arguments)
+    check_drawing(parser, options.figure)
     seeds, steps = (1, 400) if options.quick else (options.seeds, options.steps)
     torch.set_num_threads(1)
     start = time.perf_counter()

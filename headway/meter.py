@@ -92,7 +92,7 @@ class Meter:
             raise ModelError(f"{lazy[0]}: expected an initialised parameter, got a lazy one; run the model once first")
         self._structure = Structure(self.model)
         self._single = isinstance(signals, Signal)
-        self._signals = _by_name([signals] if isinstance(signals, Signal) else signals)
+        self._signals = signals_by_name(signals)
         self._moments = self._make_moments()
         self._scopes = {name: self._make_scope(signal) for name, signal in self._signals.items()}
         self._reduction = reduction
@@ -455,16 +455,24 @@ class Meter:
         return next(iter(detached.values())) if self._single else detached
 
 
-def _by_name(signals: Sequence[Signal]) -> dict[str, Signal]:
-    if not signals:
-        raise SignalError("expected at least one signal, got none")
+def signals_by_name(signals: Any) -> dict[str, Signal]:
+    """One signal, or several, by name.
+
+    Raises:
+        SignalError: none, two of one name, or something else.
+    """
+    several = isinstance(signals, Iterable) and not isinstance(signals, str | type | Signal)
     by_name: dict[str, Signal] = {}
-    for signal in signals:
+    for signal in signals if several else [signals]:
+        if isinstance(signal, type) and isinstance(signal, Signal):  # a class has all that its objects have
+            raise SignalError(f"expected a signal such as headway.GMC(), got the class; call it: {signal.__name__}()")
         if not isinstance(signal, Signal):
             raise SignalError(f"expected a signal such as headway.GMC(), got {signal!r}")
         if signal.name in by_name:
             raise SignalError(f"expected signals of different names, got {signal.name!r} twice; pass name=")
         by_name[signal.name] = signal
+    if not by_name:
+        raise SignalError("expected at least one signal, got none")
     return by_name
 
 

@@ -130,4 +130,24 @@ def test_bandit(tmp_path: Path, capsys) -> None:
     assert max(late["simulated"]["gmc"], key=late["simulated"]["gmc"].get) == "learned slowly"
     assert figure.stat().st_size > 10_000
     assert json.loads(out.read_text("utf-8")) == json.loads(json.dumps(result))
-    assert "pure noise" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "pure noise" in printed
+    page = (ROOT / "docs" / "bandit.md").read_text("utf-8")
+    for label in re.findall(r"^(\S.*?)  +\d", printed, re.MULTILINE):
+        assert f"| {label} |" in page, label
+
+
+@pytest.mark.parametrize("name", ["bandit", "two_sources"])
+def test_a_figure_that_cannot_be_drawn_is_refused_before_the_work(name: str, monkeypatch, capsys) -> None:
+    module = example(name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(module, "torch", None)  # nothing can be trained
+    with pytest.raises(SystemExit):
+        module.main(["--quick", "--figure", "figure.png"])
+    assert "matplotlib is not installed; run: pip install 'headway[report]'" in capsys.readouterr().err
+
+
+def test_no_steps_are_refused(capsys) -> None:
+    with pytest.raises(SystemExit):
+        example("plain_pytorch").main(["--steps", "0"])
+    assert "--steps: expected at least 1, got 0" in capsys.readouterr().err

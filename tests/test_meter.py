@@ -434,7 +434,10 @@ def test_bad_set_ups_are_refused() -> None:
     for make, error, message in (
         (lambda: Meter(model, []), SignalError, "at least one"),
         (lambda: Meter(model, [GMC(), GMC(beta=0.9)]), SignalError, "'gmc' twice"),
-        (lambda: Meter(model, "gmc"), SignalError, "such as headway.GMC"),
+        (lambda: Meter(model, "gmc"), SignalError, r"such as headway.GMC\(\), got 'gmc'"),
+        (lambda: Meter(model, ["gmc"]), SignalError, r"such as headway.GMC\(\), got 'gmc'"),
+        (lambda: Meter(model, GMC), SignalError, r"got the class; call it: GMC\(\)"),
+        (lambda: Meter(model, 3), SignalError, r"such as headway.GMC\(\), got 3"),
         (lambda: Meter(model, GMC(where="nothing*")), SignalError, r"there are: 0\.weight"),
         (lambda: Meter(model, GMC(), every=0), LossError, "at least 1, got 0"),
         (lambda: Meter(model, GMC(), reduction="max"), LossError, "'mean' or 'sum', got 'max'"),

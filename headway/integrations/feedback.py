@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, distributed
 
 from headway.errors import IntegrationError
-from headway.meter import Meter
+from headway.meter import Meter, signals_by_name
 from headway.selection import SourceSampler
 from headway.signals import GMC, NormAll, Signal
 from headway.telemetry import SourceMonitor
@@ -24,6 +24,10 @@ class Listeners:
         monitor: follows the sources.
         drive: the name of the signal that the sampler follows; None for the first.
         meter_options: further arguments of the meter.
+
+    Raises:
+        IntegrationError: the arguments make no sense, or do not fit together.
+        SignalError: what was given as signals are none.
     """
 
     def __init__(
@@ -35,11 +39,12 @@ class Listeners:
         meter_options: Mapping[str, Any] | None,
     ) -> None:
         """Make no meter yet: there may be no model."""
+        _check(signals, sampler, monitor)
         if signals is None:
             signals = [GMC(), NormAll()] if monitor is not None else [GMC()]
-        self.signals = [signals] if isinstance(signals, Signal) else list(signals)
-        names = [signal.name for signal in self.signals]
-        self._drive = names[0] if drive is None and names else drive
+        by_name = signals_by_name(signals)
+        self.signals, names = list(by_name.values()), list(by_name)
+        self._drive = names[0] if drive is None else drive
         if self._drive not in names:
             raise IntegrationError(f"expected drive to name one of the signals {names}, got {self._drive!r}")
         self.sampler = sampler
@@ -97,7 +102,7 @@ class Listeners:
         """Pass on the scores of a batch: sources [B], losses [B], scores by signal or None."""
         self.scores = scores
         if self.sampler is not None and scores is not None and sources is not None:
-            self.sampler.update(sources, scores[self._drive])  # type: ignore[index]
+            self.sampler.update(sources, scores[self._drive])
         if self.monitor is not None and sources is not None:
             self.monitor.update(sources, scores, losses.detach())
 
@@ -125,3 +130,23 @@ class Listeners:
             self._consumed = state["sampler"]["position"] // (self.sampler.num_replicas * share)
         if self.monitor is not None and "monitor" in state:
             self.monitor.load_state_dict(state["monitor"])
+
+
+def _check(signals: Any, sampler: Any, monitor: Any) -> None:
+    """Refuse what would fail only in training, or tell a monitor the wrong names."""
+    for name, kind in (("sampler", SourceSampler), ("monitor", SourceMonitor)):
+        if isinstance(signals, kind):
+            raise IntegrationError(f"expected signals, got a {kind.__name__}; pass it as {name}=")
+    if sampler is not None and not isinstance(sampler, SourceSampler):
+        raise IntegrationError(
+            f"sampler: expected a SourceSampler, got {type(sampler).__name__}; make one: SourceSampler(sources)"
+        )
+    if monitor is not None and not isinstance(monitor, SourceMonitor):
+        raise IntegrationError(
+            f"monitor: expected a SourceMonitor, got {type(monitor).__name__}; make one: SourceMonitor(names)"
+        )
+    if sampler is not None and monitor is not None and monitor.names != sampler.sources.names:
+        raise IntegrationError(
+            f"expected a monitor of the sampler's sources {list(sampler.sources.names)}, in their order, got one of "
+            f"{list(monitor.names)}; make it with SourceMonitor(sampler.sources.names)"
+        )

@@ -58,6 +58,7 @@ class SourceCallback(Callback):
 
     Raises:
         IntegrationError: the arguments make no sense.
+        SignalError: what was given as signals are none.
     """
 
     def __init__(
@@ -200,9 +201,10 @@ class SourceCallback(Callback):
         if not isinstance(outputs, Mapping) or key not in outputs:
             got = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
             raise IntegrationError(f"expected training_step to return a dict with {key!r}, one per sample, got {got}")
-        if self._listeners.needs_sources and source not in outputs:
+        if self._listeners.needs_sources and outputs.get(source) is None:
+            got = f"None as {source!r}" if source in outputs else str(sorted(outputs))
             raise IntegrationError(
-                f"expected training_step to return {source!r}, the source of each sample, got {sorted(outputs)}; "
+                f"expected training_step to return {source!r}, the source of each sample, got {got}; "
                 f"headway.selection.Tagged makes a dataset hand it out"
             )
         return outputs[key], outputs.get(source)

@@ -50,7 +50,7 @@ class SourceNodes(MultiNodeWeightedSampler):
             their last entry. None leaves them as they are.
 
     Raises:
-        IntegrationError: the mixture has other names.
+        IntegrationError: they are no nodes by name, or the mixture has other names.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class SourceNodes(MultiNodeWeightedSampler):
         key: str | None = "source",
     ) -> None:
         """Read nothing yet."""
+        _check_nodes(source_nodes)
         names = list(source_nodes)
         self.mixture = Mixture(names, seed=seed) if mixture is None else mixture
         if list(self.mixture.names) != names:
@@ -75,14 +76,31 @@ class SourceNodes(MultiNodeWeightedSampler):
         equal = dict.fromkeys(names, 1.0)  # what the parent asks for; it does not use them
         super().__init__(nodes, equal, stop_criteria, rank, world_size, seed)
 
-    def update(self, source_ids: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float]) -> None:
-        """Take in the scores of a batch: the source of each sample [B], by number or name, and its score [B]."""
+    def update(
+        self, source_ids: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float] | None
+    ) -> None:
+        """Take in the scores of a batch: the source of each sample [B], by number or name, and its score [B].
+
+        None, for a batch that the meter did not score, changes nothing.
+        """
         self.mixture.update(source_ids, scores)
 
     def _get_new_weighted_sampler(self, initial_state: Mapping[str, Any] | None = None) -> _Keys:
         """What the parent asks for the next node."""
         state = None if initial_state is None else initial_state[self.WEIGHTED_SAMPLER_STATE_KEY]
         return _Keys(self.mixture, self.seed, self._epoch * RANKS + self.rank, state)
+
+
+def _check_nodes(nodes: Any) -> None:
+    """Refuse what would fail only when the first item is asked for."""
+    if not isinstance(nodes, Mapping):
+        raise IntegrationError(f'expected nodes by name, got {type(nodes).__name__}; pass {{"web": web, ...}}')
+    for name, node in nodes.items():
+        if not isinstance(node, BaseNode):
+            raise IntegrationError(
+                f"{name}: expected a node, got {type(node).__name__}; torchdata.nodes has IterableWrapper and "
+                f"MapStyleWrapper, which make one of a dataset"
+            )
 
 
 class _Keys:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
 from headway.errors import MissingExtraError, WrongVersionError
 
@@ -52,6 +53,8 @@ def require(*packages: str) -> None:
             raise MissingExtraError(package, wanted.extra) from error
         if numbers(found) < numbers(wanted.least):
             raise WrongVersionError(package, wanted.least, found, wanted.extra)
+        if find_spec(package.replace("-", "_")) is None:  # pip has a record of it, and Python no module
+            raise MissingExtraError(package, wanted.extra)
 
 
 def numbers(text: str) -> tuple[int, ...]:

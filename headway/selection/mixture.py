@@ -48,6 +48,8 @@ class Mixture:
         """Start with equal shares, as far as the bounds allow."""
         if not names:
             raise SelectionError("expected at least one source, got none")
+        if isinstance(names, str):
+            raise SelectionError(f"expected the names of sources, got {names!r}; pass [{names!r}]")
         if not 0 <= smoothing < 1:
             raise SelectionError(f"expected smoothing in [0, 1), got {smoothing}")
         rule = MultiplicativeWeights() if rule is None else rule
@@ -79,18 +81,28 @@ class Mixture:
         pairs = zip(self._scores.tolist(), self._seen.tolist(), strict=True)
         return dict(zip(self.names, [score if seen else None for score, seen in pairs], strict=True))
 
-    def update(self, source_ids: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float]) -> None:
+    def update(
+        self, source_ids: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float] | None
+    ) -> None:
         """Take in the scores of a batch; the shares follow at once.
 
         Scores that are NaN or infinite are left out, and counted in `skipped`.
 
         Args:
             source_ids: the source of each sample [B], by number or by name.
-            scores: one per sample [B], of any signal, in any unit.
+            scores: one per sample [B], of any signal, in any unit; None for a batch that the meter did not score,
+                which changes nothing.
 
         Raises:
-            SelectionError: other shapes, or sources that there are not.
+            SelectionError: other shapes, the scores of several signals, or sources that there are not.
         """
+        if scores is None:
+            return
+        if isinstance(scores, Mapping):
+            raise SelectionError(
+                f"expected the scores of one signal, got those of {', '.join(map(str, scores)) or 'none'} by name; "
+                f"pass scores[{next(iter(scores), 'gmc')!r}]"
+            )
         values = torch.as_tensor(scores).detach().flatten()
         ids = self._ids(source_ids)
         if ids.shape != values.shape:
@@ -99,6 +111,8 @@ class Mixture:
         self._learn(totals[0], totals[1].long())
 
     def _ids(self, source_ids: Any) -> Tensor:
+        if isinstance(source_ids, str):
+            raise SelectionError(f"expected a source for each sample, got {source_ids!r}; pass [{source_ids!r}]")
         if not isinstance(source_ids, Tensor) and len(source_ids) and isinstance(source_ids[0], str):
             return numbers_of(self.names, source_ids)
         ids = torch.as_tensor(source_ids).detach().flatten()

@@ -266,8 +266,13 @@ class SourceSampler(Sampler[int]):
 
     # Scores
 
-    def update(self, source_ids: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float]) -> None:
-        """Take in the scores of a batch: the source of each sample [B], by number or name, and its score [B]."""
+    def update(
+        self, source_ids: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float] | None
+    ) -> None:
+        """Take in the scores of a batch: the source of each sample [B], by number or name, and its score [B].
+
+        None, for a batch that the meter did not score, changes nothing.
+        """
         self.mixture.update(source_ids, scores)
 
     @property

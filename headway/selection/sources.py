@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 import torch
@@ -49,7 +49,16 @@ class Sources:
 
     @classmethod
     def joined(cls, parts: Mapping[str, Any]) -> Sources:
-        """Sources that lie one after the other: datasets, or their lengths, by name."""
+        """Sources that lie one after the other: datasets, or their lengths, by name.
+
+        Raises:
+            SelectionError: they have no names, or one of them no samples.
+        """
+        if not isinstance(parts, Mapping):
+            raise SelectionError(
+                f"expected datasets or lengths by name, got {type(parts).__name__}; "
+                f'use Sources.joined({{"web": web, "books": books}})'
+            )
         start, ranges = 0, {}
         for name, part in parts.items():
             length = part if isinstance(part, int) else len(part)
@@ -136,10 +145,18 @@ class Tagged(Dataset[Any]):
         dataset: gives samples by index.
         sources: what they belong to.
         key: the key for samples that are dicts.
+
+    Raises:
+        SelectionError: the sources reach beyond the dataset, so they are those of another.
     """
 
     def __init__(self, dataset: Any, sources: Sources, key: str = "source") -> None:
         """Keep the dataset."""
+        if isinstance(dataset, Sized) and len(dataset) < len(sources.ids):
+            raise SelectionError(
+                f"expected a dataset of at least {len(sources.ids)} samples, as the sources have them, "
+                f"got {len(dataset)}; Sources.joined({{...}}) and ConcatDataset([...]) take the same parts"
+            )
         self.dataset = dataset
         self.sources = sources
         self._key = key
@@ -163,6 +180,11 @@ def tag(item: Any, source: int, key: str = "source") -> Any:
 
 def _indices(values: Any, what: str) -> Tensor:
     """Whole numbers from 0 as a tensor [n]."""
+    if isinstance(values, Dataset):  # some would become a tensor of their samples
+        raise SelectionError(
+            f"{what}: expected a sequence of indices, got {type(values).__name__}; for datasets there is "
+            f"Sources.joined({{...}})"
+        )
     try:
         found = torch.arange(values.start, values.stop, values.step) if isinstance(values, range) else values
         found = torch.as_tensor(found)

@@ -57,10 +57,13 @@ class SourceMonitor:
         sync: bool = True,
     ) -> None:
         """Start without rows."""
+        if isinstance(sources, str):
+            raise SignalError(f"expected the names of sources, got {sources!r}; pass [{sources!r}]")
         if not sources or len(set(sources)) < len(sources):
             raise SignalError(f"expected sources of different names, got {list(sources)}")
         if every < 1:
             raise SignalError(f"expected at least one batch per row, got every={every}")
+        _check_writers(writers)
         self.names = tuple(sources)
         self.rows: list[Row] = []
         self.step = 0
@@ -98,6 +101,8 @@ class SourceMonitor:
             self.flush()
 
     def _ids(self, source_ids: Any) -> Tensor:
+        if isinstance(source_ids, str):
+            raise SignalError(f"expected a source for each sample, got {source_ids!r}; pass [{source_ids!r}]")
         if not isinstance(source_ids, Tensor) and len(source_ids) and isinstance(source_ids[0], str):
             known = {name: number for number, name in enumerate(self.names)}
             for name in source_ids:
@@ -252,3 +257,12 @@ class SourceMonitor:
         if self._is_first():
             for writer in self._writers:
                 writer.restart(self.rows)
+
+
+def _check_writers(writers: Any) -> None:
+    """Refuse what would fail only with the first row."""
+    if isinstance(writers, Writer | str):
+        raise SignalError(f"writers: expected a list of writers, got {writers!r}; pass [CsvWriter(path)]")
+    for writer in writers:
+        if isinstance(writer, type) or not isinstance(writer, Writer):
+            raise SignalError(f"writers: expected writers such as CsvWriter(path), got {writer!r}")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from headway.errors import MissingExtraError, SignalError, WrongVersionError
 
@@ -23,6 +23,7 @@ LEAST_WANDB = "0.20"
 """The oldest wandb that works, as pyproject.toml has it."""
 
 
+@runtime_checkable
 class Writer(Protocol):
     """Somewhere to put rows. Rows come in groups, one row for each source that was seen since the last group."""
 
@@ -43,7 +44,8 @@ class CsvWriter:
     """Rows in a CSV file, on the disk as soon as they come.
 
     Args:
-        path: the file; one that is there is replaced.
+        path: the file. One that is there is replaced when the first rows come, also one of an earlier run: give every
+            run a name of its own. A run that goes on from `SourceMonitor.load_state_dict` has its earlier rows in it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -117,13 +119,15 @@ class WandbWriter:
     Raises:
         MissingExtraError: no run was given, and wandb is not installed.
         WrongVersionError: wandb is too old.
-        SignalError: no run is open.
+        SignalError: no run is open, or what was given is none.
     """
 
     def __init__(self, run: Any = None, step: str = "sources/step") -> None:
         """Tell the run which axis the numbers belong to."""
         if run is None or type(run).__module__.partition(".")[0] == "wandb":
             run = _checked_run(run)
+        if not hasattr(run, "define_metric"):
+            raise SignalError(f"expected a run that wandb.init() gave, got {run!r}; leave it out for the open one")
         self._run = run
         self._step = step
         self._run.define_metric(step)

@@ -230,6 +230,7 @@ def test_a_step_before_the_first_reset_is_refused() -> None:
         ({"method": "ppo"}, "expected a method that pays"),
         ({"update_every": 0}, "update_every: expected at least 1"),
         ({"coefficient": float("inf")}, "coefficient: expected a finite number"),
+        ({"coefficient": "0.1"}, "coefficient: expected a finite number, got '0.1'"),
     ],
 )
 def test_settings_without_a_meaning_are_refused(options: dict[str, Any], message: str) -> None:

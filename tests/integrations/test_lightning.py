@@ -20,7 +20,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer, seed_everythin
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 import headway
-from headway.errors import IntegrationError
+from headway.errors import IntegrationError, SignalError
 from headway.integrations.lightning import SourceCallback
 from headway.selection import MultiplicativeWeights, Sources, SourceSampler, Tagged
 from tests.models import mlp
@@ -254,12 +254,18 @@ class Anonymous(Module):
         return {"losses": super().training_step(batch, batch_idx)["losses"]}
 
 
+class Nowhere(Anonymous):
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
+        return {**super().training_step(batch, batch_idx), "source": None}
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (Manual, r"expected automatic optimisation"),
         (Scalar, "a dict with 'losses', one per sample, got Tensor"),
         (Anonymous, r"'source', the source of each sample, got \['losses'\]"),
+        (Nowhere, "'source', the source of each sample, got None as 'source'"),
         (functools.partial(Module, loss="more"), "or their mean .*, got"),
     ],
 )
@@ -274,6 +280,15 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         SourceCallback(drive="loss")
     with pytest.raises(IntegrationError, match="accumulate=1, got 4"):
         SourceCallback(meter={"accumulate": 4})
+    sampler = SourceSampler(data()[1])
+    with pytest.raises(IntegrationError, match="expected signals, got a SourceSampler; pass it as sampler="):
+        SourceCallback(sampler)
+    with pytest.raises(SignalError, match=r"such as headway.GMC\(\), got 'gmc'"):
+        SourceCallback("gmc")
+    with pytest.raises(IntegrationError, match="monitor: expected a SourceMonitor, got list"):
+        SourceCallback(monitor=["a", "b"])
+    with pytest.raises(IntegrationError, match=r"sampler's sources \['a', 'b'\], .*, got one of \['b', 'a'\]"):
+        SourceCallback(sampler=sampler, monitor=headway.SourceMonitor(["b", "a"]))
     with pytest.raises(IntegrationError, match="use_distributed_sampler=False"):
         trainer(tmp_path, SourceCallback(sampler=SourceSampler(data()[1]))).fit(Module(loss="mean"), loader(None))
 

@@ -321,6 +321,13 @@ def test_a_missing_key_is_named() -> None:
 
 
 @pytest.mark.parametrize("call", ["compute", "update"])
+def test_arrays_that_are_no_tensors_are_named(call: str) -> None:
+    samples = {**rollout(), "actions": rollout()["actions"].numpy()}
+    with pytest.raises(MethodError, match=r"actions: expected a tensor, got ndarray; use torch\.as_tensor"):
+        getattr(made(), call)(samples)
+
+
+@pytest.mark.parametrize("call", ["compute", "update"])
 def test_a_wrong_shape_is_named(call: str) -> None:
     samples = {**rollout(), "rewards": torch.zeros(STEPS, ENVS + 1)}
     with pytest.raises(MethodError, match=r"rewards: expected shape \[12, 3\], got \[12, 4\]"):
@@ -334,6 +341,9 @@ def test_a_wrong_shape_is_named(call: str) -> None:
         ({"obs_norm_type": "max"}, "obs_norm_type: expected one of rms, none, got 'max'"),
         ({"gamma": 0.9}, "gamma: expected none with rwd_norm_type='none'"),
         ({"method": "ppo"}, "expected a method that pays"),
+        ({"kappa": 2}, "kappa: expected a number from 0 to 1, got 2"),
+        ({"kappa": -0.1}, "kappa: expected a number from 0 to 1, got -0.1"),
+        ({"beta": "1"}, "beta: expected a finite number, got '1'"),
     ],
 )
 def test_settings_without_a_meaning_are_refused(options: dict[str, Any], message: str) -> None:

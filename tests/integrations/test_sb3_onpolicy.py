@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,13 @@ def test_metrics_are_logged() -> None:
     assert {"intrinsic/reward_mean", "intrinsic/scaled_mean", "intrinsic/predictor_loss"} <= set(look.logged)
     assert look.logged["intrinsic/coefficient"] == 0.3
     assert look.logged["intrinsic/reward_mean"] > 0
+
+
+def test_the_page_names_what_is_logged() -> None:
+    _, look = played(OnPolicyIntrinsicCallback("icm+gmc", config=SMALL), rollouts=2)
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "sb3.md").read_text("utf-8")
+    logged = {name.removeprefix("intrinsic/") for name in look.logged if name.startswith("intrinsic/")}
+    assert {name for name in logged if f"`{name}`" not in page} == {"forward_loss", "inverse_loss"}  # "others"
 
 
 def test_the_buffer_is_left_as_it_was() -> None:
@@ -385,12 +393,19 @@ def test_an_algorithm_that_does_not_ask_its_buffer_is_refused() -> None:
 
 def test_a_method_that_pays_nothing_is_refused() -> None:
     with pytest.raises(MethodError, match="expected a method that pays an intrinsic reward, got 'ppo'"):
-        agent().learn(STEPS, callback=OnPolicyIntrinsicCallback("ppo"))
+        OnPolicyIntrinsicCallback("ppo")
 
 
-def test_a_coefficient_that_is_no_number_is_refused() -> None:
-    with pytest.raises(MethodError, match="coefficient: expected a finite number"):
-        OnPolicyIntrinsicCallback("icm", coefficient=float("nan"))
+@pytest.mark.parametrize("method", ["icm+gcm", None])
+def test_a_method_that_there_is_not_is_refused_at_once(method: Any) -> None:
+    with pytest.raises(MethodError, match=f"icm.gmc.*got {re.escape(repr(method))}"):
+        OnPolicyIntrinsicCallback(method)
+
+
+@pytest.mark.parametrize("coefficient", [float("nan"), "0.1", None])
+def test_a_coefficient_that_is_no_number_is_refused(coefficient: Any) -> None:
+    with pytest.raises(MethodError, match=f"coefficient: expected a finite number .*, got {coefficient!r}"):
+        OnPolicyIntrinsicCallback("icm", coefficient=coefficient)
 
 
 def test_a_model_without_a_reward_has_none_to_go_on_with() -> None:

@@ -45,6 +45,19 @@ def test_a_missing_package_is_named_with_the_command(
 
 @pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize(("module", "name", "package", "extra", "least"), ENTRIES)
+def test_a_package_that_cannot_be_imported_counts_as_missing(
+    module: Any, name: str, package: str, extra: str, least: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "version", lambda asked: versions.SUPPORTED[asked].least)
+    monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
+    with pytest.raises(
+        MissingExtraError, match=re.escape(f"{package} is not installed; run: pip install 'headway[{extra}]'")
+    ):
+        getattr(module, name)
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize(("module", "name", "package", "extra", "least"), ENTRIES)
 def test_an_old_version_is_named_with_the_one_that_is_needed(
     module: Any, name: str, package: str, extra: str, least: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

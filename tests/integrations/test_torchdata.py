@@ -107,6 +107,13 @@ def test_nodes_of_other_names_are_refused() -> None:
         nodes(mixture=Mixture(["b", "a"]))
 
 
+def test_what_is_no_node_is_refused() -> None:
+    with pytest.raises(IntegrationError, match=r"web: expected a node, got list; .* MapStyleWrapper"):
+        SourceNodes({"web": [1, 2]})
+    with pytest.raises(IntegrationError, match="expected nodes by name, got list"):
+        SourceNodes([IterableWrapper([1])])
+
+
 # The sampler in a StatefulDataLoader
 
 

@@ -374,6 +374,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(IntegrationError, match="label smoothing"):
         Smooth(model(), arguments(tmp_path, label_smoothing_factor=0.1), train_dataset=Texts())
+    with pytest.raises(IntegrationError, match="sampler: expected a SourceSampler, got dict"):
+        SourceTrainer(model(), arguments(tmp_path), train_dataset=Texts(), sampler={"a": range(3)})
     sampler = SourceSampler(sources())
     with pytest.raises(IntegrationError, match=r"under 'source' in a batch, got \['input_ids', 'labels'\]"):
         SourceTrainer(model(), arguments(tmp_path), train_dataset=Texts(), sampler=sampler).train()

@@ -37,6 +37,17 @@ def test_a_missing_package_gives_the_command_that_installs_it(monkeypatch: pytes
         fresh(monkeypatch, adapter)
 
 
+@pytest.mark.parametrize(("adapter", "package"), [(own, name) for own, names in ADAPTERS.items() for name in names])
+def test_a_package_that_cannot_be_imported_counts_as_missing(
+    monkeypatch: pytest.MonkeyPatch, adapter: str, package: str
+) -> None:
+    monkeypatch.setattr(versions, "version", lambda name: SUPPORTED[name].least)
+    monkeypatch.setitem(sys.modules, package, None)
+    command = rf"^{package} is not installed; run: pip install 'headway\[{adapter}\]'$"
+    with pytest.raises(MissingExtraError, match=command):
+        fresh(monkeypatch, adapter)
+
+
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_an_old_package_gives_both_versions(monkeypatch: pytest.MonkeyPatch, adapter: str) -> None:
     monkeypatch.setattr(versions, "version", lambda package: "0.9.3")

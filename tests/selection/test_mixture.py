@@ -141,3 +141,22 @@ def test_scores_go_to_where_the_processes_can_add_them_up(monkeypatch) -> None:
     monkeypatch.setattr(ranks, "collective_device", lambda: "meta")
     with pytest.raises(RuntimeError, match="added up on meta"):
         Mixture(["a", "b"]).update([0, 1], [1.0, 2.0])
+
+
+def test_a_batch_that_was_not_scored_changes_nothing() -> None:
+    mixture = Mixture(["a", "b"])
+    mixture.update([0, 1], [1.0, 2.0])
+    before, version = mixture.weights, mixture.version
+    mixture.update([0, 1], None)
+    assert (mixture.weights, mixture.version) == (before, version)
+
+
+def test_scores_by_signal_and_a_name_for_a_batch_are_refused_with_the_way_out() -> None:
+    mixture = Mixture(["web", "books"])
+    scores = torch.ones(2)
+    with pytest.raises(SelectionError, match=r"got those of gmc, norm_all by name; pass scores\['gmc'\]"):
+        mixture.update([0, 1], {"gmc": scores, "norm_all": scores})
+    with pytest.raises(SelectionError, match=r"got 'web'; pass \['web'\]"):
+        mixture.update("web", 1.0)
+    with pytest.raises(SelectionError, match=r"got 'web'; pass \['web'\]"):
+        Mixture("web")

@@ -45,6 +45,7 @@ def test_samples_may_belong_to_no_source() -> None:
         ({"a": [0.5]}, (), "float32"),
         ({"a": [[0]]}, (), r"\[1, 1\]"),
         ({"a": "text"}, (), "a: expected a sequence of indices, got str"),
+        ({"a": TensorDataset(torch.zeros(2))}, (), r"got TensorDataset; .* Sources\.joined"),
         ({"a": [0]}, ("b",), "names as the keys"),
         ([0, 1], ("a",), "below 1, got 1"),
         ([0, 1], ("a", "a"), "different names"),
@@ -63,5 +64,18 @@ def test_tagged_samples_carry_their_source() -> None:
     assert pairs[2][-1] == -1
     assert len(pairs) == 3
     assert Tagged([{"x": 1}, {"x": 2}], sources)[1] == {"x": 2, "source": 0}
-    assert Tagged([{"x": 1}], sources, key="from")[0] == {"x": 1, "from": 1}
+    assert Tagged([{"x": 1}, {"x": 2}], sources, key="from")[0] == {"x": 1, "from": 1}
     assert Tagged([7, 8], sources)[0] == (7, 1)
+
+
+def test_a_dataset_that_is_smaller_than_its_sources_is_refused() -> None:
+    web, books = TensorDataset(torch.zeros(3)), TensorDataset(torch.zeros(2))
+    sources = Sources.joined({"web": web, "books": books})
+    assert Tagged(ConcatDataset([web, books]), sources)[4][-1] == 1
+    with pytest.raises(SelectionError, match=r"at least 5 samples, as the sources have them, got 2; .*ConcatDataset"):
+        Tagged(books, sources)
+
+
+def test_joined_parts_have_names() -> None:
+    with pytest.raises(SelectionError, match=r"by name, got list; use Sources\.joined\({"):
+        Sources.joined([TensorDataset(torch.zeros(3))])

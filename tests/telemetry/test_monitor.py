@@ -169,6 +169,13 @@ def test_arguments_and_states_are_checked() -> None:
     for names in ([], ["a", "a"]):
         with pytest.raises(SignalError, match="different names"):
             SourceMonitor(names)
+    with pytest.raises(SignalError, match=r"got 'web'; pass \['web'\]"):
+        SourceMonitor("web")
+    with pytest.raises(SignalError, match=r"got 'web'; pass \['web'\]"):
+        SourceMonitor(["web"]).update("web", scores([1.0], [1.0]))
+    for writers in (["x.csv"], "x.csv", CsvWriter("x.csv"), [CsvWriter]):
+        with pytest.raises(SignalError, match="writers: expected"):
+            SourceMonitor(["a"], writers=writers)
     with pytest.raises(SignalError, match="every=0"):
         SourceMonitor(["a"], every=0)
     with pytest.raises(StateError, match=r"\['a'\], got 2 with \['b'\]"):

@@ -114,6 +114,11 @@ def test_wandb_gets_one_entry_per_step_on_an_axis_of_its_own() -> None:
     assert run.logged[1]["sources/books/state"] == monitor.rows[3]["state"]
 
 
+def test_what_is_no_run_of_wandb_is_refused() -> None:
+    with pytest.raises(SignalError, match=r"expected a run that wandb.init\(\) gave, got 'run'"):
+        WandbWriter("run")
+
+
 def test_wandb_itself_takes_it(tmp_path: Path, monkeypatch) -> None:
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")

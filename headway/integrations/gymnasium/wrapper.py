@@ -11,6 +11,7 @@ import torch
 from gymnasium.vector import VectorWrapper
 
 from headway.errors import EnvError, MethodError, StateError
+from headway.integrations.checks import check_method, check_number
 from headway.integrations.floors import fixed_floor
 from headway.rl.episodes import autoreset_mode, with_last_observations
 from headway.rl.intrinsic import IntrinsicConfig
@@ -85,8 +86,8 @@ class IntrinsicRewardWrapper(VectorWrapper):
             )
         if update_every < 1:
             raise MethodError(f"update_every: expected at least 1, got {update_every}")
-        if not np.isfinite(coefficient):
-            raise MethodError(f"coefficient: expected a finite number, got {coefficient}")
+        check_method(method)
+        check_number("coefficient", coefficient)
         self.coefficient = coefficient
         self.add = add
         self.update_every = update_every
@@ -162,8 +163,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         settings = fixed_floor(IntrinsicConfig() if config is None else config, self.update_every)
         spaces = self.env.single_observation_space, self.env.single_action_space
         reward = make_reward(method, *spaces, settings, device, seed)
-        if reward is None:
-            raise MethodError(f"expected a method that pays an intrinsic reward, got {method!r}")
+        assert reward is not None  # the method was checked
         return reward
 
     def _pay(self, obs: Array, actions: Array, following: Array, valid: Array) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
+from headway.integrations.checks import check_method, check_number
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import ObservationNormaliser, RewardNormaliser, RunningMoments
 from headway.rl.reward import IntrinsicReward, make_reward
@@ -68,6 +69,11 @@ class RLeXploreReward:
         """Make the predictor and the statistics."""
         _check("rwd_norm_type", rwd_norm_type, ("rms", "minmax", "none"))
         _check("obs_norm_type", obs_norm_type, ("rms", "none"))
+        check_method(method)
+        check_number("beta", beta)
+        check_number("kappa", kappa, "a number from 0 to 1")
+        if not 0 <= kappa <= 1:
+            raise MethodError(f"kappa: expected a number from 0 to 1, got {kappa}; the weight falls by this share")
         if gamma is not None and rwd_norm_type != "rms":
             raise MethodError(f"gamma: expected none with rwd_norm_type={rwd_norm_type!r}, got {gamma}; use 'rms'")
         single = "single_" if hasattr(envs, "single_observation_space") else ""
@@ -224,8 +230,7 @@ class RLeXploreReward:
                 rnd_normalise=not normalised,  # once is enough
             )
         reward = make_reward(method, self.observation_space, self.action_space, config, self.device, seed)
-        if reward is None:
-            raise MethodError(f"expected a method that pays an intrinsic reward, got {method!r}")
+        assert reward is not None  # the method was checked
         return reward
 
     def _transitions(self, samples: Mapping[str, Tensor], valid: Tensor) -> Transitions:
@@ -288,6 +293,9 @@ class RLeXploreReward:
             raise MethodError(f"expected samples with the keys {', '.join(KEYS)}, got none of {', '.join(missing)}")
         steps = len(samples["observations"])
         for key in KEYS:
+            if not isinstance(samples[key], Tensor):
+                kind = type(samples[key]).__name__
+                raise MethodError(f"{key}: expected a tensor, got {kind}; use torch.as_tensor")
             self._check_shape(key, tuple(samples[key].shape), (steps, self.n_envs))
         return steps
 

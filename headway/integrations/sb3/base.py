@@ -15,6 +15,7 @@ from stable_baselines3.common.preprocessing import is_image_space, is_image_spac
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
+from headway.integrations.checks import check_method, check_number
 from headway.integrations.sb3.carried import ATTRIBUTE, Carried
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import RewardNormaliser
@@ -58,8 +59,9 @@ class IntrinsicCallback(BaseCallback):
     ) -> None:
         """Keep the settings: the networks are made when the spaces are known."""
         super().__init__(verbose)
-        if not callable(coefficient) and not np.isfinite(coefficient):
-            raise MethodError(f"coefficient: expected a finite number or a function of the progress, got {coefficient}")
+        check_method(method)
+        if not callable(coefficient):
+            check_number("coefficient", coefficient, "a finite number or a function of the progress")
         self.coefficient = coefficient
         self.reward: IntrinsicReward | None = method if isinstance(method, IntrinsicReward) else None
         self.normaliser: RewardNormaliser | None = None
@@ -176,8 +178,7 @@ class IntrinsicCallback(BaseCallback):
             reward = make_reward(
                 settings["method"], model.observation_space, model.action_space, made, device, settings["seed"]
             )
-        if reward is None:
-            raise MethodError(f"expected a method that pays an intrinsic reward, got {settings['method']!r}")
+        assert reward is not None  # the method was checked
         return reward
 
     def _config_for(self, model: BaseAlgorithm) -> IntrinsicConfig:
