@@ -102,11 +102,15 @@ def ray_workers(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: fl
     store, chance = RunStore(folder / "ray"), random.Random(0)
 
     def kill() -> None:
-        pids = list(watch.pids.values())
-        victim = chance.choice(pids) if pids else 0
-        hit = bool(victim) and _kill(victim)
-        outcome.kills += hit
-        watch.note(f"kill {victim}: {'done' if hit else 'nobody there'}")
+        deadline = time.monotonic() + 3.0
+        while time.monotonic() < deadline:  # between two tiny runs there is nobody to kill for a moment
+            pids = list(watch.pids.values())
+            if pids and _kill(victim := chance.choice(pids)):
+                outcome.kills += 1
+                watch.note(f"killed {victim}")
+                return
+            time.sleep(0.01)
+        watch.note("nobody to kill")
 
     watch = Watch(folder / "ray.log")
     with every(3.0, kill, seconds, lambda: bool(watch.pids)):
@@ -116,10 +120,10 @@ def ray_workers(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: fl
 
 
 def ray_nodes(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: float) -> Outcome:
-    """A node of a Ray cluster is lost every ten seconds, with its worker, and another joins; the store has a URL."""
+    """A node of a Ray cluster is lost every five seconds, with its worker, and another joins; the store has a URL."""
     from ray.cluster_utils import Cluster
 
-    outcome = Outcome("a Ray node lost every 10 s and a new one joining, store behind a URL", len(specs))
+    outcome = Outcome("a Ray node lost every 5 s and a new one joining, store behind a URL", len(specs))
     store = RemoteStore(f"file://{folder}/bucket/nodes")
     alert = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
     small = {"object_store_memory": 100 * 2**20}
@@ -136,7 +140,7 @@ def ray_nodes(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: floa
             _kill(pid)
         outcome.kills += 1
 
-    watch = Watch(folder / "nodes.log", act=lose, every=10.0, until=seconds)
+    watch = Watch(folder / "nodes.log", act=lose, every=5.0, until=seconds)
     try:
         _conduct(store, specs, RayLauncher(address=cluster.address), watch)
     finally:
@@ -245,7 +249,7 @@ def soak(runs: int, seconds: float, parts: Sequence[str] = tuple(PARTS), keep: b
     quiet = time.monotonic() - began
     print(f"{runs} runs in peace, in one process: {quiet:.0f} s", flush=True)
     for name in parts:
-        share = specs if name == "ray_workers" else specs[: max(4, runs // 4)]
+        share = specs if name.startswith("ray") else specs[: max(4, runs // 4)]
         began = time.monotonic()
         outcome = PARTS[name](folder, peace, share, seconds)
         outcome.seconds = round(time.monotonic() - began, 1)
