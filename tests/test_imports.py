@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "rl": USES_METER,
     "experiments": USES_METER | {"rl", "selection", "data", "runs"},
     "analysis": {"runs", "errors"},
-    "telemetry": {"runs", "errors"},
+    "telemetry": {"selection", "runs", "errors"},
     "bench": USES_METER | {"__init__"},  # __init__: the version
     "integrations": EVERYTHING,
     "cli": {"experiments", "analysis", "integrations", "bench", "errors", "__init__"},

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, distributed
 
 from headway.errors import SignalError, StateError, did_you_mean
+from headway.selection.ranks import summed
 from headway.telemetry.states import Reading, State, Thresholds, name_states
 from headway.telemetry.writers import Row, Writer, write_parquet
 
@@ -197,12 +198,8 @@ class SourceMonitor:
 
     def _total(self) -> Tensor:
         """The sums over all processes, on the host."""
-        if not self._is_distributed():
-            return self._sums.clone()
-        # NCCL takes no tensors of the host.
-        joined = self._sums.to("cuda" if distributed.get_backend() == "nccl" else "cpu", copy=True)
-        distributed.all_reduce(joined)
-        return joined.cpu()
+        own = self._sums.clone()
+        return summed(own) if self._sync else own
 
     def _is_distributed(self) -> bool:
         return self._sync and distributed.is_available() and distributed.is_initialized()
