@@ -143,6 +143,12 @@ def loss_spread(run: RunData) -> float:
     return float(group_losses(run).std(1).mean())
 
 
+def distance_to_uniform(run: RunData) -> float:
+    """Half the sum over groups of the distance of their share to the uniform one, averaged over the curve."""
+    arms = np.array([len(arms) for arms in arms_of_groups(run)])
+    return float(abs(group_shares(run) - arms / arms.sum()).sum(1).mean() / 2)
+
+
 def share_fluctuation(run: RunData) -> float:
     """Variance of the change of a group's share from one epoch to the next, averaged over the groups."""
     shares = _draw_shares(run)[: int(_field(run, "epochs_used", run.rows))]

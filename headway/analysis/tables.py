@@ -98,14 +98,15 @@ def relative_area(ours: Mapping[int, float], theirs: Mapping[int, float], confid
     return ratio([ours[seed] for seed in common], [theirs[seed] for seed in common], confidence)
 
 
-def method_rows(members: Results) -> list[MethodRow]:
+def method_rows(members: Results, uniform: Sequence[RunData] = ()) -> list[MethodRow]:
     """One line per signal of a group of controlled runs.
 
     Args:
         members: runs of one group, such as a value of `Results.groups`.
+        uniform: runs of Uniform to compare with where the group has none of its own; see `baselines.lenders`.
     """
     by_method = {method: usable(runs) for method, runs in members.methods().items()}
-    baseline = areas(by_method.get(BASELINE, ()))
+    baseline = areas(by_method.get(BASELINE, ()) or uniform)
     rows = []
     for method, runs in by_method.items():
         if not runs:

@@ -11,9 +11,8 @@ from headway.analysis.claims.evidence import Evidence, paired
 from headway.analysis.claims.registry import register
 from headway.analysis.claims.verdicts import Finding, Judgement, above, below, find
 from headway.analysis.names import GROUPS, title
-from headway.analysis.rundata import RunData
 from headway.analysis.stats import ratio, t_interval
-from headway.analysis.summaries import group_shares, head, share_fluctuation
+from headway.analysis.summaries import distance_to_uniform, group_shares, head, share_fluctuation
 from headway.analysis.tables import relative_area
 
 UNIFORM = np.array([len(group) for group in GROUPS]) / sum(map(len, GROUPS))
@@ -44,11 +43,6 @@ def dot_product(evidence: Evidence) -> Iterator[Finding]:
         closer, slower = partial(_distance, evidence, dataset), partial(_slower, evidence, dataset)
         yield find(f"{title(dataset)}: distance to uniform, Dot Product / GMC", "below 1", closer, counts)
         yield find(f"{title(dataset)}: AUC, Dot Product / GMC", "slightly above 1", slower, counts)
-
-
-def distance_to_uniform(run: RunData) -> float:
-    """Half the sum over groups of the distance of their share to the uniform one, averaged over the curve."""
-    return float(abs(group_shares(run) - UNIFORM).sum(1).mean() / 2)
 
 
 def _early_share(evidence: Evidence, dataset: str) -> Judgement:

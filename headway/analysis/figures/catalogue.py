@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from headway.analysis.baselines import lenders
 from headway.analysis.figures.style import plain
 from headway.analysis.names import title
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
-from headway.analysis.tables import usable
+from headway.analysis.tables import BASELINE, NEEDED, usable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,10 +58,17 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """The finished runs of one group, by method."""
+    """The finished runs of one group, by method.
+
+    Attributes:
+        group: what they share.
+        methods: the runs of each method.
+        lender: the setting whose runs of Uniform serve this one, if it has none of its own.
+    """
 
     group: Group
     methods: dict[str, tuple[RunData, ...]]
+    lender: Setting | None = None
 
     @property
     def name(self) -> str:
@@ -78,6 +86,12 @@ class Setting:
         """How many seeds there are, such as "20 seeds" or "18 to 20 seeds"."""
         return seeds_text(self.methods.values())
 
+    @property
+    def uniform(self) -> tuple[RunData, ...]:
+        """The runs of Uniform to compare with: its own, or its lender's."""
+        own = self.pick([BASELINE], *NEEDED).get(BASELINE, ())
+        return own if own or self.lender is None else self.lender.uniform
+
     def pick(self, methods: Iterable[str], *columns: str) -> dict[str, tuple[RunData, ...]]:
         """The runs of those methods that have any with these columns."""
         found = {method: usable(self.methods[method], columns) for method in methods if method in self.methods}
@@ -91,7 +105,11 @@ Kind = Callable[[Sequence[Setting]], Iterator[Item]]
 def settings_of(results: Results) -> list[Setting]:
     """The finished runs, group by group, in the order in which they are listed."""
     groups = results.finished().groups()
-    return [Setting(group, groups[group].methods()) for group in sorted(groups, key=lambda group: group.order)]
+    lending = lenders(groups)
+    found = {group: Setting(group, groups[group].methods()) for group in sorted(groups, key=lambda group: group.order)}
+    return [
+        replace(found[group], lender=found[lending[group]]) if group in lending else found[group] for group in found
+    ]
 
 
 def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
@@ -101,11 +119,11 @@ def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
         results: the runs; only finished ones count.
         protocol: the label of a protocol, to plan for it alone.
     """
-    from headway.analysis.figures import controlled, exploration, sensitivity
+    from headway.analysis.figures import controlled, exploration, grids, sensitivity
 
     kinds: tuple[Kind, ...] = (*controlled.KINDS, *exploration.KINDS)
     settings = settings_of(results)
-    grid = sensitivity.grid_points(settings)
+    grid = grids.grid_points(settings)
     plans = []
     for label in dict.fromkeys(setting.group.protocol for setting in settings if setting.group not in grid):
         if protocol in (None, label):

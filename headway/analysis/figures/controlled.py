@@ -137,9 +137,13 @@ def loss_areas(settings: Sequence[Setting]) -> Iterator[Item]:
     ):
         found: dict[str, Runs] = {}
         for setting in settings:
-            runs = setting.pick(("uniform", *signals), *NEEDED)
-            if "uniform" in runs and any(signal in runs for signal in need):
-                found["\n".join(reversed(setting.title.split(", ")))] = runs
+            runs = setting.pick(signals, *NEEDED)
+            if setting.uniform and any(signal in runs for signal in need):
+                found["\n".join(reversed(setting.title.split(", ")))] = {
+                    "uniform": setting.uniform,
+                    **(_lent_gmc(setting) if signals == GATES else {}),
+                    **runs,
+                }
         if found:
             caption = (
                 "Area under the test-loss curve relative to Uniform's (1; lower is better), with Fieller's 95% "
@@ -148,6 +152,12 @@ def loss_areas(settings: Sequence[Setting]) -> Iterator[Item]:
             yield Drawing(name, caption, partial(area_figure, found))
         elif settings:
             yield Omission(name, f"no condition with finished runs of Uniform and of one of {_names(need)}")
+
+
+def _lent_gmc(setting: Setting) -> Runs:
+    """GMC of the setting that lends its runs of Uniform: the same with other constants, to compare gates with."""
+    runs = setting.lender.pick(["gmc"], *NEEDED) if setting.lender else {}
+    return {f"GMC, {setting.lender.group.protocol}": runs["gmc"]} if setting.lender and runs else {}
 
 
 def area_ratio(runs: Sequence[RunData], uniform: Sequence[RunData]) -> Estimate:

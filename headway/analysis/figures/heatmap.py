@@ -1,21 +1,22 @@
-"""Sensitivity: a value for every pair of two settings, as a heat map around 1."""
+"""Heat maps: a number for every pair of two settings, ratios around 1 or shares from 0."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headway.analysis.figures.style import GRID, INK
+from headway.analysis.figures.style import GRID, INK, number_text
 from headway.errors import FigureError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = "PuOr_r"
+RATIOS = "PuOr_r"
 """Purple below 1, orange above: told apart by colour-blind readers too. In greyscale the numbers tell the side."""
+SHARES = "Blues"
 LEAST_SPREAD = 1.1
 """The colours reach at least from 1/1.1 to 1.1, so that noise does not look like an effect."""
 
@@ -23,15 +24,15 @@ _PALER = 1.15
 """The colours go on beyond the last value, whose own would else be too dark."""
 
 
-def sensitivity_map(
+def ratio_map(
     ax: Axes,
     values: Any,
-    rows: Sequence[float],
-    columns: Sequence[float],
+    rows: Sequence[float | str],
+    columns: Sequence[float | str],
     *,
     sure: Any = None,
     spread: float | None = None,
-    row_label: str = "decay rate β",
+    row_label: str = "",
     column_label: str = "floor under v",
     title: str = "",
 ) -> Axes:
@@ -48,45 +49,106 @@ def sensitivity_map(
         column_label: what the columns are.
         title: above the panel.
 
-    Returns:
-        the axes; the coloured mesh is the first of its collections, for a colour bar.
-
     Raises:
         FigureError: the shapes do not fit, or a ratio is not above zero.
     """
     from matplotlib.colors import Normalize
 
+    values = _checked(values, rows, columns)
+    if (values <= 0).any():
+        raise FigureError(f"expected ratios above 0, got {np.nanmin(values):g}")
+    end = _PALER * math.log(spread if spread is not None else widest(values))
+    mesh = _mesh(ax, np.log(values), RATIOS, Normalize(-end, end))
+    _write(ax, mesh, np.log(values), lambda log: f"{math.exp(log):.3f}", sure)
+    return _label(ax, rows, columns, row_label, column_label, title)
+
+
+def share_map(
+    ax: Axes,
+    values: Any,
+    rows: Sequence[float | str],
+    columns: Sequence[float | str],
+    *,
+    row_label: str = "",
+    column_label: str = "floor under v",
+    title: str = "",
+) -> Axes:
+    """A cell with its percentage for every pair of settings; the darker the more, from 0 to 1.
+
+    Args:
+        ax: where to draw.
+        values: shares [rows, columns]; NaN where there is none.
+        rows: the settings from top to bottom.
+        columns: the settings from left to right.
+        row_label: what the rows are.
+        column_label: what the columns are.
+        title: above the panel.
+
+    Raises:
+        FigureError: the shapes do not fit, or a share is not between 0 and 1.
+    """
+    from matplotlib.colors import Normalize
+
+    values = _checked(values, rows, columns)
+    if (values < 0).any() or (values > 1).any():
+        raise FigureError(f"expected shares from 0 to 1, got {np.nanmin(values):g} to {np.nanmax(values):g}")
+    mesh = _mesh(ax, values, SHARES, Normalize(0, _PALER))
+    _write(ax, mesh, values, percent_text)
+    return _label(ax, rows, columns, row_label, column_label, title)
+
+
+def widest(values: Any) -> float:
+    """The ratio at which the colours of these values end."""
+    logs = np.abs(np.log(np.asarray(values, float)))
+    return max(LEAST_SPREAD, float(np.exp(np.nanmax(logs)))) if np.isfinite(logs).any() else LEAST_SPREAD
+
+
+def percent_text(share: float) -> str:
+    """A share in percent, with more digits near both ends: 0.2%, 37%, 99.8%."""
+    percent = 100 * share
+    near_an_end = 0 < percent < 9.95 or 99 < percent < 100
+    return f"{percent:.1f}%" if near_an_end else f"{percent:.0f}%"
+
+
+def _checked(values: Any, rows: Sequence[object], columns: Sequence[object]) -> Any:
     values = np.asarray(values, float)
     if values.shape != (len(rows), len(columns)):
         raise FigureError(f"expected values of shape {(len(rows), len(columns))}, got {values.shape}")
-    if (values <= 0).any():
-        raise FigureError(f"expected ratios above 0, got {np.nanmin(values):g}")
-    sure = np.zeros(values.shape, bool) if sure is None else np.asarray(sure, bool)
-    logs = np.log(values)
-    end = math.log(spread if spread is not None else widest(values))
-    mesh = ax.pcolormesh(
-        np.ma.masked_invalid(logs),
-        cmap=COLOURS,
-        norm=Normalize(-_PALER * end, _PALER * end),
-        edgecolors="white",
-        linewidth=1.0,
-    )
+    return values
+
+
+def _mesh(ax: Axes, values: Any, colours: str, norm: Any) -> Any:
     ax.set_facecolor(GRID)
+    return ax.pcolormesh(np.ma.masked_invalid(values), cmap=colours, norm=norm, edgecolors="white", linewidth=1.0)
+
+
+def _write(ax: Axes, mesh: Any, values: Any, text: Callable[[float], str], sure: Any = None) -> None:
+    """Write the number into each cell, in white where it is dark and bold where it is sure."""
     for (row, column), value in np.ndenumerate(values):
-        dark = math.isfinite(value) and _is_dark(mesh.to_rgba(np.array([math.log(value)]))[0])
+        known = math.isfinite(value)
         ax.text(
             column + 0.5,
             row + 0.5,
-            f"{value:.2f}" if math.isfinite(value) else "–",
+            text(value) if known else "–",
             ha="center",
             va="center",
             fontsize=7,
-            weight="bold" if sure[row, column] else "normal",
-            color="white" if dark else INK,
+            weight="bold" if sure is not None and sure[row, column] else "normal",
+            color="white" if known and _is_dark(mesh.to_rgba(np.array([value]))[0]) else INK,
         )
-    ax.set_xticks(np.arange(len(columns)) + 0.5, [number_text(x) for x in columns])
-    ax.set_yticks(np.arange(len(rows)) + 0.5, [number_text(x) for x in rows])
-    ax.invert_yaxis()
+
+
+def _label(
+    ax: Axes,
+    rows: Sequence[float | str],
+    columns: Sequence[float | str],
+    row_label: str,
+    column_label: str,
+    title: str,
+) -> Axes:
+    ax.set_xticks(np.arange(len(columns)) + 0.5, [_setting_text(x) for x in columns])
+    ax.set_yticks(np.arange(len(rows)) + 0.5, [_setting_text(x) for x in rows])
+    ax.set_ylim(len(rows), 0)
     ax.tick_params(length=0)
     ax.grid(visible=False)
     for spine in ax.spines.values():
@@ -97,34 +159,8 @@ def sensitivity_map(
     return ax
 
 
-def colour_bar(figure: Any, axes: Any, label: str = "loss area / Uniform's") -> Any:
-    """The scale of the colours of one or more maps with the same spread, written as ratios."""
-    first = np.ravel(axes)[0]
-    mesh = first.collections[0]
-    end = math.exp(mesh.norm.vmax / _PALER)
-    step = next(step for step in (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, math.inf) if (end - 1) / step <= 2.5)
-    highs = [end] if math.isinf(step) else [1 + step * k for k in range(1, int((end - 1) / step + 1e-9) + 1)]
-    ratios = [1 / high for high in reversed(highs)] + [1.0, *highs]
-    bar = figure.colorbar(mesh, ax=axes, fraction=0.05, pad=0.02, aspect=25)
-    bar.set_ticks([math.log(ratio) for ratio in ratios], labels=[f"{ratio:.2f}" for ratio in ratios])
-    bar.ax.minorticks_off()
-    bar.outline.set_visible(False)
-    bar.set_label(label)
-    return bar
-
-
-def widest(values: Any) -> float:
-    """The ratio at which the colours of these values end."""
-    logs = np.abs(np.log(np.asarray(values, float)))
-    return max(LEAST_SPREAD, float(np.exp(np.nanmax(logs)))) if np.isfinite(logs).any() else LEAST_SPREAD
-
-
-def number_text(value: float) -> str:
-    """A setting as a tick label, as short as it can be: 0.999, 1e-8, 6.6e-4."""
-    small = 0 < abs(value) < 1e-3
-    mantissa, e, power = (f"{value:.4e}" if small else f"{value:.4g}").partition("e")
-    mantissa = mantissa.rstrip("0").rstrip(".") if small else mantissa
-    return f"{mantissa}e{int(power)}" if e else mantissa
+def _setting_text(value: float | str) -> str:
+    return value if isinstance(value, str) else number_text(value)
 
 
 def _is_dark(colour: Any) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from headway.analysis.baselines import lenders
 from headway.analysis.names import METHODS, rank
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
 from headway.analysis.summaries import arms_of_groups
-from headway.analysis.tables import NEEDED
+from headway.analysis.tables import BASELINE, NEEDED
 from headway.runs import State
 
 CONTROLLED, EXPLORATION = "controlled", "exploration"
@@ -27,6 +28,7 @@ class Setting:
         all: every run by method, ordered by seed.
         shown: those that figures and tables use, by method: the finished ones (on a live page also those under way).
         finished: the finished ones by method.
+        lender: the setting whose runs of Uniform serve this one, if it has none of its own.
     """
 
     group: Group
@@ -34,6 +36,13 @@ class Setting:
     all: Mapping[str, Sequence[RunData]]
     shown: Mapping[str, Sequence[RunData]]
     finished: Mapping[str, Sequence[RunData]]
+    lender: Setting | None = None
+
+    @property
+    def uniform(self) -> Sequence[RunData]:
+        """The finished runs of Uniform to compare with: its own, or its lender's."""
+        own = self.finished.get(BASELINE, ())
+        return own if own or self.lender is None else self.lender.uniform
 
     @property
     def key(self) -> str:
@@ -59,14 +68,19 @@ def settings_of(results: Results, with_unfinished: bool = False) -> list[Setting
         results: the runs.
         with_unfinished: let figures also show runs that are under way or stopped, as far as they got.
     """
-    found = []
-    for group, members in sorted(results.groups().items(), key=lambda pair: pair[0].order):
+    found: dict[Group, Setting] = {}
+    groups = results.groups()
+    for group, members in sorted(groups.items(), key=lambda pair: pair[0].order):
         methods = dict(sorted(members.methods().items(), key=lambda pair: rank(METHODS, pair[0])))
         kinds = [kind for run in members if (kind := kind_of(run))]
         kind = max(kinds, key=kinds.count) if kinds else ""
         states = (State.DONE, State.RUNNING, State.INTERRUPTED) if with_unfinished else (State.DONE,)
-        found.append(Setting(group, kind, methods, _keep(methods, kind, states), _keep(methods, kind, (State.DONE,))))
-    return found
+        shown, finished = (_keep(methods, kind, each) for each in (states, (State.DONE,)))
+        found[group] = Setting(group, kind, methods, shown, finished)
+    lending = lenders(groups)
+    return [
+        replace(found[group], lender=found[lending[group]]) if group in lending else found[group] for group in found
+    ]
 
 
 def kind_of(run: RunData) -> str:

@@ -6,6 +6,7 @@ replaces what is between the marks and leaves the rest alone.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -14,16 +15,21 @@ from pathlib import Path
 import numpy as np
 
 from headway.analysis.claims.output import as_markdown
-from headway.analysis.figures.catalogue import plan_figures
+from headway.analysis.figures.catalogue import plan_figures, seeds_text
+from headway.analysis.figures.grids import Cell
+from headway.analysis.figures.style import number_text
 from headway.analysis.names import GROUP_NAMES, title
 from headway.analysis.report import words
+from headway.analysis.report.gates import GateRow
 from headway.analysis.report.groups import Setting
 from headway.analysis.report.printing import Printed, Tell, named_drawings, print_figures
 from headway.analysis.report.rows import NUMBERS
+from headway.analysis.report.sensitivity import GridView
 from headway.analysis.report.sources import Strip, Telemetry
 from headway.analysis.report.view import View
+from headway.analysis.report.words import listed
 from headway.analysis.results import Results
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import RunData, planned_epochs
 from headway.errors import UsageError
 from headway.runs.files import write_bytes
 
@@ -87,6 +93,8 @@ def render(view: View, figures: Sequence[Printed], folder: Path) -> str:
         for protocol, claims in view.claims.items()
     ]
     parts += [_setting(view, setting) for setting in view.settings if setting.key in view.areas]
+    parts += [_gates(view.gates)] if view.gates else []
+    parts += [_grids(view.grids)] if view.grids else []
     parts += [_rewards(view, setting) for setting in view.settings if view.rewards.get(setting.key)]
     parts += [_telemetry(each) for each in view.telemetry]
     parts += [_figures(figures, folder)] if figures else []
@@ -117,6 +125,8 @@ def _setting(view: View, setting: Setting) -> str:
         *(f"draws {g}" for g in groups),
     ]
     lines = [f"## {setting.title}, protocol {setting.group.protocol}", "", *_notes(view, setting)]
+    if setting.lender is not None:
+        lines += [f"Compared with the runs of Uniform under protocol {setting.lender.group.protocol}.", ""]
     lines += [_row(*head), "|" + "---|" * len(head)]
     for row in view.areas[setting.key].rows:
         relative = None if row.method == "uniform" else row.relative
@@ -131,6 +141,73 @@ def _setting(view: View, setting: Setting) -> str:
             )
         )
     return "\n".join(lines)
+
+
+def _gates(tables: Sequence[Sequence[GateRow]]) -> str:
+    """GMC with and without a gate, in every setting that has both."""
+    head = ["setting", "signal", "protocol", "seeds", "area relative to Uniform", "95% interval"]
+    head += ["relative to the first GMC", "95% interval", "draws A/B/C/D or G0/G1/G2/G3"]
+    lines = [
+        "## Noise gates",
+        "",
+        "GMC whose parameters count only as far as their momentum stands out of the level of pure noise, beside GMC",
+        "that counts them all; draws over all epochs.",
+        "",
+        _row(*head),
+        "|" + "---|" * len(head),
+    ]
+    for row in itertools.chain.from_iterable(tables):
+        shares = "/".join(f"{100 * share:.0f}" for share in row.shares)
+        lines.append(
+            _row(
+                row.setting.title,
+                title(row.method),
+                row.protocol,
+                str(len(row.seeds)),
+                words.number(row.relative.value, ".4f"),
+                words.interval(row.relative, ".4f"),
+                words.number(row.against.value if row.against else None, ".4f"),
+                words.interval(row.against, ".4f"),
+                f"{shares} %",
+            )
+        )
+    return "\n".join(lines)
+
+
+def _grids(grids: Sequence[GridView]) -> str:
+    """A table for each grid: three numbers in every cell."""
+    parts = [
+        "## Sensitivity",
+        "",
+        "In every cell: area under the test-loss curve relative to Uniform's / distance of the draws from uniform /",
+        "share of the parameters under the floor.",
+    ]
+    for view in grids:
+        floors = view.grid.floors
+        parts += [
+            "",
+            f"### {view.title}",
+            "",
+            f"{view.grid.setting.group.protocol.split(',')[0]}, {_grid_seeds(view)}",
+            "",
+        ]
+        parts += [_row(f"{view.grid.kind.label} \\ floor", *map(number_text, floors)), "|" + "---|" * (len(floors) + 1)]
+        parts += [
+            _row(row, *(_cell_text(view.cell(place, floor)) for floor in floors)) for place, row in enumerate(view.rows)
+        ]
+    return "\n".join(parts)
+
+
+def _grid_seeds(view: GridView) -> str:
+    epochs = {planned_epochs(run) for runs in view.grid.points.values() for run in runs}
+    return f"{listed(sorted(map(str, epochs)))} epochs, {seeds_text(view.grid.points.values())} in a cell"
+
+
+def _cell_text(cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
+    under = words.percent(cell.under_floor.value if cell.under_floor else None)
+    return f"{words.number(cell.ratio.value, '.4f')} / {words.percent(cell.distance.value)} / {under}"
 
 
 def _rewards(view: View, setting: Setting) -> str:

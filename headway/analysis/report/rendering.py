@@ -39,6 +39,7 @@ SECTIONS: Mapping[str, str] = {
     "figures": "Figures",
     "tests": "Tests",
     "exploration": "Exploration",
+    "gates": "Noise gates",
     "sensitivity": "Sensitivity",
     "telemetry": "Telemetry",
     "sources": "Data sources",

@@ -1,16 +1,14 @@
-"""Sensitivity to decay rate and floor: a table and an interactive figure for each grid of runs."""
+"""Sensitivity to GMC's constants: a table and an interactive figure for each grid of runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from headway.analysis.figures.catalogue import Setting as DrawnSetting
+from headway.analysis.figures import grids
 from headway.analysis.figures.catalogue import settings_of
-from headway.analysis.figures.controlled import area_ratio
-from headway.analysis.figures.heatmap import number_text
-from headway.analysis.figures.sensitivity import Family, families, grid_points
-from headway.analysis.figures.style import SIGNALS
+from headway.analysis.figures.grids import Cell, Grid
+from headway.analysis.figures.style import SIGNALS, number_text
 from headway.analysis.names import title
 from headway.analysis.report import looks, series
 from headway.analysis.report.charts import Chart
@@ -18,90 +16,99 @@ from headway.analysis.results import Results
 from headway.analysis.rundata import Group
 from headway.analysis.stats import Estimate
 
+Choose = Callable[[Cell], Estimate | None]
+
+PANELS: tuple[tuple[str, str, bool, Choose], ...] = (
+    ("ratio", "area / Uniform's", False, lambda cell: cell.ratio),
+    ("distance", "distance from uniform draws", True, lambda cell: cell.distance),
+    ("under_floor", "parameters under the floor", True, lambda cell: cell.under_floor),
+)
+"""What is shown of every cell: key, label, whether it is a share, and how to get it."""
+
 
 @dataclass(frozen=True)
-class Grid:
-    """Areas relative to Uniform's over decay rate and floor.
+class GridView:
+    """A grid as a page shows it.
 
     Attributes:
         title: what it shows.
-        betas: decay rates, the rows.
-        floors: floors, the columns.
-        cells: the ratio at each (beta, floor) that there are runs of.
+        grid: the runs and their numbers.
+        rows: the names of its rows.
         chart: the figure.
         only: groups that are points of a grid and nothing else, so that they need no figures of their own.
     """
 
     title: str
-    betas: Sequence[float]
-    floors: Sequence[float]
-    cells: Mapping[tuple[float, float], Estimate]
+    grid: Grid
+    rows: Sequence[str]
     chart: Chart
     only: frozenset[Group]
 
-
-def grids(results: Results) -> list[Grid]:
-    """All grids among the finished runs; empty if no runs differ in decay rate or floor alone."""
-    settings: list[DrawnSetting] = settings_of(results)
-    only = frozenset(grid_points(settings))
-    found: list[Grid] = []
-    for place, family in enumerate(families(settings)):
-        for signal, points in family.points.items():
-            if len(points) > 1 and family.uniform:
-                found.append(_grid(f"sensitivity-{place}-{len(found)}", family, signal, only))
-    return found
+    def cell(self, row: int, floor: float) -> Cell | None:
+        """What came out in a row at a floor; None where there are no runs."""
+        return self.grid.cells.get((self.grid.rows[row], floor))
 
 
-def _grid(name: str, family: Family, signal: str, only: frozenset[Group]) -> Grid:
-    uniform = list(family.uniform.values())
-    cells = {point: area_ratio(runs, uniform) for point, runs in family.points[signal].items()}
-    betas, floors = (sorted({point[axis] for point in cells}) for axis in (0, 1))
-    heading = f"{title(signal)}, {family.setting.group.title}"
-    return Grid(heading, betas, floors, cells, _chart(name, heading, betas, floors, cells), only)
-
-
-def _chart(
-    name: str,
-    heading: str,
-    betas: Sequence[float],
-    floors: Sequence[float],
-    cells: Mapping[tuple[float, float], Estimate],
-) -> Chart:
-    spare = list(SIGNALS.values())[1:]
-    items = [
-        looks.item(f"beta-{place}", spare[place % len(spare)], f"β = {number_text(beta)}")
-        for place, beta in enumerate(betas)
+def grid_views(results: Results) -> list[GridView]:
+    """All grids among the finished runs; empty if no runs differ in a constant of the signal alone."""
+    settings = settings_of(results)
+    only = frozenset(grids.grid_points(settings))
+    return [
+        _view(f"sensitivity-{place}", grid, only)
+        for place, grid in enumerate(grids.grids(settings))
+        if len(grid.uniform)
     ]
-    rows = []
-    for place, beta in enumerate(betas):
-        found = [cells.get((beta, floor)) for floor in floors]
-        bounded = any(cell and cell.is_bounded for cell in found)
-        row = {"key": f"beta-{place}", "mean": [series.short(cell.value) if cell else None for cell in found]}
-        ends = {
-            "low": [series.short(cell.low) if cell else None for cell in found],
-            "high": [series.short(cell.high) if cell else None for cell in found],
-        }
-        rows.append(row | (ends if bounded else {}))
-    panel = {
-        "key": "ratio",
-        "title": "",
-        "x": list(range(len(floors))),
-        "y": {"label": "area / Uniform's"},
-        "series": rows,
-        "lines": [{"value": 1.0}],
-        "row": 0,
-    }
+
+
+def _view(name: str, grid: Grid, only: frozenset[Group]) -> GridView:
+    heading = f"{title(grid.signal)}, {grid.setting.group.title}, over {grid.kind.label} and floor"
+    rows = [grids.row_text(row) for row in grid.rows]
+    return GridView(heading, grid, rows, _chart(name, heading, grid, rows), only)
+
+
+def _chart(name: str, heading: str, grid: Grid, names: Sequence[str]) -> Chart:
+    spare = list(SIGNALS.values())[1:]
+    items = [looks.item(f"row-{place}", spare[place % len(spare)], text) for place, text in enumerate(names)]
+    panels = []
+    for key, label, is_share, choose in PANELS:
+        rows = [_series(f"row-{place}", grid, place, choose) for place in range(len(names))]
+        axis = {"label": label, "zero": True, "percent": True} if is_share else {"label": label}
+        panels.append(
+            {
+                "key": key,
+                "title": label,
+                "x": list(range(len(grid.floors))),
+                "y": axis,
+                "series": rows,
+                "lines": [] if is_share else [{"value": 1.0}],
+                "row": 0,
+            }
+        )
     data = {
         "id": name,
         "title": heading,
         "kind": "dots",
-        "categories": [number_text(floor) for floor in floors],
-        "columns": 1,
-        "legend": {"label": "Decay rate", "items": items},
-        "panels": [panel],
+        "categories": [number_text(floor) for floor in grid.floors],
+        "columns": len(panels),
+        "legend": {"label": grid.kind.label.capitalize(), "items": items},
+        "panels": panels,
         "xname": "floor",
         "xlabel": "floor under v",
         "wide": True,
         "dodge": True,
     }
-    return Chart(name, heading, "Area under the test-loss curve relative to Uniform's, over the floor under v.", data)
+    caption = (
+        "Over the floor under v: the area under the test-loss curve relative to Uniform's, how far the draws are from "
+        "uniform, and how many parameters are under the floor."
+    )
+    return Chart(name, heading, caption, data)
+
+
+def _series(key: str, grid: Grid, place: int, choose: Choose) -> dict[str, object]:
+    cells = [grid.cells.get((grid.rows[place], floor)) for floor in grid.floors]
+    found = [choose(cell) if cell else None for cell in cells]
+    row: dict[str, object] = {"key": key, "mean": [series.short(each.value) if each else None for each in found]}
+    if any(each and each.is_bounded for each in found):
+        row["low"] = [series.short(each.low) if each else None for each in found]
+        row["high"] = [series.short(each.high) if each else None for each in found]
+    return row

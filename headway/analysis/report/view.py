@@ -12,12 +12,13 @@ from headway.analysis.claims import ClaimResult, evaluate_claims
 from headway.analysis.report import charts, films, numbers, provenance, tables
 from headway.analysis.report.charts import Chart
 from headway.analysis.report.films import Film
+from headway.analysis.report.gates import GateRow, gate_tables
 from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting, settings_of
 from headway.analysis.report.numbers import Areas, Overall
 from headway.analysis.report.overview import Overview, overview_of
 from headway.analysis.report.progress import Campaign, campaign_of
 from headway.analysis.report.provenance import Origin, Rules
-from headway.analysis.report.sensitivity import Grid, grids
+from headway.analysis.report.sensitivity import GridView, grid_views
 from headway.analysis.report.sources import Telemetry, telemetry_at
 from headway.analysis.report.tables import Table
 from headway.analysis.results import Results
@@ -44,7 +45,8 @@ class View:
         tests: its tests, by setting.
         rewards: the numbers of exploration, by setting and method.
         claims: the paper's claims with their verdicts, by protocol.
-        grids: sensitivity to decay rate and floor.
+        grids: sensitivity to the signal's constants.
+        gates: GMC with and without a noise gate, setting by setting.
         charts: the interactive figures, by section.
         films: recordings.
         origins: where the runs come from.
@@ -65,7 +67,8 @@ class View:
     tests: Mapping[str, Sequence[WelchRow]]
     rewards: Mapping[str, Mapping[str, Estimate]]
     claims: Mapping[str, Sequence[ClaimResult]]
-    grids: Sequence[Grid]
+    grids: Sequence[GridView]
+    gates: Sequence[Sequence[GateRow]]
     charts: Mapping[str, Sequence[Chart]]
     films: Sequence[Film]
     origins: Sequence[Origin]
@@ -114,7 +117,7 @@ def make_view(
     telemetry = telemetry_at(source) if telemetry is None else telemetry
     results = _without(telemetry, results)
     settings = settings_of(results, with_unfinished=live)
-    found = grids(results)
+    found = grid_views(results)
     on_grid = {group for grid in found for group in grid.only}
     single = [setting for setting in settings if setting.group not in on_grid]
     areas = {setting.key: area for setting in settings if (area := numbers.areas_of(setting))}
@@ -143,6 +146,7 @@ def make_view(
         rewards=rewards,
         claims=claims_of(results, bench) if claims is None else claims,
         grids=found,
+        gates=gate_tables(settings),
         charts=_charts(single, areas, overall, found) | {"sources": [each.chart for each in telemetry if each.chart]},
         films=[] if live else films.films(source, settings),
         origins=provenance.origins(settings),
@@ -181,7 +185,7 @@ def claims_of(results: Results, bench: Mapping[str, Any] | None = None) -> dict[
 
 
 def _charts(
-    settings: Sequence[Setting], areas: Mapping[str, Areas], overall: Mapping[str, Overall], found: Sequence[Grid]
+    settings: Sequence[Setting], areas: Mapping[str, Areas], overall: Mapping[str, Overall], found: Sequence[GridView]
 ) -> dict[str, list[Chart]]:
     controlled = [setting for setting in settings if setting.kind == CONTROLLED and setting.shown]
     exploring = [setting for setting in settings if setting.kind == EXPLORATION and setting.shown]

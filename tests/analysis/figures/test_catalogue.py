@@ -189,7 +189,7 @@ def test_only_finished_runs_count_and_missing_signals_are_named(tmp_path: Path) 
     reasons = {item.name: item.reason for item in (*plan.omissions, *rest.omissions)}
     assert reasons["groups-mnist-noise-others"] == "no finished runs of NormLast / NormAll / DeltaLoss"
     assert reasons["auc"].startswith("no condition with finished runs of Uniform and of one of Curiosity / GMC")
-    assert reasons["sensitivity"] == "no runs that differ in decay rate or floor alone"
+    assert reasons["sensitivity"] == "no runs that differ in decay rate, floor or weight of the entropy alone"
     with style.house_style():
         for drawing in plan.drawings:  # a single seed: no intervals, no warnings
             drawing.draw().draw_without_rendering()

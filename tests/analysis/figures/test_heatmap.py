@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headway.analysis.figures import heatmap
+from headway.analysis.figures import heatmap, style
 from headway.errors import FigureError
 from tests.analysis.figures.panels import new_axes
 
@@ -11,8 +11,8 @@ VALUES = np.array([[0.8, 1.0, 1.25], [0.9, np.nan, 1.1]])
 
 
 def test_every_cell_has_its_number_and_the_sure_ones_are_bold() -> None:
-    ax = heatmap.sensitivity_map(new_axes(), VALUES, [0.9, 0.999], [1e-8, 1e-4, 1], sure=VALUES < 0.85)
-    assert [text.get_text() for text in ax.texts] == ["0.80", "1.00", "1.25", "0.90", "–", "1.10"]
+    ax = heatmap.ratio_map(new_axes(), VALUES, [0.9, 0.999], [1e-8, 1e-4, 1], sure=VALUES < 0.85)
+    assert [text.get_text() for text in ax.texts] == ["0.800", "1.000", "1.250", "0.900", "–", "1.100"]
     assert [text.get_weight() for text in ax.texts] == ["bold"] + ["normal"] * 5
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1e-8", "1e-4", "1"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["0.9", "0.999"]
@@ -20,7 +20,7 @@ def test_every_cell_has_its_number_and_the_sure_ones_are_bold() -> None:
 
 
 def test_colours_diverge_from_one_equally_for_a_ratio_and_its_inverse() -> None:
-    ax = heatmap.sensitivity_map(new_axes(), VALUES, [1, 2], [1, 2, 3])
+    ax = heatmap.ratio_map(new_axes(), VALUES, [1, 2], [1, 2, 3])
     mesh = ax.collections[0]
     ends = mesh.norm(np.log([0.8, 1.0, 1.25]))
     assert ends[1] == pytest.approx(0.5)
@@ -37,13 +37,14 @@ def test_small_differences_stay_pale() -> None:
     assert heatmap.widest([np.nan]) == heatmap.LEAST_SPREAD
 
 
-def test_the_scale_is_written_as_ratios() -> None:
-    ax = new_axes()
-    heatmap.sensitivity_map(ax, VALUES, [1, 2], [1, 2, 3])
-    bar = heatmap.colour_bar(ax.figure, ax)
-    labels = [label.get_text() for label in bar.ax.get_yticklabels()]
-    assert labels == ["0.80", "0.91", "1.00", "1.10", "1.20"][: len(labels)] or "1.00" in labels
-    assert labels == sorted(labels)
+def test_shares_grow_darker_from_zero_to_one() -> None:
+    ax = heatmap.share_map(new_axes(), [[0.0, 0.004, 0.5], [0.998, 1.0, np.nan]], ["0.9", "0.9, 0.99"], [1, 2, 3])
+    assert [text.get_text() for text in ax.texts] == ["0%", "0.4%", "50%", "99.8%", "100%", "–"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["0.9", "0.9, 0.99"]
+    mesh = ax.collections[0]
+    levels = [sum(mesh.to_rgba(np.array([share]))[0][:3]) for share in (0, 0.5, 1)]
+    assert levels == sorted(levels, reverse=True)
+    assert ax.texts[0].get_color() != ax.texts[4].get_color(), "white on dark cells"
 
 
 @pytest.mark.parametrize(
@@ -60,11 +61,13 @@ def test_the_scale_is_written_as_ratios() -> None:
     ],
 )
 def test_settings_are_written_shortly(value: float, text: str) -> None:
-    assert heatmap.number_text(value) == text
+    assert style.number_text(value) == text
 
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(FigureError, match=r"expected values of shape \(2, 2\), got \(2, 3\)"):
-        heatmap.sensitivity_map(new_axes(), VALUES, [1, 2], [1, 2])
+        heatmap.ratio_map(new_axes(), VALUES, [1, 2], [1, 2])
     with pytest.raises(FigureError, match="expected ratios above 0, got -1"):
-        heatmap.sensitivity_map(new_axes(), [[-1.0]], [1], [1])
+        heatmap.ratio_map(new_axes(), [[-1.0]], [1], [1])
+    with pytest.raises(FigureError, match=r"expected shares from 0 to 1, got 0\.5 to 1\.5"):
+        heatmap.share_map(new_axes(), [[0.5, 1.5]], [1], [1, 2])

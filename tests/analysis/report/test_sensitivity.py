@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headway.analysis.report.groups import settings_of
-from headway.analysis.report.sensitivity import grids
+from headway.analysis.report.sensitivity import grid_views
 from headway.analysis.results import Results
 from tests.analysis.made import controlled, together
 
@@ -23,24 +23,30 @@ def grid() -> Results:
 
 
 def test_a_grid_by_hand() -> None:
-    (found,) = grids(grid())
-    assert list(found.betas) == [0.9, 0.99]
-    assert list(found.floors) == [1e-8, 1e-4, 1e-2]
-    assert found.cells[0.9, 1e-8].value == pytest.approx(0.5)
-    assert found.cells[0.99, 1e-2].value == pytest.approx(2.0)
-    first, second = found.chart.data["panels"][0]["series"]
-    assert first["mean"] == pytest.approx([0.5, 0.75, 1.0])
-    assert second["mean"] == pytest.approx([1.0, 1.5, 2.0])
+    (found,) = grid_views(grid())
+    assert list(found.rows) == ["0.9", "0.99"]
+    assert found.grid.floors == [1e-8, 1e-4, 1e-2]
+    corners = found.cell(0, 1e-8), found.cell(1, 1e-2)
+    assert [cell.ratio.value for cell in corners if cell] == pytest.approx([0.5, 2.0])
+    assert found.cell(0, 0.5) is None
+    ratios, distances, under = found.chart.data["panels"]
+    assert [row["mean"] for row in ratios["series"]] == [
+        pytest.approx([0.5, 0.75, 1.0]),
+        pytest.approx([1.0, 1.5, 2.0]),
+    ]
+    assert [row["mean"] for row in distances["series"]] == [[0, 0, 0], [0, 0, 0]]
+    assert [row["mean"] for row in under["series"]] == [[None] * 3, [None] * 3]
     assert found.chart.data["categories"] == ["1e-8", "1e-4", "0.01"]
 
 
 def test_points_of_a_grid_get_no_figures_of_their_own() -> None:
     results = grid()
-    (found,) = grids(results)
+    (found,) = grid_views(results)
     settings = settings_of(results)
     assert len(settings) == 7
     assert len([setting for setting in settings if setting.group in found.only]) >= 6
 
 
 def test_ordinary_runs_are_no_grid() -> None:
-    assert grids(together(*[controlled(np.ones((3, 4)), method=method) for method in ("uniform", "gmc")])) == []
+    runs = [controlled(np.ones((3, 4)), method=method) for method in ("uniform", "gmc")]
+    assert grid_views(together(*runs)) == []

@@ -1,0 +1,164 @@
+"""Grids of runs that differ in nothing but two of the protocol's fields, and what GMC does at each point of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from headway.analysis.baselines import shared
+from headway.analysis.figures.catalogue import Setting
+from headway.analysis.figures.controlled import area_ratio
+from headway.analysis.figures.style import GATES, VARIANTS, number_text
+from headway.analysis.rundata import Group, RunData
+from headway.analysis.stats import Estimate, t_interval
+from headway.analysis.summaries import distance_to_uniform, used
+from headway.analysis.tables import NEEDED
+from headway.runs import RunSpec
+
+Row = tuple[float, ...]
+
+COLUMN = "floor"
+"""The field across every grid."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What stands down a grid: a field of the protocol, or several.
+
+    Attributes:
+        name: as part of a file name; empty for the usual one.
+        label: what an axis calls it.
+        fields: the fields; one that is None has the value of the first.
+    """
+
+    name: str
+    label: str
+    fields: tuple[str, ...]
+
+    def of(self, spec: RunSpec) -> Row:
+        """Where a run stands."""
+        first = spec.protocol[self.fields[0]]
+        values = [spec.protocol.get(name) for name in self.fields]
+        return tuple(float(str(first if value is None else value)) for value in values)
+
+
+RATES = Rows("", "decay rate β", ("beta", "beta_v"))
+ENTROPY = Rows("entropy", "weight of the entropy", ("entropy_weight",))
+KINDS = (RATES, ENTROPY)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A point of a grid.
+
+    Attributes:
+        ratio: loss area relative to Uniform's.
+        distance: how far the allocation is from uniform, from 0 to 1.
+        under_floor: share of the parameters under the floor, mean over the run; None where it was not logged.
+    """
+
+    ratio: Estimate
+    distance: Estimate
+    under_floor: Estimate | None
+
+
+@dataclass
+class Grid:
+    """Runs of one signal that differ in nothing but the rows' fields, the floor and the seed.
+
+    Attributes:
+        setting: the first of its settings, which gives it its name.
+        signal: the signal.
+        kind: what the rows are.
+        points: the runs at each row and floor.
+        uniform: the runs of Uniform to compare with; they depend on neither.
+        groups: the groups of its runs.
+    """
+
+    setting: Setting
+    signal: str
+    kind: Rows
+    points: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)
+    uniform: tuple[RunData, ...] = ()
+    groups: set[Group] = field(default_factory=set)
+
+    @property
+    def rows(self) -> list[Row]:
+        """Equal decay rates before unequal ones, each from low to high."""
+        return sorted({row for row, _ in self.points}, key=lambda row: (len(set(row)) > 1, row))
+
+    @property
+    def floors(self) -> list[float]:
+        """From low to high."""
+        return sorted({floor for _, floor in self.points})
+
+    @cached_property
+    def cells(self) -> dict[tuple[Row, float], Cell]:
+        """What came out at each point that has runs."""
+        return {point: self._cell(runs) for point, runs in self.points.items()}
+
+    def _cell(self, runs: Sequence[RunData]) -> Cell:
+        logged = [float(used(run, run.columns["under_floor"]).mean()) for run in runs if "under_floor" in run.columns]
+        distances = [distance_to_uniform(run) for run in runs]
+        return Cell(area_ratio(runs, self.uniform), t_interval(distances), t_interval(logged) if logged else None)
+
+    @property
+    def has_rates_apart(self) -> bool:
+        """Whether the two moments have different decay rates in some row."""
+        return any(len(set(row)) > 1 for row in self.rows)
+
+
+def row_text(row: Row) -> str:
+    """A row's name: 0.999, or 0.9, 0.99 for the rates of m and of v."""
+    return ", ".join(map(number_text, row if len(set(row)) > 1 else row[:1]))
+
+
+def grids(settings: Sequence[Setting]) -> list[Grid]:
+    """All grids of two points or more; one whose points are all in another grid is left out."""
+    found = [grid for kind in KINDS for grid in _of_kind(settings, kind) if _is_grid(grid)]
+    return [grid for grid in found if not any(_is_part(grid, other) for other in found)]
+
+
+def _of_kind(settings: Sequence[Setting], kind: Rows) -> Iterator[Grid]:
+    """The runs sorted by what they share apart from floor and rows."""
+    found: dict[object, Grid] = {}
+    for setting in settings:
+        spec = next(iter(setting.methods.values()))[0].spec
+        if setting.group.dataset is None or any(name not in spec.protocol for name in (kind.fields[0], COLUMN)):
+            continue
+        for signal, runs in setting.pick((*VARIANTS, *GATES[1:]), *NEEDED).items():
+            key = signal, shared(spec, "|".join((*kind.fields, COLUMN)))
+            grid = found.setdefault(key, Grid(setting, signal, kind))
+            grid.groups.add(setting.group)
+            grid.uniform = grid.uniform or setting.uniform
+            grid.points[kind.of(spec), float(str(spec.protocol[COLUMN]))] = runs
+    yield from found.values()
+
+
+def _is_grid(grid: Grid) -> bool:
+    """Whether there is something to see: several points, and in a grid of another kind than the usual several rows."""
+    return len(grid.points) > 1 and (grid.kind is RATES or len(grid.rows) > 1)
+
+
+def _is_part(grid: Grid, other: Grid) -> bool:
+    same = grid.signal == other.signal and grid.setting.title == other.setting.title
+    return grid is not other and same and grid.groups < other.groups
+
+
+def grid_points(settings: Sequence[Setting]) -> set[Group]:
+    """The groups that are points of a grid and nothing else: a single signal, in a grid of several groups."""
+    lonely = {setting.group for setting in settings if len(setting.methods) == 1}
+    return {group for grid in grids(settings) if len(grid.groups) > 1 for group in grid.groups & lonely}
+
+
+def as_array(grid: Grid, value: str) -> np.ndarray:
+    """One of the numbers of all cells [rows, floors]; NaN where there is none."""
+    values = np.full((len(grid.rows), len(grid.floors)), np.nan)
+    for (row, floor), cell in grid.cells.items():
+        estimate = getattr(cell, value)
+        if estimate is not None:
+            values[grid.rows.index(row), grid.floors.index(floor)] = estimate.value
+    return values

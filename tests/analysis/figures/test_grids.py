@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headway.analysis.figures.catalogue import plan_figures, settings_of
+from headway.analysis.figures.grids import ENTROPY, RATES, as_array, grid_points, grids, row_text
+from headway.analysis.results import Results
+from headway.analysis.rundata import RunData
+from tests.analysis.made import controlled, made, together
+
+EVEN = np.full((4, 4), 25)
+SKEWED = np.tile([10, 20, 30, 40], (4, 1))
+
+
+def uniform() -> list[RunData]:
+    return [controlled(np.full((4, 4), 2.0 + 0.01 * seed), method="uniform", seed=seed) for seed in range(2)]
+
+
+def point(level: float, draws: np.ndarray = EVEN, **options: object) -> list[RunData]:
+    return [
+        controlled(np.full((4, 4), level * (2.0 + 0.01 * seed)), draws=draws, seed=seed, **options) for seed in range(2)
+    ]
+
+
+def rates_and_weights() -> Results:
+    return together(
+        *uniform(),
+        *point(0.5, beta=0.9, floor=1e-8),
+        *point(0.6, beta=0.9, floor=1e-3),
+        *point(0.7, beta=0.9, beta_v=0.99, floor=1e-8),
+        *point(0.8, SKEWED, beta=0.999, floor=1e-8),
+        *point(1.2, beta=0.999, floor=1e-8, entropy_weight=0.2),
+        *point(1.4, beta=0.999, floor=1e-8, entropy_weight=0.01),
+    )
+
+
+def test_equal_rates_come_before_unequal_ones() -> None:
+    rates = grids(settings_of(rates_and_weights()))[0]
+    assert rates.kind is RATES
+    assert [row_text(row) for row in rates.rows] == ["0.9", "0.999", "0.9, 0.99"]
+    assert rates.floors == [1e-8, 1e-3]
+    np.testing.assert_allclose(as_array(rates, "ratio"), [[0.5, 0.6], [0.8, np.nan], [0.7, np.nan]])
+    assert rates.has_rates_apart
+
+
+def test_weights_of_the_entropy_span_a_grid_of_their_own() -> None:
+    _, entropy = grids(settings_of(rates_and_weights()))
+    assert entropy.kind is ENTROPY
+    assert [row_text(row) for row in entropy.rows] == ["0.01", "0.05", "0.2"]
+    np.testing.assert_allclose(as_array(entropy, "ratio"), [[1.4], [0.8], [1.2]])
+    assert len(entropy.uniform) == 2, "Uniform serves every weight"
+
+
+def test_distance_from_uniform_by_hand() -> None:
+    rates = grids(settings_of(rates_and_weights()))[0]
+    distance = as_array(rates, "distance")
+    assert distance[0, 0] == 0
+    assert distance[1, 0] == pytest.approx((0.15 + 0.05 + 0.05 + 0.15) / 2)
+
+
+def test_share_under_the_floor_is_the_mean_over_the_run() -> None:
+    runs = []
+    for beta in (0.9, 0.99):
+        (run,) = point(1.0, beta=beta)[:1]
+        runs.append(made(run.spec, **run.columns, under_floor=[0.2, 0.4, 0.6, 0.8]))
+    (grid,) = grids(settings_of(together(*uniform(), *runs)))
+    np.testing.assert_allclose(as_array(grid, "under_floor"), [[0.5], [0.5]])
+
+
+def test_runs_that_log_no_floor_leave_that_map_empty() -> None:
+    (rates, _) = grids(settings_of(rates_and_weights()))
+    assert np.isnan(as_array(rates, "under_floor")).all()
+
+
+def test_points_of_a_grid_are_not_settings_of_their_own() -> None:
+    results = rates_and_weights()
+    settings = settings_of(results)
+    assert len(grid_points(settings)) == 5, "all but that of Uniform"
+    rates, entropy = (drawing for plan in plan_figures(results) for drawing in plan.drawings if not plan.protocol)
+    assert rates.name == "sensitivity-mnist-noise-gmc"
+    assert "(of m and v, where they differ)" in rates.caption
+    assert entropy.name == "sensitivity-mnist-noise-gmc-entropy"
+    assert "over weight of the entropy and the floor" in entropy.caption
+
+
+def test_a_grid_inside_another_is_left_out() -> None:
+    results = together(*uniform(), *point(1.0, floor=1e-8), *point(1.0, floor=1e-3), *point(1.0, entropy_weight=0.2))
+    kinds = [grid.kind for grid in grids(settings_of(results))]
+    assert kinds == [ENTROPY]

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+
+from headway.analysis.baselines import lenders
+from headway.analysis.results import Results
+from headway.analysis.rundata import Group, RunData
+from headway.runs import State
+from tests.analysis.made import controlled, made, together
+
+ONES = np.ones((3, 4))
+
+
+def lending(*runs: RunData) -> dict[str, str]:
+    """Who lends to whom, by the protocol's label."""
+    found = lenders(together(*runs).groups())
+    return {borrower.protocol: lender.protocol for borrower, lender in found.items()}
+
+
+def test_a_group_with_another_floor_borrows() -> None:
+    found = lending(controlled(ONES, method="uniform"), controlled(ONES, floor_unit="sample"))
+    assert found == {"released, epochs=3, floor_unit=sample": "released, epochs=3"}
+
+
+def test_every_constant_of_a_signal_and_the_entropy_weight_may_differ() -> None:
+    changes = {"beta": 0.5, "beta_v": 0.6, "floor": 0.1, "gate_level": 9.0, "entropy_weight": 0.2}
+    for name, value in changes.items():
+        runs = (controlled(ONES, method="uniform"), controlled(ONES, **{name: value}))
+        assert len(lending(*runs)) == 1, name
+
+
+def test_nothing_else_may_differ() -> None:
+    for other in (
+        controlled(ONES, learning_rate=0.1),
+        controlled(ONES, batch_size=8),
+        controlled(ONES, dataset="digits"),
+        controlled(np.ones((4, 4))),
+    ):
+        assert lending(controlled(ONES, method="uniform"), other) == {}, other.label
+
+
+def test_who_has_uniform_borrows_nothing() -> None:
+    own = controlled(ONES, method="uniform", floor_unit="sample")
+    assert lending(controlled(ONES, method="uniform"), own, controlled(ONES, floor_unit="sample")) == {}
+
+
+def test_only_finished_runs_are_lent() -> None:
+    whole = controlled(ONES, method="uniform")
+    stopped = made(whole.spec, State.INTERRUPTED, **whole.columns)
+    assert lending(stopped, controlled(ONES, floor_unit="sample")) == {}
+
+
+def test_the_plainest_protocol_lends() -> None:
+    found = lending(
+        controlled(ONES, method="uniform", floor=0.5),
+        controlled(ONES, method="uniform"),
+        controlled(ONES, floor_unit="sample"),
+    )
+    assert list(found.values()) == ["released, epochs=3"]
+
+
+def test_no_runs_lend_nothing() -> None:
+    groups: dict[Group, Results] = {}
+    assert lenders(groups) == {}
