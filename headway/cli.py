@@ -201,6 +201,40 @@ def _export() -> CommandModule:
     return export
 
 
+@register("verify", "run some of the results again and compare every number", "report")
+def _verify() -> CommandModule:
+    return _Verify()
+
+
+class _Verify:
+    """Results chosen and compared by the analysis, and run again by the experiments; neither knows the other."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options of both."""
+        from headway.analysis.commands import verify
+        from headway.experiments.commands.common import add_campaign_arguments
+
+        verify.add_arguments(parser)
+        add_campaign_arguments(parser)
+        parser.set_defaults(out=Path("runs/verify"))
+
+    def execute(self, options: argparse.Namespace) -> int:
+        """Run the chosen ones again; if all come to their end, compare."""
+        from headway.analysis.commands import verify
+        from headway.experiments.commands.common import conduct
+
+        try:
+            if not isinstance(options.out, Path):
+                raise UsageError(f"expected a folder for --out, got {options.out}")
+            runs = verify.chosen(options)
+            code = conduct([run.spec for run in runs], options)
+        except UsageError as error:
+            print(f"headway verify: {error}", file=sys.stderr)
+            return 2
+        is_rehearsal = options.dry_run or options.print_jobs
+        return code if code or is_rehearsal else verify.compare(runs, options.out)
+
+
 def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser, with the options of those subcommands that are named in the arguments."""
     parser = argparse.ArgumentParser(
