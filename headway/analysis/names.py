@@ -22,6 +22,10 @@ METHODS: Mapping[str, str] = {
     "projection": "Projection",
     "gmc_hard": "GMC, hard gate",
     "gmc_soft": "GMC, soft gate",
+    "forward+gmc_hard": "GMC, hard gate",
+    "forward+gmc_soft": "GMC, soft gate",
+    "icm+gmc_hard": "ICM+GMC, hard gate",
+    "icm+gmc_soft": "ICM+GMC, soft gate",
 }
 """Titles of the methods, in the order in which they are listed."""
 

@@ -152,7 +152,7 @@ def doorkey_rows(spec: RunSpec) -> list[dict[str, Any]]:
     """Rows as an exploration run logs them, one per rollout of 2048 steps."""
     rng = np.random.default_rng([spec.seed, *spec.method.encode()])
     rollouts = int(str(spec.params["steps"])) // 2048
-    level = DOORKEY_LEVELS[spec.condition][spec.method]
+    level = DOORKEY_LEVELS[spec.condition].get(spec.method, 7.2)
     rise = 1 / (1 + np.exp(-12 * (np.arange(rollouts) / rollouts - 0.3 - 0.1 * rng.random())))
     returns = np.clip(level * rise + rng.normal(0, 0.2, rollouts), 0, 10)
     noise = 0.1 if spec.condition == "door" else 0.0

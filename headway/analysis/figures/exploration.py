@@ -14,7 +14,15 @@ from headway.analysis.columns import Array
 from headway.analysis.figures.catalogue import Drawing, Item, Kind, Omission, Setting, seeds_text, slug
 from headway.analysis.figures.curves import reward_curves
 from headway.analysis.figures.gridworld import draw_gridworld, example_doorkey
-from headway.analysis.figures.style import COLUMN_WIDTH, METHODS, TEXT_WIDTH, legend_below, new_figure
+from headway.analysis.figures.style import (
+    COLUMN_WIDTH,
+    GATED_BESIDE,
+    GATED_METHODS,
+    METHODS,
+    TEXT_WIDTH,
+    legend_below,
+    new_figure,
+)
 from headway.analysis.figures.television import television
 from headway.analysis.names import title
 from headway.analysis.rundata import RunData
@@ -33,7 +41,7 @@ Runs = Mapping[str, tuple[RunData, ...]]
 
 def rewards(settings: Sequence[Setting]) -> Iterator[Item]:
     """Episode reward without and with noise, beside a picture of the environment."""
-    found = {s: s.pick(s.methods, *REWARD_COLUMNS) for s in settings if s.group.experiment == "doorkey"}
+    found = {s: s.pick(_ungated(s), *REWARD_COLUMNS) for s in settings if s.group.experiment == "doorkey"}
     found = {setting: runs for setting, runs in found.items() if runs}
     if not found:
         return
@@ -41,6 +49,10 @@ def rewards(settings: Sequence[Setting]) -> Iterator[Item]:
     conditions = ", ".join(title(setting.group.condition) for setting in found)
     caption = f"{_env_id(found)}: episode reward ({conditions}), mean and 95% interval over {seeds}."
     yield Drawing("minigrid", caption, partial(reward_figure, found))
+
+
+def _ungated(setting: Setting) -> list[str]:
+    return [method for method in setting.methods if method not in GATED_METHODS]
 
 
 def reward_figure(found: Mapping[Setting, Runs]) -> Figure:
@@ -98,16 +110,21 @@ def televisions(settings: Sequence[Setting]) -> Iterator[Item]:
         yield Omission("television", "no finished runs with noise")
     for setting in noisy:
         name = slug("television", setting.group.condition) if setting.group.condition != "door" else "television"
-        runs = setting.pick(setting.methods, *REWARD_COLUMNS, *NOISE_COLUMNS)
-        if not runs:
-            yield Omission(name, f"no finished runs with the columns {' and '.join(NOISE_COLUMNS)}")
-            continue
-        caption = (
-            f"{title(setting.group.condition)}: episode reward; share of the intrinsic reward that is paid while the "
-            "noise is on; share of the steps with the noise on. Mean and 95% interval over "
-            f"{seeds_text(runs.values())}."
-        )
-        yield Drawing(name, caption, partial(television_figure, runs))
+        yield _television(name, setting, _ungated(setting))
+        if any(method in setting.methods for method in GATED_METHODS):
+            yield _television(f"{name}-gates", setting, (*GATED_BESIDE, *GATED_METHODS))
+
+
+def _television(name: str, setting: Setting, methods: Sequence[str]) -> Item:
+    runs = setting.pick(methods, *REWARD_COLUMNS, *NOISE_COLUMNS)
+    if not runs:
+        return Omission(name, f"no finished runs with the columns {' and '.join(NOISE_COLUMNS)}")
+    caption = (
+        f"{title(setting.group.condition)}: episode reward; share of the intrinsic reward that is paid while the "
+        "noise is on; share of the steps with the noise on. Mean and 95% interval over "
+        f"{seeds_text(runs.values())}."
+    )
+    return Drawing(name, caption, partial(television_figure, runs))
 
 
 def television_figure(runs: Runs) -> Figure:

@@ -88,8 +88,17 @@ METHODS: Mapping[str, Look] = {
     "gmc": Look(title("gmc"), "#0067A5", SOLID, "o"),
     "icm+gmc": Look(title("icm+gmc"), "#8F2A00", LONG, "^"),
     "rnd+gmc": Look(title("rnd+gmc"), "#003B2A", SHORT, "P"),
+    "forward+gmc_hard": Look(title("forward+gmc_hard"), "#00214A", DASHED, "<"),
+    "forward+gmc_soft": Look(title("forward+gmc_soft"), "#5FB7D9", DASH_DOT, ">"),
+    "icm+gmc_hard": Look(title("icm+gmc_hard"), "#CF7A12", SHORT, "s"),
+    "icm+gmc_soft": Look(title("icm+gmc_soft"), "#F2BC84", DASH_DOT_DOT, "D"),
 }
 """The exploration methods: one hue for each predictor, light when scored by error and dark when scored by GMC."""
+
+GATED_METHODS = ("forward+gmc_hard", "forward+gmc_soft", "icm+gmc_hard", "icm+gmc_soft")
+"""The methods behind a noise gate; they have figures of their own ..."""
+GATED_BESIDE = ("ppo", "gmc", "icm+gmc")
+"""... beside these."""
 
 GROUPS: tuple[Look, ...] = (
     Look("A", "#7CC4EE", SOLID, "o"),

@@ -231,6 +231,24 @@ def test_uniform_of_another_unit_of_the_floor_serves_a_grid(tmp_path: Path) -> N
     assert drawn == ["sensitivity-mnist-noise-gmc"]
 
 
+def test_gated_methods_have_a_television_of_their_own(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    methods = ("ppo", "icm", "gmc", "icm+gmc", "forward+gmc_hard", "icm+gmc_soft")
+    stores.finish_all(store, stores.doorkey_specs(conditions=("door",), methods=methods, seeds=2))
+    plan, _ = plan_figures(load_results(tmp_path))
+    drawings = {drawing.name: drawing for drawing in plan.drawings}
+    assert set(drawings) == {"minigrid", "environment", "television", "television-gates"}
+    with style.house_style():
+        shown = {name: _legend(drawings[name].draw()) for name in ("minigrid", "television", "television-gates")}
+    assert shown["minigrid"] == shown["television"] == ["PPO", "ICM", "GMC", "ICM+GMC"]
+    assert shown["television-gates"] == ["PPO", "GMC", "ICM+GMC", "GMC, hard gate", "ICM+GMC, soft gate"]
+
+
+def _legend(figure: Figure) -> list[str]:
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
 def test_exploration_without_noise_has_no_television(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     stores.finish_all(store, stores.doorkey_specs(conditions=("none",), methods=("ppo",), seeds=2))

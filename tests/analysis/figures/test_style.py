@@ -9,7 +9,18 @@ import matplotlib as mpl
 import pytest
 
 from headway.analysis.figures import style
-from headway.analysis.figures.style import GATES, GROUPS, MAIN, METHODS, OTHERS, SIGNALS, VARIANTS, Look
+from headway.analysis.figures.style import (
+    GATED_BESIDE,
+    GATED_METHODS,
+    GATES,
+    GROUPS,
+    MAIN,
+    METHODS,
+    OTHERS,
+    SIGNALS,
+    VARIANTS,
+    Look,
+)
 from headway.errors import MissingExtraError
 from tests.analysis.figures.colours import contrast_with_white, distance, lab, lightness_difference
 
@@ -17,7 +28,8 @@ SETS: dict[str, Sequence[Look]] = {
     "six signals": [SIGNALS[key] for key in (*MAIN, *OTHERS)],
     "ablation": [SIGNALS[key] for key in ("uniform", *VARIANTS)],
     "gates": [SIGNALS[key] for key in ("uniform", *GATES)],
-    "methods": list(METHODS.values()),
+    "methods": [look for key, look in METHODS.items() if key not in GATED_METHODS],
+    "gated methods": [METHODS[key] for key in (*GATED_BESIDE, *GATED_METHODS)],
     "groups": GROUPS,
 }
 PAIRS = [
