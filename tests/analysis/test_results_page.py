@@ -6,19 +6,23 @@ from datetime import datetime
 from pathlib import Path
 
 from headway.analysis import load_results
+from headway.analysis.commands.claims import read_bench
 from headway.analysis.report.markdown import frame, planned_figures, render
 from headway.analysis.report.view import make_view
 
 ROOT = Path(__file__).parents[2]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
+BENCH = ROOT / "benchmarks" / "results" / "bench.json"
+COMMAND = "headway report results --bench benchmarks/results/bench.json --markdown docs/results.md"
 
 
 def test_the_page_is_that_of_the_results() -> None:
     results = load_results(RESULTS)
     figures = planned_figures(results, PAGE)
     before, after = frame(PAGE)
-    made = render(make_view(RESULTS, results, datetime(2026, 1, 1)), figures, PAGE.parent)
-    assert PAGE.read_text("utf-8") == f"{before}{made}{after}", "run: headway report results --markdown docs/results.md"
+    made = render(make_view(RESULTS, results, datetime(2026, 1, 1), bench=read_bench(BENCH)), figures, PAGE.parent)
+    assert PAGE.read_text("utf-8") == f"{before}{made}{after}", f"run: {COMMAND}"
+    assert COMMAND in before, "the page says how it is made"
     for figure in figures:
         assert figure.files[0].is_file(), figure.name
 

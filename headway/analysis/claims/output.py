@@ -60,12 +60,17 @@ def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str
 
     Args:
         results: the claims with their verdicts.
-        only_found: leave out parts for which there are no runs, and say how many.
+        only_found: leave out claims and parts for which there are no runs, and say which claims and how many parts.
     """
     lines = [summary(results), "", "| claim | verdict | what is claimed | decided by |", "|---|---|---|---|"]
+    silent = []
     for result in results:
         claim = result.claim
+        if only_found and not any(finding.judgement.ours for finding in result.findings):
+            silent.append(claim.id)
+            continue
         lines.append(_cells(claim.id, f"**{result.verdict}**", claim.text, claim.decided_by))
+    lines += ["", f"Undecided for want of runs: {', '.join(silent)}."] if silent else []
     lines += ["", "| claim | part | verdict | ours | paper | seeds | remark |", "|---|---|---|---|---|---|---|"]
     without = 0
     for result in results:

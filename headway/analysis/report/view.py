@@ -23,10 +23,10 @@ from headway.analysis.report.sources import Telemetry, telemetry_at
 from headway.analysis.report.tables import Table
 from headway.analysis.results import Results
 from headway.analysis.stats import Estimate
-from headway.analysis.tables import WelchRow
+from headway.analysis.tables import BASELINE, WelchRow
 
 MOST_PROTOCOLS = 3
-"""Claims are judged for this many protocols at most, those with the most finished runs."""
+"""Claims are judged for this many protocols at most: presets first, then those with the most finished runs."""
 
 
 @dataclass(frozen=True)
@@ -177,11 +177,22 @@ def update_view(view: View, results: Results, now: datetime) -> View:
 
 
 def claims_of(results: Results, bench: Mapping[str, Any] | None = None) -> dict[str, list[ClaimResult]]:
-    """Judge the claims for the protocols with the most finished runs."""
+    """Judge the claims under the protocols that have what claims compare with, the most important ones."""
     finished = results.finished()
-    counts = {label: len(finished.select(protocol=label)) for label in finished.protocols()}
-    chosen = sorted(counts, key=lambda label: -counts[label])[:MOST_PROTOCOLS]
-    return {label: evaluate_claims(results, label, bench) for label in counts if label in chosen}
+    by_label = {label: finished.select(protocol=label) for label in finished.protocols()}
+    able = {label for label, members in by_label.items() if _can_be_judged(members)} or set(by_label)
+    chosen = sorted(able, key=lambda label: (not _is_preset(label), -len(by_label[label]), label))[:MOST_PROTOCOLS]
+    return {label: evaluate_claims(results, label, bench) for label in by_label if label in chosen}
+
+
+def _can_be_judged(members: Results) -> bool:
+    """Whether runs of one protocol are more than points of a grid or variants of a signal."""
+    methods = {run.method for run in members}
+    return _is_preset(members.runs[0].protocol) or BASELINE in methods or any(run.dataset is None for run in members)
+
+
+def _is_preset(label: str) -> bool:
+    return "," not in label
 
 
 def _charts(

@@ -5,15 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headway.analysis import load_results
+from headway.analysis.claims import as_markdown
 from headway.analysis.commands.report import make_report
 from headway.analysis.report.markdown import BEGIN, END, planned_figures, render
-from headway.analysis.report.view import View, make_view
+from headway.analysis.report.view import View, claims_of, make_view
 from headway.analysis.tables import method_rows
 from headway.errors import UsageError
 from headway.runs import RunStore
+from tests.analysis.made import controlled, together
 from tests.analysis.stores import controlled_specs, doorkey_spec, finish_all
 
 NOW = datetime(2026, 1, 2, 3, 4)
@@ -98,3 +101,21 @@ def test_a_page_of_somebody_else_is_left_alone(store: RunStore, tmp_path: Path) 
         make_report(store.root, tmp_path / "report", [], markdown=page)
     assert page.read_text("utf-8") == "dear diary"
     assert not (tmp_path / "report").exists()
+
+
+def test_claims_without_runs_are_only_named() -> None:
+    results = together(*(controlled(np.ones((3, 4)), method=method) for method in ("uniform", "gmc", "curiosity")))
+    (found,) = claims_of(results).values()
+    text = as_markdown(found, only_found=True)
+    assert "| C5 | **undecided** |" in text
+    assert "| C14 |" not in text
+    assert "Undecided for want of runs: C1, " in text
+    assert "| C14 | **undecided** |" in as_markdown(found)
+
+
+def test_claims_are_judged_where_they_can_be() -> None:
+    """Not under the protocols of gates and of the points of a grid, however many runs they have."""
+    grid = [controlled(np.ones((3, 4)), seed=seed, floor=floor) for floor in (1e-3, 1e-2) for seed in range(5)]
+    base = [controlled(np.ones((3, 4)), method=method) for method in ("uniform", "gmc")]
+    assert set(claims_of(together(*base, *grid))) == {"released, epochs=3"}
+    assert len(claims_of(together(*grid))) == 2, "all there are, if there is nothing better"
