@@ -1,6 +1,6 @@
 """A bandit whose scores can be worked out by hand: what each signal says of learnable, learned and noisy arms.
 
-Every arm k predicts one number w_k. A sample of it is y = target + noise, its loss is (w_k - y)^2 / 2, so that its
+Every arm k predicts one number w_k. A sample of it is y = target - noise, its loss is (w_k - y)^2 / 2, so that its
 gradient is g = distance + noise, with distance = w_k - target. A batch has one sample of each arm, and the arm takes a
 step of its own rate: distance <- (1 - rate) distance - rate * noise. That is a linear recursion, and so are the
 moments; `expect` follows its means and covariances exactly, `simulate` runs the real meter.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from headway.errors import ProtocolError
 from headway.meter import Meter
 from headway.signals import GMC, Curiosity, NormAll
 
@@ -117,7 +118,15 @@ def expect(config: BanditConfig) -> Mapping[str, Tensor]:
     Distance x and momentum m are jointly normal; their means and covariances follow from x' = (1 - r) x - r e and
     m' = b m + (1 - b) (x + e), with e the noise. The coupling is E|g m| / v, with v replaced by its own mean,
     whose relative deviation is small: of the order of sqrt((1 - b) / (1 + b)).
+
+    Raises:
+        ProtocolError: an arm has both noise and a distance to go, for which there is no closed form here.
     """
+    for arm in config.arms:
+        if arm.noise and arm.distance:
+            raise ProtocolError(
+                f"expected arms with noise or with a distance, got {arm.name!r} with both; simulate() takes them"
+            )
     columns = [_expect_arm(arm, config) for arm in config.arms]
     return {name: torch.stack([column[name] for column in columns], dim=1) for name in ("curiosity", "gmc")}
 
@@ -142,7 +151,7 @@ def _expect_arm(arm: Arm, config: BanditConfig) -> dict[str, Tensor]:
 
 
 def mean_absolute_product(x: float, y: float, xx: float, yy: float, xy: float) -> float:
-    """E|X Y| of jointly normal X and Y, if either both have mean zero or neither varies.
+    """E|X Y| of jointly normal X and Y, if both have mean zero, or one of them is a constant zero, or neither varies.
 
     With mean zero: 2 / pi * sqrt(xx yy) * (sqrt(1 - c^2) + c arcsin c), with c their correlation.
 
@@ -156,6 +165,5 @@ def mean_absolute_product(x: float, y: float, xx: float, yy: float, xy: float) -
     deviation = math.sqrt(xx * yy)
     if deviation == 0:
         return abs(x * y)
-    assert x == y == 0, "noisy arms start at their target"
     c = max(-1.0, min(1.0, xy / deviation))
     return 2 / math.pi * deviation * (math.sqrt(1 - c * c) + c * math.asin(c))

@@ -42,7 +42,7 @@ def gate_share(m: Tensor, v: Tensor, level: Tensor | float, gate: Gate) -> Tenso
         gate: "hard" or "soft".
     """
     square = m.square()
-    noise = v * (level if isinstance(level, float) else level.to(v))
+    noise = v * (level.to(v) if isinstance(level, Tensor) else level)
     if gate == "hard":
         return noise.lt_(square)
     # 1 - noise / m^2 where it is positive. Where both are zero, m has nothing to let through: tiny / tiny = 1.
@@ -114,7 +114,8 @@ class GMC(MomentSignal):
     A gate lets a parameter count only as far as its momentum stands out of that level n v:
 
         hard    m counts where m^2 > k n v, and not at all elsewhere
-        soft    m (1 - k n v / m^2), or zero where that is negative: the positive-part James-Stein estimate of m
+        soft    m (1 - k n v / m^2), or zero where that is negative: positive-part James-Stein shrinkage, applied to
+                each parameter alone (also called the non-negative garrote)
 
     Attributes:
         gate: "none", "hard" or "soft".
@@ -132,6 +133,8 @@ class GMC(MomentSignal):
             raise SignalError(f"expected a gate out of {', '.join(get_args(Gate))}, got {self.gate!r}")
         if self.gate_level is not None and not 0 < self.gate_level < float("inf"):
             raise SignalError(f"expected a gate_level above 0, got {self.gate_level}")
+        if self.gate_level is not None and self.gate == "none":
+            raise SignalError(f"expected a gate, hard or soft, with a gate_level, got {self.gate_level} without one")
 
     def reductions(self, scope: Scope, batch: Batch) -> Plan:
         """L1 norms weighted with |m| / v, as far as the gate lets them through."""

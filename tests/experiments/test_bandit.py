@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from headway.errors import ProtocolError
 from headway.experiments.bandit import Arm, BanditConfig, expect, mean_absolute_product, simulate
 
 SHORT = BanditConfig(steps=300, copies=60, beta=0.98)
@@ -81,3 +82,10 @@ def test_the_page_quotes_what_the_example_gave() -> None:
     for arm in result["config"]["arms"]:
         noise = f"deviation {arm['noise']:g}" if arm["noise"] else "none"
         assert f"| {arm['name']} | {arm['distance']:g} | {100 * arm['rate']:g}% | {noise} |" in page
+
+
+def test_an_arm_with_noise_and_a_distance_can_only_be_simulated() -> None:
+    config = BanditConfig(arms=(Arm("both", 1.0, 0.01, 1.0),), steps=3, copies=20)
+    with pytest.raises(ProtocolError, match="expected arms with noise or with a distance, got 'both' with both"):
+        expect(config)
+    assert simulate(config, torch.Generator().manual_seed(0))["gmc"].shape == (3, 1)

@@ -113,6 +113,11 @@ def test_lots_are_run_each_in_its_folder_and_only_once(tmp_path: Path, capsys: p
         ("[[lot]]\nname='a'\nexperiment='controlled'\ncolour='red'", "unrecognized arguments: --colour=red"),
         ("[[lot]]\nname='a'\nexperiment='controlled'\nworkers=0", "got workers; where and how to run is for the"),
         ("[[lot]]\nname='a'\nexperiment='controlled'\nepochs=[[1]]", "expected text, a number, or a list of them"),
+        ("[[lot]]\nname='a'\nexperiment='controlled'\nsignal='gmcc'", "campaign.toml: a: expected a signal out of"),
+        ("[[lot]]\nname='a'\nexperiment='controlled'\nseeds='x'", "campaign.toml: a: expected seeds such as 5"),
+        ("[[lot]]\nname='a'\nexperiment='controlled'\nset={flor=1}", "campaign.toml: a: expected a field"),
+        ("[[lot]]\nname='a'\nexperiment='sensitivity'\nsweep={beta=[2.0]}", "campaign.toml: a: beta"),
+        ("[[lot]]\nname='a'\nexperiment='doorkey'\nmethod='imc'", "campaign.toml: a: expected"),
         ("[[lot]]\nname='a'\nexperiment='controlled'\n[[lot]]\nname='a'\nexperiment='controlled'", "'a' twice"),
     ],
 )
@@ -121,6 +126,16 @@ def test_a_bad_file_is_exit_code_2_and_nothing_happens(
 ) -> None:
     assert run(write(tmp_path, text), "--out", tmp_path / "out") == 2
     assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_mistake_in_the_last_lot_is_found_before_the_first_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = campaign(tmp_path)
+    file.write_text(file.read_text().replace("beta = [0.9, 0.99]", "betta = [0.9, 0.99]"))
+    assert run(file, "--out", tmp_path / "out", "--workers", 0) == 2
+    assert "campaign.toml: second: " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -114,3 +114,5 @@ def test_bad_gates_are_refused() -> None:
         GMC(gate="firm")  # type: ignore[arg-type]
     with pytest.raises(SignalError, match="expected a gate_level above 0, got -1"):
         GMC(gate="hard", gate_level=-1)
+    with pytest.raises(SignalError, match=r"with a gate_level, got 2\.0 without one"):
+        GMC(gate_level=2.0)

@@ -6,7 +6,7 @@ import argparse
 
 from headway.experiments.commands import controlled
 
-execute = controlled.execute
+expand, execute = controlled.expand, controlled.execute
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -32,9 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    runs = expand(options)
-    missing = _find_data(options, runs)
-    return conduct(runs, options, why_no_estimate=missing)
+    return carry_out(expand(options), options)
+
+
+def carry_out(runs: list[RunSpec], options: argparse.Namespace) -> int:
+    """Find the data of runs, carry them out and return the exit code."""
+    return conduct(runs, options, why_no_estimate=_find_data(options, runs))
 
 
 def expand(options: argparse.Namespace) -> list[RunSpec]:

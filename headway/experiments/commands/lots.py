@@ -15,6 +15,7 @@ from headway.experiments.commands.common import INTERRUPTED, add_campaign_argume
 from headway.experiments.commands.helping import Defaults
 from headway.experiments.commands.output import emit
 from headway.experiments.lots import Lot, read_campaign_file
+from headway.runs import RunSpec
 
 
 class ExperimentCommand(Protocol):
@@ -22,6 +23,10 @@ class ExperimentCommand(Protocol):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the experiment's options."""
+        ...
+
+    def expand(self, options: argparse.Namespace) -> list[RunSpec]:
+        """The runs that the options ask for."""
         ...
 
     def execute(self, options: argparse.Namespace) -> int:
@@ -95,4 +100,8 @@ def _prepare(
         delattr(common, name)
     for name, value in vars(common).items():
         setattr(own, name, value)
+    try:
+        command.expand(own)
+    except UsageError as error:
+        raise UsageError(f"{path}: {lot.name}: {error}") from error
     return command, own

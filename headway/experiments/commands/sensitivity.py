@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from copy import copy
 
 from headway.experiments.campaign import parse_settings
 from headway.experiments.commands import controlled
+from headway.runs import RunSpec
 
 SWEEPS = ["beta=0.9,0.99,0.999,0.9999", "floor=1e-8,1e-5,1e-3,1e-1"]
 """The grid: decay rates, and floors in the unit of a sample's own gradient."""
@@ -21,6 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    options.sweep = options.sweep or SWEEPS
-    options.set = [f"{name}={value}" for name, value in {**SETTINGS, **parse_settings(options.set)}.items()]
-    return controlled.execute(options)
+    return controlled.carry_out(expand(options), options)
+
+
+def expand(options: argparse.Namespace) -> list[RunSpec]:
+    """The runs that the options ask for.
+
+    Raises:
+        UsageError: an option names what does not exist.
+    """
+    full = copy(options)
+    full.sweep = options.sweep or SWEEPS
+    full.set = [f"{name}={value}" for name, value in {**SETTINGS, **parse_settings(options.set)}.items()]
+    return controlled.expand(full)
