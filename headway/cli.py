@@ -210,29 +210,25 @@ class _Verify:
     """Results chosen and compared by the analysis, and run again by the experiments; neither knows the other."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options of both."""
+        """Add the options of the command."""
         from headway.analysis.commands import verify
-        from headway.experiments.commands.common import add_campaign_arguments
 
         verify.add_arguments(parser)
-        add_campaign_arguments(parser)
-        parser.set_defaults(out=Path("runs/verify"))
 
     def execute(self, options: argparse.Namespace) -> int:
         """Run the chosen ones again; if all come to their end, compare."""
         from headway.analysis.commands import verify
-        from headway.experiments.commands.common import conduct
+        from headway.experiments.commands.repeating import fingerprints, repeat
 
         try:
-            if not isinstance(options.out, Path):
-                raise UsageError(f"expected a folder for --out, got {options.out}")
-            runs = verify.chosen(options)
-            code = conduct([run.spec for run in runs], options)
+            runs = verify.prepare(options)
+            specs = [run.spec for run in runs]
+            verify.check_data(runs, fingerprints(specs, options.data_dir))
         except UsageError as error:
             print(f"headway verify: {error}", file=sys.stderr)
             return 2
-        is_rehearsal = options.dry_run or options.print_jobs
-        return code if code or is_rehearsal else verify.compare(runs, options.out)
+        code = repeat(specs, options.out, options.data_dir, options.device, options.workers)
+        return code or verify.compare(runs, options.out)
 
 
 def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:

@@ -10,6 +10,7 @@ import argparse
 import random
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ TIMES = frozenset({"steps_per_second"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which runs are chosen."""
+    """Add the options of the command."""
     parser.description = (
         "Runs some of the results again from their specs, in a store of their own, and compares every number. On the "
         "same machine with the same versions they are the same to the last bit."
@@ -35,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("path", type=parse_folder, metavar="RESULTS", help="exported lots, or a run store")
     add("--runs", type=int, default=2, metavar="N", help="how many runs, chosen at random (2)")
     add("--seed", type=int, metavar="N", help="where the choice starts (default: another one each time)")
+    add("--only", action="append", metavar="RUN", help="the run with this id instead; repeatable")
+    add("--out", type=parse_folder, metavar="DIR", help="where they are run again (default: a new folder in verify)")
+    add("--workers", type=int, metavar="N", help="processes; 0 runs in this one (default: one per core)")
+    add("--data-dir", type=Path, metavar="DIR", help="where datasets are looked for first")
+    add("--device", default="cpu", metavar="NAME", help="where tensors live, such as cpu or cuda:0 (cpu)")
 
 
 def choose(results: Results, number: int, seed: int | None, only: Sequence[str] | None) -> list[RunData]:
@@ -56,14 +62,43 @@ def choose(results: Results, number: int, seed: int | None, only: Sequence[str] 
     return random.Random(seed).sample(list(finished.values()), min(number, len(finished)))
 
 
-def chosen(options: argparse.Namespace) -> list[RunData]:
-    """The runs that a command line asks for.
+def prepare(options: argparse.Namespace) -> list[RunData]:
+    """Choose the runs, say which they are and how to go on with them, and fill in the options that were left open.
 
     Raises:
-        UsageError: there are none.
+        UsageError: there are none, or they would be compared with themselves.
         StoreError: there are no results at the path.
     """
-    return choose(load_results(options.path), options.runs, options.seed, options.only)
+    options.seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    options.out = options.out or Path("verify") / f"{datetime.now():%Y%m%d-%H%M%S}"
+    path, out = options.path.resolve(), options.out.resolve()
+    if out == path or out in path.parents or path in out.parents:
+        raise UsageError(f"expected --out apart from the results, got {options.out} and {options.path}")
+    runs = choose(load_results(options.path), options.runs, options.seed, options.only)
+    for run in runs:
+        print(f"{run.id} {run.label} ({run.protocol})")
+    chosen = "" if options.only else f"--seed {options.seed} "
+    print(f"run again in {options.out}; with {chosen}--out {options.out} the same command resumes", flush=True)
+    return runs
+
+
+def check_data(runs: Sequence[RunData], fingerprints: Mapping[str, str]) -> None:
+    """Make sure that the datasets here are those that runs were made with.
+
+    Args:
+        runs: the runs.
+        fingerprints: of the datasets here, by name.
+
+    Raises:
+        UsageError: one is another copy, with which a run cannot come out the same.
+    """
+    for run in runs:
+        was, here = run.environment.get("fingerprint"), fingerprints.get(run.dataset or "")
+        if was and here and was != here:
+            raise UsageError(
+                f"expected the {run.dataset} that {run.id} was made with (fingerprint {str(was)[:12]}), got another "
+                f"copy ({here[:12]}); --data-dir names where to look"
+            )
 
 
 def compare(before: Sequence[RunData], store: Path) -> int:
@@ -73,34 +108,61 @@ def compare(before: Sequence[RunData], store: Path) -> int:
         before: the runs as they were.
         store: where they were run again.
     """
-    again = {run.id: run for run in load_results(store)}
+    again = {run.id: run for run in load_results(store).finished()}
     worst = 0
     for run in before:
-        found = differences(run.columns, again[run.id].columns)
-        name = f"{run.id} {run.label} ({run.protocol})"
-        if not found:
-            print(f"identical: {name}, {run.rows} rows of {len(_compared(run.columns))} metrics")
+        name = f"{run.id} {run.label}"
+        if run.id not in again:
+            worst = DIFFERENT
+            print(f"not run again: {name}", file=sys.stderr)
             continue
-        worst = DIFFERENT
-        print(f"different: {name}: {'; '.join(found)}", file=sys.stderr)
-        for word in _versions(run, again[run.id]):
-            print(f"  {word}", file=sys.stderr)
+        found = differences(run.columns, again[run.id].columns)
+        if found:
+            worst = DIFFERENT
+            print(f"different: {name}: {'; '.join(found)}", file=sys.stderr)
+            for word in _versions(run, again[run.id]):
+                print(f"  {word}", file=sys.stderr)
+            continue
+        print(f"identical: {name}, {run.rows} rows of {_extent(run.columns, again[run.id].columns)}")
     return worst
 
 
+def _extent(before: Mapping[str, Array], after: Mapping[str, Array]) -> str:
+    """How much was compared, in words."""
+    left = sorted(_compared(after) - _compared(before))
+    single = any(_is_single(before[name], after[name]) for name in _compared(before))
+    words = f"{len(_compared(before))} metrics"
+    words += ", in single precision as they were exported" if single else ""
+    return words + (f"; not among the results: {', '.join(left)}" if left else "")
+
+
 def differences(before: Mapping[str, Array], after: Mapping[str, Array]) -> list[str]:
-    """What differs between the metrics of two runs, in words; empty if nothing does."""
+    """What differs between the metrics of two runs, in words; empty if nothing does.
+
+    Metrics that were not exported are left alone, and those exported in single precision are compared in it.
+    """
     found = []
-    for name in sorted(_compared(before) | _compared(after)):
-        first, second = before.get(name), after.get(name)
-        if first is None or second is None:
-            found.append(f"{name} is only in the {'second' if first is None else 'first'}")
+    for name in sorted(_compared(before)):
+        first, second = before[name], after.get(name)
+        if second is None:
+            found.append(f"{name} is not there any more")
         elif first.shape != second.shape:
             found.append(f"{name} has the shape {first.shape} before and {second.shape} now")
-        elif not np.array_equal(first, second, equal_nan=first.dtype.kind == "f"):
+        elif not _same(first, second) and not _is_single(first, second):
             row = int(np.argwhere(_unequal(first, second))[0][0])
             found.append(f"{name} differs from row {row + 1}: {first[row].tolist()} before, {second[row].tolist()} now")
     return found
+
+
+def _same(first: Array, second: Array) -> bool:
+    return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+
+
+def _is_single(first: Array, second: Array) -> bool:
+    """Whether the first array is the second one rounded to single precision, and not the second one itself."""
+    if first.dtype.kind != "f" or _same(first, second):
+        return False
+    return _same(first, second.astype(np.float32).astype(first.dtype))
 
 
 def _unequal(first: Array, second: Array) -> Array:
