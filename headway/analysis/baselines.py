@@ -14,27 +14,41 @@ from headway.analysis.rundata import Group
 from headway.analysis.tables import BASELINE, usable
 from headway.runs import RunSpec
 
-NOT_OF_UNIFORM = r"(beta|floor|gate|dot|cosine|norm|delta)(_.*)?|bias_correction|scored|entropy_weight"
-"""The fields of the protocol that Uniform does not depend on: its policy stays where it starts, at even shares."""
+OF_SIGNALS = r"(beta|floor|gate|dot|cosine|norm|delta)(_.*)?|bias_correction|scored"
+"""The fields of the protocol that Uniform does not depend on."""
+WEIGHT = "entropy_weight"
+"""Hardly matters to Uniform, as long as there is one: its policy follows the entropy alone, and Adam takes steps of the
+same size whatever the size of the gradient."""
 
 
 def lenders(groups: Mapping[Group, Results]) -> dict[Group, Group]:
     """For each group without usable runs of Uniform, the group whose runs of Uniform serve it as well; if there is one.
 
+    Where several do, it is the one that has the most seeds in common; of these, the one with the plainest protocol.
+
     Args:
         groups: runs by group, as `Results.groups` gives them.
     """
-    kinds = {group: shared(members.runs[0].spec) for group, members in groups.items()}
-    owners: dict[object, Group] = {}
-    has_own = set()
+    owners: dict[object, dict[Group, set[int]]] = {}
     for group in sorted(groups, key=lambda group: group.order):
-        if usable([run for run in groups[group] if run.method == BASELINE]):
-            has_own.add(group)
-            owners.setdefault(kinds[group], group)
-    return {group: owners[kind] for group, kind in kinds.items() if group not in has_own and kind in owners}
+        own = usable([run for run in groups[group] if run.method == BASELINE])
+        if own:
+            owners.setdefault(_kind(own[0].spec), {})[group] = {run.seed for run in own}
+    found = {}
+    for group, members in groups.items():
+        lending = owners.get(_kind(members.runs[0].spec), {})
+        seeds = {run.seed for run in members}
+        if lending and group not in lending:
+            found[group] = max(lending, key=lambda lender: len(seeds & lending[lender]))
+    return found
 
 
-def shared(spec: RunSpec, apart_from: str = NOT_OF_UNIFORM) -> object:
+def _kind(spec: RunSpec) -> object:
+    """What a run of Uniform depends on."""
+    return shared(spec, f"{OF_SIGNALS}|{WEIGHT}"), spec.protocol.get(WEIGHT) == 0
+
+
+def shared(spec: RunSpec, apart_from: str) -> object:
     """What a run depends on, apart from its method, its seed and the fields of the protocol that match a pattern."""
     rest = {name: str(value) for name, value in spec.protocol.items() if not re.fullmatch(apart_from, name)}
     return (spec.experiment, spec.condition, *sorted(map(str, spec.params.items())), *sorted(rest.items()))

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from headway.analysis.baselines import lenders
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
 from headway.runs import State
+from headway.selection import Actor, ActorConfig
 from tests.analysis.made import controlled, made, together
 
 ONES = np.ones((3, 4))
@@ -57,6 +59,33 @@ def test_the_plainest_protocol_lends() -> None:
         controlled(ONES, floor_unit="sample"),
     )
     assert list(found.values()) == ["released, epochs=3"]
+
+
+def test_more_common_seeds_count_more_than_a_plain_protocol() -> None:
+    found = lending(
+        controlled(ONES, method="uniform"),
+        *(controlled(ONES, method="uniform", floor=0.5, seed=seed) for seed in range(2)),
+        *(controlled(ONES, floor_unit="sample", seed=seed) for seed in range(2)),
+    )
+    assert list(found.values()) == ["released, epochs=3, floor=0.5"]
+
+
+def test_without_any_entropy_uniform_is_another_one() -> None:
+    assert lending(controlled(ONES, method="uniform"), controlled(ONES, entropy_weight=0)) == {}
+    assert lending(controlled(ONES, method="uniform", entropy_weight=0), controlled(ONES)) == {}
+
+
+def test_the_weight_of_the_entropy_hardly_matters_to_uniform() -> None:
+    """The policies of real actors after as many batches as an epoch of MNIST has."""
+    policies = []
+    for weight in (0.01, 0.05, 0.2):
+        actor = Actor(ActorConfig(4, entropy_weight=weight), torch.Generator().manual_seed(0))
+        for _ in range(234):
+            actor.draw(256)
+            actor.learn(torch.zeros(256))
+        policies.append(actor.probabilities())
+    for policy in policies:
+        torch.testing.assert_close(policy, policies[1], atol=5e-4, rtol=0)
 
 
 def test_no_runs_lend_nothing() -> None:

@@ -120,3 +120,10 @@ def test_a_run_that_lacks_epochs_is_not_usable() -> None:
     run = controlled(np.ones((5, 4)))
     short = replace(run, columns={name: values[:3] for name, values in run.columns.items()})
     assert usable([run, short]) == (run,)
+
+
+def test_a_single_run_is_compared_with_the_one_of_its_own_seed() -> None:
+    found = relative_area({1: 3.0}, {0: 1.0, 1: 2.0})
+    assert found.value == 1.5
+    assert not found.is_bounded
+    assert found.n == 1

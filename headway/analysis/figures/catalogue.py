@@ -145,6 +145,12 @@ def slug(*parts: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-") or "figure"
 
 
+def interval_text(runs: Iterable[Sequence[RunData]], what: str = "mean and 95% interval") -> str:
+    """What a figure shows over how many seeds, such as "mean and 95% interval over 3 seeds"; one has no interval."""
+    seeds = seeds_text(runs)
+    return "one seed, so no interval" if seeds == "1 seed" else f"{what} over {seeds}"
+
+
 def seeds_text(runs: Iterable[Sequence[RunData]]) -> str:
     """How many seeds several methods have, such as "1 seed" or "18 to 20 seeds"."""
     numbers = sorted({len(members) for members in runs})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headway.analysis import summaries
 from headway.analysis.figures import curves
 from headway.analysis.figures.bars import auc_bars
-from headway.analysis.figures.catalogue import Drawing, Item, Kind, Omission, Setting, seeds_text, slug
+from headway.analysis.figures.catalogue import Drawing, Item, Kind, Omission, Setting, interval_text, slug
 from headway.analysis.figures.groups import Column, group_panels
 from headway.analysis.figures.style import (
     COLUMN_WIDTH,
@@ -60,7 +60,7 @@ def _group_item(setting: Setting, name: str, signals: Sequence[str], need: Seque
     caption = (
         f"{setting.title}. Top: test loss of each group{_least_text(setting)}. Bottom: share of the draws "
         f"{_arm_text(setting)}; arrows mark the peak of its visits, the line is uniform sampling. "
-        f"Mean and 95% interval over {seeds_text(runs.values())}."
+        f"{_capital(interval_text(runs.values()))}."
     )
     return Drawing(name, caption, partial(group_figure, setting, runs))
 
@@ -107,7 +107,7 @@ def average_losses(settings: Sequence[Setting]) -> Iterator[Item]:
             yield Omission(name, f"no finished runs of {_names((*MAIN, *OTHERS))}")
             continue
         found[setting] = runs
-        caption = f"{setting.title}: test loss over all arms, mean and 95% interval over {seeds_text(runs.values())}."
+        caption = f"{setting.title}: test loss over all arms, {interval_text(runs.values())}."
         yield Drawing(name, caption, partial(average_loss_figure, {setting: runs}))
     if len(found) > 1:
         caption = "Test loss over all arms, mean and 95% interval over seeds."
@@ -145,9 +145,10 @@ def loss_areas(settings: Sequence[Setting]) -> Iterator[Item]:
                     **runs,
                 }
         if found:
+            members = [members for runs in found.values() for members in runs.values()]
             caption = (
-                "Area under the test-loss curve relative to Uniform's (1; lower is better), with Fieller's 95% "
-                f"interval over {seeds_text([members for runs in found.values() for members in runs.values()])}."
+                f"Area under the test-loss curve relative to Uniform's{_lent_text(settings)} (1; lower is better), "
+                f"{interval_text(members, 'with Fieller 95% intervals')}."
             )
             yield Drawing(name, caption, partial(area_figure, found))
         elif settings:
@@ -271,6 +272,16 @@ def _least(setting: Setting) -> list[float]:
 
 def _least_text(setting: Setting) -> str:
     return " (thin lines: the least possible, the entropy of its labels)" if _least(setting) else ""
+
+
+def _lent_text(settings: Sequence[Setting]) -> str:
+    """Whose runs of Uniform serve, where they are another protocol's."""
+    lenders = dict.fromkeys(setting.lender.group.protocol for setting in settings if setting.lender)
+    return f" (of protocol {'; '.join(lenders)})" if lenders else ""
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _names(signals: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from headway.analysis import summaries
 from headway.analysis.columns import Array
-from headway.analysis.figures.catalogue import Drawing, Item, Kind, Omission, Setting, seeds_text, slug
+from headway.analysis.figures.catalogue import Drawing, Item, Kind, Omission, Setting, interval_text, slug
 from headway.analysis.figures.curves import reward_curves
 from headway.analysis.figures.gridworld import draw_gridworld, example_doorkey
 from headway.analysis.figures.style import (
@@ -45,9 +45,9 @@ def rewards(settings: Sequence[Setting]) -> Iterator[Item]:
     found = {setting: runs for setting, runs in found.items() if runs}
     if not found:
         return
-    seeds = seeds_text([members for runs in found.values() for members in runs.values()])
+    members = [members for runs in found.values() for members in runs.values()]
     conditions = ", ".join(title(setting.group.condition) for setting in found)
-    caption = f"{_env_id(found)}: episode reward ({conditions}), mean and 95% interval over {seeds}."
+    caption = f"{_env_id(found)}: episode reward ({conditions}), {interval_text(members)}."
     yield Drawing("minigrid", caption, partial(reward_figure, found))
 
 
@@ -121,8 +121,7 @@ def _television(name: str, setting: Setting, methods: Sequence[str]) -> Item:
         return Omission(name, f"no finished runs with the columns {' and '.join(NOISE_COLUMNS)}")
     caption = (
         f"{title(setting.group.condition)}: episode reward; share of the intrinsic reward that is paid while the "
-        "noise is on; share of the steps with the noise on. Mean and 95% interval over "
-        f"{seeds_text(runs.values())}."
+        f"noise is on; share of the steps with the noise on; {interval_text(runs.values())}."
     )
     return Drawing(name, caption, partial(television_figure, runs))
 

@@ -106,6 +106,13 @@ class Grid:
         return Cell(area_ratio(runs, self.uniform), t_interval(distances), t_interval(logged) if logged else None)
 
     @property
+    def unit(self) -> str:
+        """What the floors are compared with, in words."""
+        spec = next(iter(self.points.values()))[0].spec
+        of_sample = spec.protocol.get("floor_unit") == "sample"
+        return "in the unit of a sample's own gradient" if of_sample else "in the unit of the batch mean"
+
+    @property
     def has_rates_apart(self) -> bool:
         """Whether the two moments have different decay rates in some row."""
         return any(len(set(row)) > 1 for row in self.rows)
@@ -133,9 +140,16 @@ def _of_kind(settings: Sequence[Setting], kind: Rows) -> Iterator[Grid]:
             key = signal, shared(spec, "|".join((*kind.fields, COLUMN)))
             grid = found.setdefault(key, Grid(setting, signal, kind))
             grid.groups.add(setting.group)
-            grid.uniform = grid.uniform or setting.uniform
-            grid.points[kind.of(spec), float(str(spec.protocol[COLUMN]))] = runs
+            grid.uniform = _pooled(grid.uniform, setting.uniform)
+            point = kind.of(spec), float(str(spec.protocol[COLUMN]))
+            grid.points[point] = _pooled(grid.points.get(point, ()), runs)
     yield from found.values()
+
+
+def _pooled(first: tuple[RunData, ...], second: tuple[RunData, ...]) -> tuple[RunData, ...]:
+    """Runs of two groups that come to the same, such as two ways to say that both rates are equal; each seed once."""
+    known = {run.seed for run in first}
+    return (*first, *(run for run in second if run.seed not in known))
 
 
 def _is_grid(grid: Grid) -> bool:

@@ -36,10 +36,10 @@ def maps(settings: Sequence[Setting]) -> Iterator[Item]:
 def _caption(grid: Grid) -> str:
     rates = " (of m and v, where they differ)" if grid.has_rates_apart else ""
     return (
-        f"{title(grid.signal)}, {grid.setting.title}, over {grid.kind.label}{rates} and the floor under v, "
-        f"{seeds_text(grid.points.values())}. Left: loss area relative to Uniform's, bold where the 95% interval does "
-        "not hold 1. Middle: distance of the draws from uniform, half the sum over groups. Right: parameters whose "
-        "second moment is under the floor, mean over the run."
+        f"{title(grid.signal)}, {grid.setting.title}, over {grid.kind.label}{rates} and the floor under v "
+        f"({grid.unit}), {seeds_text(grid.points.values())}. Left: loss area relative to Uniform's, bold where the 95% "
+        "interval does not hold 1 (of twenty cells, one by chance). Middle: distance of the draws from uniform, half "
+        "the sum over groups. Right: parameters whose second moment is under the floor, mean over the run."
     )
 
 

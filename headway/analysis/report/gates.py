@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,8 @@ class GateRow:
         protocol: the label of its protocol.
         seeds: the seeds of its runs.
         relative: area under the test-loss curve relative to Uniform's.
-        against: the same relative to the first of the rows, which is GMC without a gate; None for that row itself.
+        beside: the same relative to GMC's under the same protocol, which differs in the gate alone; None for GMC.
+        against: the same relative to GMC's under the protocol that this one departs from; None if there is no other.
         shares: share of the draws in each group, over all epochs, mean over seeds.
     """
 
@@ -34,6 +35,7 @@ class GateRow:
     protocol: str
     seeds: tuple[int, ...]
     relative: Estimate
+    beside: Estimate | None
     against: Estimate | None
     shares: tuple[float, ...]
 
@@ -48,28 +50,33 @@ def gate_tables(settings: Iterable[Setting]) -> list[list[GateRow]]:
 
 
 def _rows(setting: Setting) -> list[GateRow]:
-    chosen = [(setting.group.protocol, method, setting.finished[method]) for method in _gates(setting.finished)]
     lender = setting.lender
-    if lender is not None and "gmc" in lender.finished:
-        chosen.insert(0, (lender.group.protocol, "gmc", lender.finished["gmc"]))
-    first = areas(chosen[0][2]) if chosen[0][1] == "gmc" else {}
-    uniform = areas(setting.uniform)
-    rows = []
-    for place, (protocol, method, runs) in enumerate(chosen):
-        own = areas(runs)
-        rows.append(
-            GateRow(
-                setting=setting,
-                method=method,
-                protocol=protocol,
-                seeds=tuple(sorted(own)),
-                relative=relative_area(own, uniform),
-                against=relative_area(own, first) if first and place else None,
-                shares=tuple(np.mean([group_shares(run).mean(0) for run in runs], axis=0).tolist()),
-            )
-        )
+    lent = lender.finished.get("gmc", ()) if lender else ()
+    rows = [_row(setting, lender.group.protocol, "gmc", lent)] if lender and lent else []
+    plain = setting.finished.get("gmc", ())
+    for method in GATES:
+        if method in setting.finished:
+            runs = setting.finished[method]
+            rows.append(_row(setting, setting.group.protocol, method, runs, plain if method != "gmc" else (), lent))
     return rows
 
 
-def _gates(finished: Mapping[str, Sequence[RunData]]) -> list[str]:
-    return [method for method in GATES if method in finished]
+def _row(
+    setting: Setting,
+    protocol: str,
+    method: str,
+    runs: Sequence[RunData],
+    plain: Sequence[RunData] = (),
+    lent: Sequence[RunData] = (),
+) -> GateRow:
+    own = areas(runs)
+    return GateRow(
+        setting=setting,
+        method=method,
+        protocol=protocol,
+        seeds=tuple(sorted(own)),
+        relative=relative_area(own, areas(setting.uniform)),
+        beside=relative_area(own, areas(plain)) if plain else None,
+        against=relative_area(own, areas(lent)) if lent else None,
+        shares=tuple(np.mean([group_shares(run).mean(0) for run in runs], axis=0).tolist()),
+    )

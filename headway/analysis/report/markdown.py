@@ -6,7 +6,6 @@ replaces what is between the marks and leaves the rest alone.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections.abc import Sequence
@@ -15,21 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from headway.analysis.claims.output import as_markdown
-from headway.analysis.figures.catalogue import plan_figures, seeds_text
-from headway.analysis.figures.grids import Cell
-from headway.analysis.figures.style import number_text
+from headway.analysis.figures.catalogue import plan_figures
 from headway.analysis.names import GROUP_NAMES, title
 from headway.analysis.report import words
-from headway.analysis.report.gates import GateRow
 from headway.analysis.report.groups import Setting
+from headway.analysis.report.markdown_parts import gates_text, grids_text, ratio_cells, seeds_cell, table_row
 from headway.analysis.report.printing import Printed, Tell, named_drawings, print_figures
 from headway.analysis.report.rows import NUMBERS
-from headway.analysis.report.sensitivity import GridView
 from headway.analysis.report.sources import Strip, Telemetry
 from headway.analysis.report.view import View
-from headway.analysis.report.words import listed
 from headway.analysis.results import Results
-from headway.analysis.rundata import RunData, planned_epochs
+from headway.analysis.rundata import RunData
 from headway.errors import UsageError
 from headway.runs.files import write_bytes
 
@@ -55,8 +50,13 @@ def write_markdown(path: Path, source: Path, view: View, tell: Tell = lambda wha
         UsageError: there is a file at the path without the marks.
         StoreError: it cannot be written.
     """
-    prints = print_figures(source, view.results, path.parent / FIGURES / path.stem, [FORMAT], tell)
     before, after = frame(path)
+    folder = path.parent / FIGURES / path.stem
+    prints = print_figures(source, view.results, folder, [FORMAT], tell)
+    drawn = {file for figure in prints.printed for file in figure.files}
+    for file in folder.rglob(f"*.{FORMAT}"):
+        if file not in drawn:
+            file.unlink()  # of an earlier page, whose runs are no more
     write_bytes(path, f"{before}{render(view, prints.printed, path.parent)}{after}".encode())
     return [path, *(file for figure in prints.printed for file in figure.files)]
 
@@ -93,8 +93,8 @@ def render(view: View, figures: Sequence[Printed], folder: Path) -> str:
         for protocol, claims in view.claims.items()
     ]
     parts += [_setting(view, setting) for setting in view.settings if setting.key in view.areas]
-    parts += [_gates(view.gates)] if view.gates else []
-    parts += [_grids(view.grids)] if view.grids else []
+    parts += [gates_text(view.gates)] if view.gates else []
+    parts += [grids_text(view.grids)] if view.grids else []
     parts += [_rewards(view, setting) for setting in view.settings if view.rewards.get(setting.key)]
     parts += [_telemetry(each) for each in view.telemetry]
     parts += [_figures(figures, folder)] if figures else []
@@ -104,12 +104,17 @@ def render(view: View, figures: Sequence[Printed], folder: Path) -> str:
 def _counts(view: View) -> str:
     tiles = ", ".join(f"{tile.number} {tile.label}" for tile in view.overview.tiles)
     lines = [f"{tiles}.", "", "| runs | protocol | seeds | computed with | the data |", "|---|---|---|---|---|"]
+    points = {group for grid in view.grids for group in grid.only}
     for origin in view.origins:
         setting = origin.setting
+        if setting.group in points:
+            continue
         methods = ", ".join(title(method) for method in setting.finished)
         facts = ", ".join(f"{name} {origin.facts[name]}" for name in ("headway", "torch") if name in origin.facts)
         notes = "; ".join(origin.notes)
-        lines.append(_row(f"{setting.title}: {methods}", setting.group.protocol, origin.seeds, facts, notes))
+        lines.append(table_row(f"{setting.title}: {methods}", setting.group.protocol, origin.seeds, facts, notes))
+    if points:
+        lines += ["", f"{len(points)} further protocols are the points of the grids below."]
     return "\n".join(lines)
 
 
@@ -127,15 +132,14 @@ def _setting(view: View, setting: Setting) -> str:
     lines = [f"## {setting.title}, protocol {setting.group.protocol}", "", *_notes(view, setting)]
     if setting.lender is not None:
         lines += [f"Compared with the runs of Uniform under protocol {setting.lender.group.protocol}.", ""]
-    lines += [_row(*head), "|" + "---|" * len(head)]
+    lines += [table_row(*head), "|" + "---|" * len(head)]
     for row in view.areas[setting.key].rows:
         relative = None if row.method == "uniform" else row.relative
         lines.append(
-            _row(
+            table_row(
                 title(row.method),
-                str(len(row.seeds)),
-                words.number(relative.value if relative else None, ".4f"),
-                words.interval(relative, ".4f"),
+                seeds_cell(len(row.seeds), relative),
+                *ratio_cells(relative),
                 words.number(row.final_loss.value),
                 *(words.percent(share.value) for share in row.shares),
             )
@@ -143,83 +147,16 @@ def _setting(view: View, setting: Setting) -> str:
     return "\n".join(lines)
 
 
-def _gates(tables: Sequence[Sequence[GateRow]]) -> str:
-    """GMC with and without a gate, in every setting that has both."""
-    head = ["setting", "signal", "protocol", "seeds", "area relative to Uniform", "95% interval"]
-    head += ["relative to the first GMC", "95% interval", "draws A/B/C/D or G0/G1/G2/G3"]
-    lines = [
-        "## Noise gates",
-        "",
-        "GMC whose parameters count only as far as their momentum stands out of the level of pure noise, beside GMC",
-        "that counts them all; draws over all epochs.",
-        "",
-        _row(*head),
-        "|" + "---|" * len(head),
-    ]
-    for row in itertools.chain.from_iterable(tables):
-        shares = "/".join(f"{100 * share:.0f}" for share in row.shares)
-        lines.append(
-            _row(
-                row.setting.title,
-                title(row.method),
-                row.protocol,
-                str(len(row.seeds)),
-                words.number(row.relative.value, ".4f"),
-                words.interval(row.relative, ".4f"),
-                words.number(row.against.value if row.against else None, ".4f"),
-                words.interval(row.against, ".4f"),
-                f"{shares} %",
-            )
-        )
-    return "\n".join(lines)
-
-
-def _grids(grids: Sequence[GridView]) -> str:
-    """A table for each grid: three numbers in every cell."""
-    parts = [
-        "## Sensitivity",
-        "",
-        "In every cell: area under the test-loss curve relative to Uniform's / distance of the draws from uniform /",
-        "share of the parameters under the floor.",
-    ]
-    for view in grids:
-        floors = view.grid.floors
-        parts += [
-            "",
-            f"### {view.title}",
-            "",
-            f"{view.grid.setting.group.protocol.split(',')[0]}, {_grid_seeds(view)}",
-            "",
-        ]
-        parts += [_row(f"{view.grid.kind.label} \\ floor", *map(number_text, floors)), "|" + "---|" * (len(floors) + 1)]
-        parts += [
-            _row(row, *(_cell_text(view.cell(place, floor)) for floor in floors)) for place, row in enumerate(view.rows)
-        ]
-    return "\n".join(parts)
-
-
-def _grid_seeds(view: GridView) -> str:
-    epochs = {planned_epochs(run) for runs in view.grid.points.values() for run in runs}
-    return f"{listed(sorted(map(str, epochs)))} epochs, {seeds_text(view.grid.points.values())} in a cell"
-
-
-def _cell_text(cell: Cell | None) -> str:
-    if cell is None:
-        return "–"
-    under = words.percent(cell.under_floor.value if cell.under_floor else None)
-    return f"{words.number(cell.ratio.value, '.4f')} / {words.percent(cell.distance.value)} / {under}"
-
-
 def _rewards(view: View, setting: Setting) -> str:
     """The methods of one exploration setting: what they reach, and how much of it is noise."""
     lines = [f"## {setting.title}, protocol {setting.group.protocol}", "", *_notes(view, setting)]
     head = ["method", "seeds", "return at the end", "95% interval", "time in the noise", "reward paid in the noise"]
-    lines += [_row(*head), "|" + "---|" * len(head)]
+    lines += [table_row(*head), "|" + "---|" * len(head)]
     for method, reward in view.rewards[setting.key].items():
         runs = setting.finished[method]
         shares = [_mean_share(runs, column) for column in ("noise_time_share", "noise_reward_share")]
         numbers = words.number(reward.value, ".2f"), words.interval(reward, ".2f")
-        lines.append(_row(title(method), str(len(runs)), *numbers, *map(words.percent, shares)))
+        lines.append(table_row(title(method), str(len(runs)), *numbers, *map(words.percent, shares)))
     return "\n".join(lines)
 
 
@@ -230,12 +167,12 @@ def _telemetry(telemetry: Telemetry) -> str:
     if not telemetry.latest:
         return "\n".join(lines)
     head = ["source", "state", "step", *(name.replace("_", " ") for name in NUMBERS), "states over time"]
-    lines += [_row(*head), "|" + "---|" * len(head)]
+    lines += [table_row(*head), "|" + "---|" * len(head)]
     for row, strip in zip(telemetry.latest, telemetry.strips, strict=True):
         numbers = [
             words.percent(row.values[name]) if name == "share" else words.number(row.values[name]) for name in NUMBERS
         ]
-        lines.append(_row(_plain(row.source), row.state, str(row.step), *numbers, _stretches(strip)))
+        lines.append(table_row(_plain(row.source), row.state, str(row.step), *numbers, _stretches(strip)))
     return "\n".join(lines)
 
 
@@ -271,7 +208,3 @@ def _mean_share(runs: Sequence[RunData], column: str) -> float | None:
     finite = [values[np.isfinite(values)] for values in logged]
     means = [float(values.mean()) for values in finite if len(values)]
     return float(np.mean(means)) if means else None
-
-
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

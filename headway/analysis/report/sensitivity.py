@@ -35,7 +35,7 @@ class GridView:
         grid: the runs and their numbers.
         rows: the names of its rows.
         chart: the figure.
-        only: groups that are points of a grid and nothing else, so that they need no figures of their own.
+        only: groups that are points of this grid and nothing else, so that they need no figures of their own.
     """
 
     title: str
@@ -52,12 +52,9 @@ class GridView:
 def grid_views(results: Results) -> list[GridView]:
     """All grids among the finished runs; empty if no runs differ in a constant of the signal alone."""
     settings = settings_of(results)
-    only = frozenset(grids.grid_points(settings))
-    return [
-        _view(f"sensitivity-{place}", grid, only)
-        for place, grid in enumerate(grids.grids(settings))
-        if len(grid.uniform)
-    ]
+    shown = [grid for grid in grids.grids(settings) if grid.uniform]
+    points = grids.grid_points(settings)
+    return [_view(f"sensitivity-{place}", grid, frozenset(points & grid.groups)) for place, grid in enumerate(shown)]
 
 
 def _view(name: str, grid: Grid, only: frozenset[Group]) -> GridView:

@@ -116,13 +116,15 @@ def summary_table(settings: Sequence[Setting], areas: Mapping[str, Areas]) -> Ta
             time = areas[setting.key].times.get(row.method)
             reached: list[Cell] = [time.median, time.reached] if time else [None, None]
             names = [*_names(setting), title(row.method), len(row.seeds)]
-            rows.append([*names, *_ends(row.auc), *relative, row.final_loss.value, *reached, *shares])
+            uniform = (setting.lender or setting).group.protocol if row.relative else None
+            rows.append([*names, *_ends(row.auc), *relative, uniform, row.final_loss.value, *reached, *shares])
     groups = [f"share {a}/{b}" for a, b in zip(*GROUP_NAMES.values(), strict=True)]
     heads = ["setting", "protocol", "signal", "seeds", "area", "area low", "area high"]
     heads += [
         "ratio",
         "ratio low",
         "ratio high",
+        "Uniform of protocol",
         "final loss",
         "median epochs to Uniform's loss",
         "runs there",

@@ -88,3 +88,17 @@ def test_a_grid_inside_another_is_left_out() -> None:
     results = together(*uniform(), *point(1.0, floor=1e-8), *point(1.0, floor=1e-3), *point(1.0, entropy_weight=0.2))
     kinds = [grid.kind for grid in grids(settings_of(results))]
     assert kinds == [ENTROPY]
+
+
+def test_equal_rates_said_in_two_ways_are_one_point() -> None:
+    said = controlled(np.full((4, 4), 2.0), seed=5, beta=0.9, beta_v=0.9)
+    (grid,) = grids(settings_of(together(*uniform(), *point(1.0, beta=0.9), said, *point(1.0, beta=0.99))))
+    assert [len(runs) for _, runs in sorted(grid.points.items())] == [3, 2]
+
+
+def test_the_unit_of_the_floor_is_told() -> None:
+    for unit, words in (("sample", "a sample's own gradient"), ("batch", "the batch mean")):
+        runs = [run for beta in (0.9, 0.99) for run in point(1.0, beta=beta, floor_unit=unit)]
+        plans = plan_figures(together(*uniform(), *runs))
+        (drawing,) = (drawing for plan in plans for drawing in plan.drawings if not plan.protocol)
+        assert f"(in the unit of {words})" in drawing.caption

@@ -32,6 +32,8 @@ def test_gates_stand_beside_gmc_with_both_floors() -> None:
     assert [row.relative.value for row in rows] == pytest.approx([0.8, 1.2, 0.6, 0.9])
     assert rows[0].against is None
     assert [row.against.value for row in rows[1:] if row.against] == pytest.approx([1.5, 0.75, 1.125])
+    assert (rows[0].beside, rows[1].beside) == (None, None)
+    assert [row.beside.value for row in rows[2:] if row.beside] == pytest.approx([0.5, 0.75])
     assert rows[2].shares == pytest.approx((0.1, 0.2, 0.3, 0.4))
     assert rows[2].seeds == (0, 1)
 
@@ -40,13 +42,14 @@ def test_gates_of_one_protocol_are_compared_with_its_own_gmc() -> None:
     results = together(*runs(1.0, "uniform"), *runs(0.8, "gmc"), *runs(0.4, "gmc_soft"))
     (rows,) = gate_tables(settings_of(results))
     assert [row.method for row in rows] == ["gmc", "gmc_soft"]
-    assert rows[1].against is not None
-    assert rows[1].against.value == pytest.approx(0.5)
+    assert rows[1].beside is not None
+    assert rows[1].beside.value == pytest.approx(0.5)
+    assert rows[1].against is None
 
 
 def test_without_gmc_there_is_nothing_to_be_relative_to() -> None:
     (rows,) = gate_tables(settings_of(together(*runs(1.0, "uniform"), *runs(0.4, "gmc_soft"))))
-    assert [(row.method, row.against) for row in rows] == [("gmc_soft", None)]
+    assert [(row.method, row.beside, row.against) for row in rows] == [("gmc_soft", None, None)]
 
 
 def test_no_gates_or_no_uniform_make_no_table() -> None:

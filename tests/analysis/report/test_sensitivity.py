@@ -50,3 +50,10 @@ def test_points_of_a_grid_get_no_figures_of_their_own() -> None:
 def test_ordinary_runs_are_no_grid() -> None:
     runs = [controlled(np.ones((3, 4)), method=method) for method in ("uniform", "gmc")]
     assert grid_views(together(*runs)) == []
+
+
+def test_a_grid_without_uniform_hides_no_runs() -> None:
+    """Its points keep their own tables, since they have no grid to be seen in."""
+    digits = [controlled(np.ones((4, 4)), dataset="digits", floor=floor) for floor in (1e-8, 1e-4)]
+    (found,) = grid_views(together(*grid(), *digits))
+    assert {group.dataset for group in found.only} == {"mnist"}

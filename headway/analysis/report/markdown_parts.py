@@ -1,0 +1,96 @@
+"""Parts of a page in Markdown: rows of tables, and the tables of gates and grids."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from headway.analysis.figures.catalogue import seeds_text
+from headway.analysis.figures.grids import Cell
+from headway.analysis.figures.style import number_text
+from headway.analysis.names import title
+from headway.analysis.report import words
+from headway.analysis.report.gates import GateRow
+from headway.analysis.report.sensitivity import GridView
+from headway.analysis.report.words import listed
+from headway.analysis.rundata import planned_epochs
+from headway.analysis.stats import Estimate
+
+
+def table_row(*cells: str) -> str:
+    """A row of a table."""
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+def gates_text(tables: Sequence[Sequence[GateRow]]) -> str:
+    """GMC with and without a gate, in every setting that has runs of a gate and of Uniform."""
+    head = ["setting", "signal", "protocol", "seeds", "area relative to Uniform", "95% interval"]
+    head += ["relative to GMC, same floor", "95% interval", "relative to GMC, first floor", "95% interval"]
+    head += ["draws A/B/C/D or G0/G1/G2/G3"]
+    lines = [
+        "## Noise gates",
+        "",
+        "GMC whose parameters count only as far as their momentum stands out of the level of pure noise, beside GMC",
+        'that counts them all. "Same floor" is GMC of the same protocol, which differs in the gate alone; "first',
+        "floor\" is that of the protocol in the setting's first line, whose runs of Uniform serve all. Draws are over",
+        "all epochs.",
+        "",
+        table_row(*head),
+        "|" + "---|" * len(head),
+    ]
+    for each in itertools.chain.from_iterable(tables):
+        shares = "/".join(f"{100 * share:.0f}" for share in each.shares)
+        ratios = [ratio_cells(ratio) for ratio in (each.relative, each.beside, each.against)]
+        seeds = seeds_cell(len(each.seeds), each.relative)
+        cells = itertools.chain.from_iterable(ratios)
+        lines.append(table_row(each.setting.title, title(each.method), each.protocol, seeds, *cells, f"{shares} %"))
+    return "\n".join(lines)
+
+
+def ratio_cells(ratio: Estimate | None) -> tuple[str, str]:
+    """A ratio and its interval; dashes where there is none."""
+    return words.number(ratio.value if ratio else None, ".4f"), words.interval(ratio, ".4f")
+
+
+def seeds_cell(seeds: int, relative: Estimate | None) -> str:
+    """How many seeds there are, and how many of them a ratio rests on."""
+    fewer = relative is not None and relative.n != seeds
+    return f"{seeds} ({relative.n} compared)" if relative and fewer else str(seeds)
+
+
+def grids_text(grids: Sequence[GridView]) -> str:
+    """A table for each grid: three numbers in every cell."""
+    parts = [
+        "## Sensitivity",
+        "",
+        "In every cell: area under the test-loss curve relative to Uniform's / distance of the draws from uniform /",
+        "share of the parameters under the floor.",
+    ]
+    for view in grids:
+        floors = view.grid.floors
+        parts += ["", f"### {view.title}", "", f"{_grid_words(view)}.", ""]
+        parts += [
+            table_row(f"{view.grid.kind.label} \\ floor", *map(number_text, floors)),
+            "|" + "---|" * (len(floors) + 1),
+        ]
+        parts += [
+            table_row(name, *(_cell_text(view.cell(place, floor)) for floor in floors))
+            for place, name in enumerate(view.rows)
+        ]
+    return "\n".join(parts)
+
+
+def _grid_words(view: GridView) -> str:
+    """What the runs of a grid share, and how many there are."""
+    grid = view.grid
+    lengths = {planned_epochs(run) for runs in grid.points.values() for run in runs}
+    epochs = listed(map(str, sorted(filter(None, lengths))))
+    preset = grid.setting.group.protocol.split(",")[0]
+    return f"Protocol {preset}, {epochs} epochs, {seeds_text(grid.points.values())} in a cell; floors {grid.unit}"
+
+
+def _cell_text(cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
+    under = words.percent(cell.under_floor.value if cell.under_floor else None)
+    return f"{words.number(cell.ratio.value, '.4f')} / {words.percent(cell.distance.value)} / {under}"
