@@ -1,4 +1,4 @@
-"""Puts the stored measurements into the pages of the docs: `python benchmarks/pages.py [--check]`.
+"""Puts the stored measurements, and how far the study has come, into the pages of the docs: `python benchmarks/pages.py [--check]`.
 
 Each page has a place between two marks, such as `<!-- sampler: begin -->`. With `--check` nothing is written, and the
 exit code is 1 if a page says anything else than the files in `benchmarks/results`.
@@ -14,7 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headway.analysis import load_results
+from headway.analysis.report.words import ranges
 from headway.bench.quoting import quoted
+from headway.experiments.commands.lots import lot_specs
+from headway.experiments.commands.run import COMMANDS
+from headway.experiments.lots import read_campaign_file
 
 ROOT = Path(__file__).parent.parent
 SIGNALS = {"uniform": "Uniform", "curiosity": "Curiosity", "gmc": "GMC", "norm_last": "NormLast", "norm_all": "NormAll",
@@ -114,12 +119,27 @@ def doorkey() -> str:
     return table(["preset", "", "method", "steps per second", "times the published code", "times plain PPO"], rows)
 
 
+def lots() -> str:
+    """How many runs of each lot are in the results."""
+    rows = []
+    for name in ("evidence", "sensitivity"):
+        file = ROOT / "campaigns" / f"{name}.toml"
+        for lot in read_campaign_file(file).lots:
+            asked = {spec.run_id: spec.seed for spec in lot_specs(lot, COMMANDS, file)}
+            results = ROOT / "results" / f"{lot.name}.parquet"
+            done = {run.id for run in load_results(results).finished()} if results.exists() else set()
+            seeds = {seed for run_id, seed in asked.items() if run_id in done}
+            rows.append([lot.name, str(len(asked)), str(len(done)), ranges(seeds) or "–"])
+    return table(["lot", "runs", "done", "seeds"], rows)
+
+
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "sampler": ("docs/howto/pytorch.md", sampler),
     "huggingface": ("docs/howto/transformers.md", huggingface),
     "sb3": ("docs/howto/sb3.md", sb3),
     "controlled": ("docs/study.md", controlled),
     "doorkey": ("docs/exploration.md", doorkey),
+    "lots": ("docs/results.md", lots),
 }
 
 

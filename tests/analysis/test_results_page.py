@@ -6,9 +6,13 @@ from datetime import datetime
 from pathlib import Path
 
 from headway.analysis import load_results
+from headway.analysis.claims.verdicts import MIN_SEEDS
 from headway.analysis.commands.claims import read_bench
 from headway.analysis.report.markdown import frame, planned_figures, render
 from headway.analysis.report.view import make_view
+from headway.experiments.commands.lots import lot_specs
+from headway.experiments.commands.run import COMMANDS
+from headway.experiments.lots import read_campaign_file
 
 ROOT = Path(__file__).parents[2]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
@@ -27,8 +31,28 @@ def test_the_page_is_that_of_the_results() -> None:
         assert figure.files[0].is_file(), figure.name
 
 
-def test_every_lot_is_one_of_the_campaigns() -> None:
-    campaigns = "\n".join(path.read_text("utf-8") for path in (ROOT / "campaigns").glob("*.toml"))
-    for lot in RESULTS.glob("*.parquet"):
-        assert f'name = "{lot.stem}"' in campaigns, lot.name
-        assert all(run.finished for run in load_results(lot)), lot.name
+def campaign_lots() -> dict[str, set[str]]:
+    """The ids of the runs of every lot that is run on a small machine, by the lot's name."""
+    files = [ROOT / "campaigns" / f"{name}.toml" for name in ("evidence", "sensitivity")]
+    return {
+        lot.name: {spec.run_id for spec in lot_specs(lot, COMMANDS, file)}
+        for file in files
+        for lot in read_campaign_file(file).lots
+    }
+
+
+def test_every_file_has_finished_runs_of_its_lot() -> None:
+    lots = campaign_lots()
+    for file in RESULTS.glob("*.parquet"):
+        runs = load_results(file)
+        assert {run.id for run in runs} <= lots[file.stem], file.name
+        assert all(run.finished for run in runs), file.name
+
+
+def test_lots_that_decide_claims_have_enough_seeds_and_uniform() -> None:
+    file = ROOT / "campaigns" / "evidence.toml"
+    lots = {lot.name: lot_specs(lot, COMMANDS, file) for lot in read_campaign_file(file).lots}
+    for name, specs in lots.items():
+        assert len({spec.seed for spec in specs}) >= MIN_SEEDS, name
+    for name in ("noise-mnist", "noise-mnist-paper", "cifar10", "curriculum-mnist", "curriculum-mnist-100"):
+        assert "uniform" in {spec.method for spec in lots[name]}, name

@@ -71,10 +71,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _prepare(
-    lot: Lot, options: argparse.Namespace, experiments: Mapping[str, ExperimentCommand], path: Path
-) -> tuple[ExperimentCommand, argparse.Namespace]:
-    """The command of a lot, and its options: those of the lot, and those of the command line for where and how."""
+def lot_specs(lot: Lot, experiments: Mapping[str, ExperimentCommand], path: Path) -> list[RunSpec]:
+    """The runs of a lot.
+
+    Args:
+        lot: the lot.
+        experiments: the commands of the experiments by name.
+        path: the campaign file, for messages.
+
+    Raises:
+        UsageError: something in it makes no sense.
+    """
+    command, _, own = _parse(lot, experiments, path)
+    try:
+        return command.expand(own)
+    except UsageError as error:
+        raise UsageError(f"{path}: {lot.name}: {error}") from error
+
+
+def _parse(
+    lot: Lot, experiments: Mapping[str, ExperimentCommand], path: Path
+) -> tuple[ExperimentCommand, argparse.Namespace, argparse.Namespace]:
+    """The command of a lot, its options without the lot's, and with them."""
     if lot.experiment not in experiments:
         hint = did_you_mean(lot.experiment, experiments)
         known = ", ".join(experiments)
@@ -88,7 +106,14 @@ def _prepare(
             own = parser.parse_args(list(lot.arguments))
     except SystemExit as error:
         raise UsageError(complaint.getvalue().splitlines()[-1].replace("error: ", "")) from error
-    plain = parser.parse_args([])
+    return command, parser.parse_args([]), own
+
+
+def _prepare(
+    lot: Lot, options: argparse.Namespace, experiments: Mapping[str, ExperimentCommand], path: Path
+) -> tuple[ExperimentCommand, argparse.Namespace]:
+    """The command of a lot, and its options: those of the lot, and those of the command line for where and how."""
+    command, plain, own = _parse(lot, experiments, path)
     for name in set(vars(options)) & set(vars(own)):
         if getattr(own, name) != getattr(plain, name):
             raise UsageError(
@@ -100,8 +125,5 @@ def _prepare(
         delattr(common, name)
     for name, value in vars(common).items():
         setattr(own, name, value)
-    try:
-        command.expand(own)
-    except UsageError as error:
-        raise UsageError(f"{path}: {lot.name}: {error}") from error
+    lot_specs(lot, experiments, path)
     return command, own

@@ -18,6 +18,10 @@ EXPERIMENTS = {
 """The experiments that can be run, each with its module of options and a few words."""
 
 
+COMMANDS = {name: module for name, (module, _) in EXPERIMENTS.items()}
+"""The same without the words."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command: a subcommand for each experiment."""
     parser.description = "Carries out runs and keeps them in a store. The same command resumes, and skips what is done."
@@ -38,7 +42,7 @@ def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     try:
         if options.campaign is not None:
-            return lots.execute(options.campaign, {name: module for name, (module, _) in EXPERIMENTS.items()})
+            return lots.execute(options.campaign, COMMANDS)
         if not hasattr(options, "execute_experiment"):
             raise UsageError(f"expected an experiment out of {', '.join(EXPERIMENTS)}, or --campaign FILE, got neither")
         code: int = options.execute_experiment(options)
