@@ -1,4 +1,4 @@
-"""Puts the stored measurements, and how far the study has come, into the pages of the docs: `python benchmarks/pages.py [--check]`.
+"""Puts stored measurements, and how far the study has come, into the docs: `python benchmarks/pages.py [--check]`.
 
 Each page has a place between two marks, such as `<!-- sampler: begin -->`. With `--check` nothing is written, and the
 exit code is 1 if a page says anything else than the files in `benchmarks/results`.

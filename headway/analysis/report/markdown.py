@@ -114,7 +114,7 @@ def _counts(view: View) -> str:
         notes = "; ".join(origin.notes)
         lines.append(table_row(f"{setting.title}: {methods}", setting.group.protocol, origin.seeds, facts, notes))
     if points:
-        lines += ["", f"{len(points)} further protocols are the points of the grids below."]
+        lines += ["", f"Points of the grids below, with protocols of their own: {len(points)}."]
     return "\n".join(lines)
 
 

@@ -13,6 +13,7 @@ from headway.analysis.claims import as_markdown
 from headway.analysis.commands.report import make_report
 from headway.analysis.report.markdown import BEGIN, END, planned_figures, render
 from headway.analysis.report.view import View, claims_of, make_view
+from headway.analysis.rundata import RunData
 from headway.analysis.tables import method_rows
 from headway.errors import UsageError
 from headway.runs import RunStore
@@ -119,3 +120,27 @@ def test_claims_are_judged_where_they_can_be() -> None:
     base = [controlled(np.ones((3, 4)), method=method) for method in ("uniform", "gmc")]
     assert set(claims_of(together(*base, *grid))) == {"released, epochs=3"}
     assert len(claims_of(together(*grid))) == 2, "all there are, if there is nothing better"
+
+
+def several(level: float, method: str, seeds: int = 2, **options: object) -> list[RunData]:
+    runs = range(seeds)
+    return [controlled(np.full((3, 4), level * (1 + 0.1 * s)), method=method, seed=s, **options) for s in runs]
+
+
+def test_gates_and_grids_have_tables() -> None:
+    small = {"floor_unit": "sample"}
+    runs = [*several(1.0, "uniform"), *several(0.8, "gmc"), *several(1.2, "gmc", 3, **small)]
+    runs += several(0.6, "gmc_hard", **small)
+    runs += several(0.9, "gmc", beta=0.9, **small)
+    text = render(make_view(Path("made"), together(*runs), NOW), (), Path())
+    assert "Compared with the runs of Uniform under protocol released, epochs=3." in text
+    gate = (
+        "released, epochs=3, floor_unit=sample | 2 | 0.6000 | [0.6000, 0.6000] | 0.5000 | [0.5000, 0.5000] | 0.7500 |"
+    )
+    assert f"| Noise+MNIST | GMC, hard gate | {gate}" in text
+    assert "released, epochs=3, floor_unit=sample | 3 (2 compared) | 1.2000 |" in text
+    assert "Protocol released, 3 epochs, 2 to 3 seeds in a cell; floors in the unit of a sample's own gradient." in text
+    assert "| decay rate β \\ floor | 1e-8 |" in text
+    assert "| 0.9 | 0.9000 / 0% / – |" in text
+    assert "| 0.999 | 1.2000 / 0% / – |" in text
+    assert "Points of the grids below, with protocols of their own: 1." in text
