@@ -119,6 +119,29 @@ def doorkey() -> str:
     return table(["preset", "", "method", "steps per second", "times the published code", "times plain PPO"], rows)
 
 
+def envs() -> str:
+    """Steps per second of the vectorised environment as multiples of Farama's."""
+    names = {"1": "1 envs", "16": "16 envs", "256": "256 envs", "1,024": "1024 envs"}
+    names["256, door noise"] = "256 envs, door noise"
+    rows = []
+    for room, found in stored("envs")["rooms"].items():
+        ratios = [found[name]["ratio"] for name in names.values()]
+        rows.append([room, *(f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}" for ratio in ratios)])
+    return table(["room", *names], rows)
+
+
+def report() -> str:
+    """What a report on a study as large as the paper's takes."""
+    found = stored("report")
+    rows = [
+        ["time on two cores", f"{found['seconds']:.0f} s"],
+        ["processor time", f"{found['processor_seconds']:.0f} s"],
+        ["peak memory", f"{found['memory_mb']:.0f} MB"],
+        ["the page", f"{found['page_mb']:.1f} MB"],
+    ]
+    return table([f"{found['runs']} runs of {found['epochs']} epochs", ""], rows)
+
+
 def lots() -> str:
     """How many runs of each lot are in the results."""
     rows = []
@@ -139,6 +162,8 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "sb3": ("docs/howto/sb3.md", sb3),
     "controlled": ("docs/study.md", controlled),
     "doorkey": ("docs/exploration.md", doorkey),
+    "envs": ("docs/environments.md", envs),
+    "report": ("docs/report.md", report),
     "lots": ("docs/results.md", lots),
 }
 

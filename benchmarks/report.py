@@ -1,6 +1,6 @@
 """What a report costs: a store of 480 runs x 400 epochs, as large as the paper's study, with made-up numbers.
 
-    python benchmarks/report.py [--store DIR] [--out DIR] [--seeds 20] [--epochs 400]
+    python benchmarks/report.py [--store DIR] [--out DIR] [--seeds 20] [--epochs 400] [--json FILE]
 
 Prints the time and the peak memory of `headway report`, the size of its page, and the time until a browser shows it.
 The store is made if it is not there; keep it with --store to measure again.
@@ -9,11 +9,13 @@ The store is made if it is not there; keep it with --store to measure again.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the made-up runs are those of the tests
@@ -93,6 +95,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the report goes (default: a temporary folder)")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--epochs", type=int, default=400)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         store, out = options.store or Path(folder, "runs"), options.out or Path(folder, "report")
@@ -105,6 +108,19 @@ def main() -> None:
     print(f"  of processor time {work:.1f} s")
     print(f"memory   {memory:8.0f} MB   (limit {LIMITS['memory']:g})")
     print(f"page     {size:8.2f} MB   (limit {LIMITS['page']:g})")
+    if options.json:
+        result = {
+            "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
+            "runs": runs,
+            "epochs": options.epochs,
+            "seconds": seconds,
+            "processor_seconds": work,
+            "memory_mb": memory,
+            "page_mb": size,
+            "opening_seconds": opening,
+            "load_average": os.getloadavg()[0],
+        }
+        options.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     shown = "no browser found" if opening is None else f"{opening:8.2f} s    (limit {LIMITS['open']:g})"
     print(f"opening  {shown}")
 

@@ -31,7 +31,7 @@ def keep_memory() -> None:
     """Let the process keep memory that it frees, up to a gigabyte, for as long as it lives.
 
     The GNU C library hands large blocks back to the system at once, and the system clears every page of the next one.
-    A training step on convolutions takes and frees dozens of blocks of some megabytes: without this, a tenth of its
+    A training step on convolutions takes and frees dozens of blocks of some megabytes: without this, much
     time goes into clearing pages. On other systems nothing happens.
     """
     try:

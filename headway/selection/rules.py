@@ -119,7 +119,7 @@ class _Weights:
 
 @dataclass(frozen=True)
 class PolicyGradient:
-    """The actor of the paper: a policy over the sources, trained by policy gradient with the batch's scores.
+    """An actor like the paper's: a policy over the sources, trained by policy gradient with the batch's scores.
 
     Batches that workers have prefetched are scored after the policy has moved on; the gradient is taken at the policy
     as it is then.
