@@ -76,6 +76,7 @@ class Grid:
         points: the runs at each row and floor.
         uniform: the runs of Uniform to compare with; they depend on neither.
         groups: the groups of its runs.
+        lenders: the groups that the runs of Uniform are from, where they are others.
     """
 
     setting: Setting
@@ -84,6 +85,7 @@ class Grid:
     points: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)
     uniform: tuple[RunData, ...] = ()
     groups: set[Group] = field(default_factory=set)
+    lenders: set[Group] = field(default_factory=set)
 
     @property
     def rows(self) -> list[Row]:
@@ -141,6 +143,7 @@ def _of_kind(settings: Sequence[Setting], kind: Rows) -> Iterator[Grid]:
             grid = found.setdefault(key, Grid(setting, signal, kind))
             grid.groups.add(setting.group)
             grid.uniform = _pooled(grid.uniform, setting.uniform)
+            grid.lenders |= {setting.lender.group} if setting.lender else set()
             point = kind.of(spec), float(str(spec.protocol[COLUMN]))
             grid.points[point] = _pooled(grid.points.get(point, ()), runs)
     yield from found.values()
@@ -163,9 +166,10 @@ def _is_part(grid: Grid, other: Grid) -> bool:
 
 
 def grid_points(settings: Sequence[Setting]) -> set[Group]:
-    """The groups that are points of a grid and nothing else: a single signal, in a grid of several groups."""
+    """The groups that are points of a grid, or Uniform for it, and nothing else: those of a single signal."""
     lonely = {setting.group for setting in settings if len(setting.methods) == 1}
-    return {group for grid in grids(settings) if len(grid.groups) > 1 for group in grid.groups & lonely}
+    several = [grid for grid in grids(settings) if len(grid.groups) > 1]
+    return {group for grid in several for group in (grid.groups | grid.lenders) & lonely}
 
 
 def as_array(grid: Grid, value: str) -> np.ndarray:

@@ -35,7 +35,7 @@ class GridView:
         grid: the runs and their numbers.
         rows: the names of its rows.
         chart: the figure.
-        only: groups that are points of this grid and nothing else, so that they need no figures of their own.
+        only: groups that are points of this grid, or its Uniform, and nothing else: they need no figures of their own.
     """
 
     title: str
@@ -54,7 +54,10 @@ def grid_views(results: Results) -> list[GridView]:
     settings = settings_of(results)
     shown = [grid for grid in grids.grids(settings) if grid.uniform]
     points = grids.grid_points(settings)
-    return [_view(f"sensitivity-{place}", grid, frozenset(points & grid.groups)) for place, grid in enumerate(shown)]
+    return [
+        _view(f"sensitivity-{place}", grid, frozenset(points & (grid.groups | grid.lenders)))
+        for place, grid in enumerate(shown)
+    ]
 
 
 def _view(name: str, grid: Grid, only: frozenset[Group]) -> GridView:

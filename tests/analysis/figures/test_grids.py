@@ -84,6 +84,11 @@ def test_points_of_a_grid_are_not_settings_of_their_own() -> None:
     assert "over weight of the entropy and the floor" in entropy.caption
 
 
+def test_uniform_for_a_grid_alone_needs_no_figures_of_its_own() -> None:
+    results = together(*uniform(), *point(1.0, floor=1e-5, beta=0.9), *point(1.0, floor=1e-3, beta=0.9))
+    assert [plan.protocol for plan in plan_figures(results)] == [""]
+
+
 def test_a_grid_inside_another_is_left_out() -> None:
     results = together(*uniform(), *point(1.0, floor=1e-8), *point(1.0, floor=1e-3), *point(1.0, entropy_weight=0.2))
     kinds = [grid.kind for grid in grids(settings_of(results))]
