@@ -8,6 +8,7 @@ import importlib.metadata
 import io
 import json
 import math
+import platform
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -143,7 +144,7 @@ def run(run: Run, context: Context) -> None:
         run.save(POLICY_FILE, saves(ppo.agent.policy.state_dict()))
         if context.keep_weights:
             run.save(WEIGHTS_FILE, saves(_weights(ppo)))
-        provenance = json.dumps(_provenance()).encode()
+        provenance = json.dumps(_provenance(context)).encode()
         run.save("provenance.json", lambda file: _write(file, provenance))
         run.finish()
 
@@ -258,9 +259,10 @@ def _weights(ppo: PPO) -> dict[str, Any]:
     }
 
 
-def _provenance() -> dict[str, Any]:
+def _provenance(context: Context) -> dict[str, Any]:
     """What the numbers of a run rest on besides its spec."""
-    return {name: importlib.metadata.version(name) for name in ("torch", "numpy", "gymnasium")}
+    packages = {name: importlib.metadata.version(name) for name in ("headway", "torch", "numpy", "gymnasium")}
+    return {**packages, "python": platform.python_version(), "device": context.device}
 
 
 def _write(file: Writer, content: bytes) -> None:

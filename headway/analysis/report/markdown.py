@@ -109,7 +109,7 @@ def _counts(view: View) -> str:
         setting = origin.setting
         if setting.group in points:
             continue
-        methods = ", ".join(title(method) for method in setting.finished)
+        methods = " / ".join(title(method) for method in setting.finished)
         facts = ", ".join(f"{name} {origin.facts[name]}" for name in ("headway", "torch") if name in origin.facts)
         notes = "; ".join(origin.notes)
         lines.append(table_row(f"{setting.title}: {methods}", setting.group.protocol, origin.seeds, facts, notes))
