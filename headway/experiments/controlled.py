@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import platform
 import time
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from headway.errors import DataError, SpecError, did_you_mean
 from headway.experiments.base import Context, Stopped
 from headway.experiments.environment import CONDITIONS
 from headway.experiments.protocol import Protocol
+from headway.experiments.provenance import provenance
 from headway.experiments.signals import NAMES
 from headway.experiments.torching import one_thread, saves
 from headway.experiments.trial import Trial
@@ -181,9 +180,7 @@ def _check_data(fingerprint: str, dataset: Dataset) -> None:
 def _provenance(dataset: Dataset, context: Context) -> dict[str, Any]:
     """What the numbers of a run rest on besides its spec."""
     return {
-        "headway": version("headway"),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
+        **provenance("torch"),
         "device": context.device,
         "dataset": dataset.name,
         "fingerprint": dataset.fingerprint,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import importlib.metadata
 import io
 import json
 import math
-import platform
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,6 +16,7 @@ import torch
 from headway.errors import EnvError, MethodError, SpecError, did_you_mean
 from headway.experiments.base import Context, Stopped
 from headway.experiments.exploration import ExplorationProtocol
+from headway.experiments.provenance import provenance
 from headway.experiments.torching import keep_memory, one_thread, saves
 from headway.rl import make_env
 from headway.rl.agent import Policy
@@ -144,8 +143,8 @@ def run(run: Run, context: Context) -> None:
         run.save(POLICY_FILE, saves(ppo.agent.policy.state_dict()))
         if context.keep_weights:
             run.save(WEIGHTS_FILE, saves(_weights(ppo)))
-        provenance = json.dumps(_provenance(context)).encode()
-        run.save("provenance.json", lambda file: _write(file, provenance))
+        facts = json.dumps(_provenance(context)).encode()
+        run.save("provenance.json", lambda file: _write(file, facts))
         run.finish()
 
 
@@ -261,8 +260,7 @@ def _weights(ppo: PPO) -> dict[str, Any]:
 
 def _provenance(context: Context) -> dict[str, Any]:
     """What the numbers of a run rest on besides its spec."""
-    packages = {name: importlib.metadata.version(name) for name in ("headway", "torch", "numpy", "gymnasium")}
-    return {**packages, "python": platform.python_version(), "device": context.device}
+    return {**provenance("torch", "numpy", "gymnasium"), "device": context.device}
 
 
 def _write(file: Writer, content: bytes) -> None:

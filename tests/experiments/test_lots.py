@@ -94,7 +94,13 @@ def test_lots_are_run_each_in_its_folder_and_only_once(tmp_path: Path, capsys: p
     assert run(file, "--out", out, "--workers", 0, "--lot", "second") == 0
     assert not (out / "first").exists()
     assert run(file, "--out", out, "--workers", 0) == 0
-    assert "2 runs in" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "2 runs in" in said
+    assert f"what all lots say: headway report {out}" in said
+    assert main(["status", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert f"1 run in {out / 'first'}: 1 done" in said
+    assert f"2 runs in {out / 'second'}: 2 done" in said
     first, second = RunStore(out / "first").status(), RunStore(out / "second").status()
     assert [record.state for record in (*first, *second)] == [State.DONE] * 3
     protocols = [record.spec.protocol for record in second if record.spec]

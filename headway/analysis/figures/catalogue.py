@@ -148,7 +148,9 @@ def slug(*parts: str) -> str:
 def interval_text(runs: Iterable[Sequence[RunData]], what: str = "mean and 95% interval") -> str:
     """What a figure shows over how many seeds, such as "mean and 95% interval over 3 seeds"; one has no interval."""
     seeds = seeds_text(runs)
-    return "one seed, so no interval" if seeds == "1 seed" else f"{what} over {seeds}"
+    if seeds == "1 seed":
+        return "one seed, so no interval"
+    return f"{what} over {seeds}" + (", where there are several" if seeds.startswith("1 ") else "")
 
 
 def seeds_text(runs: Iterable[Sequence[RunData]]) -> str:

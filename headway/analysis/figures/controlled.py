@@ -59,7 +59,7 @@ def _group_item(setting: Setting, name: str, signals: Sequence[str], need: Seque
         return Omission(name, f"no finished runs of {_names(need)}")
     caption = (
         f"{setting.title}. Top: test loss of each group{_least_text(setting)}. Bottom: share of the draws "
-        f"{_arm_text(setting)}; arrows mark the peak of its visits, the line is uniform sampling. "
+        f"{_arm_text(setting)}; arrows mark the peak of its smoothed visits, the line is uniform sampling. "
         f"{_capital(interval_text(runs.values()))}."
     )
     return Drawing(name, caption, partial(group_figure, setting, runs))
@@ -190,9 +190,10 @@ def telemetry(settings: Sequence[Setting]) -> Iterator[Item]:
         if not any(setting.pick(SIGNALS, "policy_entropy") for setting in members):
             yield Omission(name, "no finished runs with the column policy_entropy")
             continue
+        shown = [runs for setting in members for runs in setting.pick(SIGNALS, "policy_entropy").values()]
         caption = (
             f"{title(dataset)}. Top: share of the parameters whose second moment is under the floor. Bottom: entropy "
-            "of the policy; the line is that of uniform sampling. Mean and 95% interval over seeds."
+            f"of the policy; the line is that of uniform sampling. {_capital(interval_text(shown))}."
         )
         yield Drawing(name, caption, partial(telemetry_figure, members))
 

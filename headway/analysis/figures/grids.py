@@ -12,7 +12,7 @@ from headway.analysis.baselines import shared
 from headway.analysis.figures.catalogue import Setting
 from headway.analysis.figures.controlled import area_ratio
 from headway.analysis.figures.style import GATES, VARIANTS, number_text
-from headway.analysis.rundata import Group, RunData
+from headway.analysis.rundata import Group, RunData, planned_epochs
 from headway.analysis.stats import Estimate, t_interval
 from headway.analysis.summaries import distance_to_uniform, used
 from headway.analysis.tables import NEEDED
@@ -115,14 +115,30 @@ class Grid:
         return "in the unit of a sample's own gradient" if of_sample else "in the unit of the batch mean"
 
     @property
+    def label(self) -> str:
+        """What the rows are."""
+        return f"{self.kind.label} (of m / of v)" if self.has_rates_apart else self.kind.label
+
+    @property
+    def epochs(self) -> str:
+        """How long its runs are, such as "30 epochs"."""
+        lengths = {planned_epochs(run) for runs in self.points.values() for run in runs}
+        return f"{' and '.join(map(str, sorted(filter(None, lengths))))} epochs"
+
+    @property
+    def uniform_text(self) -> str:
+        """Whose runs of Uniform it is compared with."""
+        return "; ".join(sorted(group.protocol for group in self.lenders)) or self.setting.group.protocol
+
+    @property
     def has_rates_apart(self) -> bool:
         """Whether the two moments have different decay rates in some row."""
         return any(len(set(row)) > 1 for row in self.rows)
 
 
 def row_text(row: Row) -> str:
-    """A row's name: 0.999, or 0.9, 0.99 for the rates of m and of v."""
-    return ", ".join(map(number_text, row if len(set(row)) > 1 else row[:1]))
+    """A row's name: 0.999, or 0.9 / 0.99 for the rates of m and of v."""
+    return " / ".join(map(number_text, row if len(set(row)) > 1 else row[:1]))
 
 
 def grids(settings: Sequence[Setting]) -> list[Grid]:

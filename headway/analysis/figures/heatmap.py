@@ -72,8 +72,9 @@ def share_map(
     row_label: str = "",
     column_label: str = "floor under v",
     title: str = "",
+    most: float = 1.0,
 ) -> Axes:
-    """A cell with its percentage for every pair of settings; the darker the more, from 0 to 1.
+    """A cell with its percentage for every pair of settings; the darker the more, from 0 to `most`.
 
     Args:
         ax: where to draw.
@@ -83,6 +84,7 @@ def share_map(
         row_label: what the rows are.
         column_label: what the columns are.
         title: above the panel.
+        most: the share at which the colours end.
 
     Raises:
         FigureError: the shapes do not fit, or a share is not between 0 and 1.
@@ -92,7 +94,7 @@ def share_map(
     values = _checked(values, rows, columns)
     if (values < 0).any() or (values > 1).any():
         raise FigureError(f"expected shares from 0 to 1, got {np.nanmin(values):g} to {np.nanmax(values):g}")
-    mesh = _mesh(ax, values, SHARES, Normalize(0, _PALER))
+    mesh = _mesh(ax, values, SHARES, Normalize(0, _PALER * most))
     _write(ax, mesh, values, percent_text)
     return _label(ax, rows, columns, row_label, column_label, title)
 
@@ -118,8 +120,11 @@ def _checked(values: Any, rows: Sequence[object], columns: Sequence[object]) -> 
 
 
 def _mesh(ax: Axes, values: Any, colours: str, norm: Any) -> Any:
-    ax.set_facecolor(GRID)
-    return ax.pcolormesh(np.ma.masked_invalid(values), cmap=colours, norm=norm, edgecolors="white", linewidth=1.0)
+    """Cells in their colours; hatched where there is no value."""
+    mesh = ax.pcolormesh(np.ma.masked_invalid(values), cmap=colours, norm=norm, edgecolors="white", linewidth=1.0)
+    missing = np.ma.masked_where(np.isfinite(values), np.zeros(values.shape))
+    ax.pcolor(missing, cmap="Greys", hatch="//////", edgecolor=GRID, linewidth=0)
+    return mesh
 
 
 def _write(ax: Axes, mesh: Any, values: Any, text: Callable[[float], str], sure: Any = None) -> None:

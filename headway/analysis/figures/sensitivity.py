@@ -17,6 +17,9 @@ from headway.analysis.names import title
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+LEAST_MOST = 0.1
+"""The colours of distances reach at least as far, so that noise does not look like an effect."""
+
 
 def maps(settings: Sequence[Setting]) -> Iterator[Item]:
     """Three maps in one figure for each grid of runs."""
@@ -34,12 +37,12 @@ def maps(settings: Sequence[Setting]) -> Iterator[Item]:
 
 
 def _caption(grid: Grid) -> str:
-    rates = " (of m and v, where they differ)" if grid.has_rates_apart else ""
     return (
-        f"{title(grid.signal)}, {grid.setting.title}, over {grid.kind.label}{rates} and the floor under v "
-        f"({grid.unit}), {seeds_text(grid.points.values())}. Left: loss area relative to Uniform's, bold where the 95% "
-        "interval does not hold 1 (of twenty cells, one by chance). Middle: distance of the draws from uniform, half "
-        "the sum over groups. Right: parameters whose second moment is under the floor, mean over the run."
+        f"{title(grid.signal)}, {grid.setting.title}, over {grid.label} and the floor under v ({grid.unit}), "
+        f"{grid.epochs}, {seeds_text(grid.points.values())}. Left: loss area relative to that of Uniform (protocol "
+        f"{grid.uniform_text}), bold where the 95% interval does not hold 1 (of twenty cells, one by chance). Middle: "
+        "distance of the draws from uniform, half the sum over groups. Right: parameters whose second moment is under "
+        "the floor, mean over the run."
     )
 
 
@@ -57,10 +60,13 @@ def map_figure(grid: Grid) -> Figure:
         rows,
         floors,
         sure=sure,
-        row_label=grid.kind.label,
+        row_label=grid.label,
         title="loss area / Uniform's",
     )
-    share_map(panels[1], as_array(grid, "distance"), rows, floors, title="distance from uniform draws")
+    distance = as_array(grid, "distance")
+    most = max(LEAST_MOST, float(np.nanmax(distance)))
+    share_map(panels[1], distance, rows, floors, title="distance from uniform draws", most=most)
     share_map(panels[2], as_array(grid, "under_floor"), rows, floors, title="parameters under the floor")
-    figure.suptitle(f"{title(grid.signal)}: {grid.setting.title}", fontsize=9)
+    words = f"{title(grid.signal)}: {grid.setting.title}, {grid.epochs}, {seeds_text(grid.points.values())}"
+    figure.suptitle(words, fontsize=9)
     return figure

@@ -206,7 +206,7 @@ def looks_for(keys: Iterable[str], known: Mapping[str, Look]) -> dict[str, Look]
 
 def number_text(value: float) -> str:
     """A setting as a tick label, as short as it can be: 0.999, 1e-8, 6.6e-4."""
-    small = 0 < abs(value) < 1e-3
+    small = 0 < abs(value) < 0.01
     mantissa, e, power = (f"{value:.4e}" if small else f"{value:.4g}").partition("e")
     mantissa = mantissa.rstrip("0").rstrip(".") if small else mantissa
     return f"{mantissa}e{int(power)}" if e else mantissa

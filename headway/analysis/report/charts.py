@@ -196,7 +196,7 @@ def telemetry(setting: Setting) -> Chart | None:
         return None
     return _chart(
         f"telemetry-{setting.key}",
-        f"Telemetry, {setting.title}",
+        f"Telemetry, {setting.title}, {setting.group.protocol}",
         "How concentrated the choice of arms is, and for signals with moments the share of parameters whose second "
         "moment lies under the floor. " + _interval_words(setting),
         panels,

@@ -24,7 +24,7 @@ class GateRow:
         method: the signal.
         protocol: the label of its protocol.
         seeds: the seeds of its runs.
-        relative: area under the test-loss curve relative to Uniform's.
+        relative: area under the test-loss curve relative to Uniform's; None without runs of Uniform.
         beside: the same relative to GMC's under the same protocol, which differs in the gate alone; None for GMC.
         against: the same relative to GMC's under the protocol that this one departs from; None if there is no other.
         shares: share of the draws in each group, over all epochs, mean over seeds.
@@ -34,18 +34,20 @@ class GateRow:
     method: str
     protocol: str
     seeds: tuple[int, ...]
-    relative: Estimate
+    relative: Estimate | None
     beside: Estimate | None
     against: Estimate | None
     shares: tuple[float, ...]
 
 
 def gate_tables(settings: Iterable[Setting]) -> list[list[GateRow]]:
-    """The rows of every setting that has runs of a gate, and runs of Uniform to compare them with."""
+    """The rows of every setting that has runs of a gate, and runs of Uniform or GMC to compare them with."""
     return [
         _rows(setting)
         for setting in settings
-        if setting.kind == CONTROLLED and setting.uniform and any(gate in setting.finished for gate in GATES[1:])
+        if setting.kind == CONTROLLED
+        and any(gate in setting.finished for gate in GATES[1:])
+        and (setting.uniform or "gmc" in setting.finished)
     ]
 
 
@@ -75,7 +77,7 @@ def _row(
         method=method,
         protocol=protocol,
         seeds=tuple(sorted(own)),
-        relative=relative_area(own, areas(setting.uniform)),
+        relative=relative_area(own, areas(setting.uniform)) if setting.uniform else None,
         beside=relative_area(own, areas(plain)) if plain else None,
         against=relative_area(own, areas(lent)) if lent else None,
         shares=tuple(np.mean([group_shares(run).mean(0) for run in runs], axis=0).tolist()),

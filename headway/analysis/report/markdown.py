@@ -21,6 +21,7 @@ from headway.analysis.report.groups import Setting
 from headway.analysis.report.markdown_parts import gates_text, grids_text, ratio_cells, seeds_cell, table_row
 from headway.analysis.report.printing import Printed, Tell, named_drawings, print_figures
 from headway.analysis.report.rows import NUMBERS
+from headway.analysis.report.sensitivity import GridView
 from headway.analysis.report.sources import Strip, Telemetry
 from headway.analysis.report.view import View
 from headway.analysis.results import Results
@@ -110,12 +111,20 @@ def _counts(view: View) -> str:
         if setting.group in points:
             continue
         methods = " / ".join(title(method) for method in setting.finished)
-        facts = ", ".join(f"{name} {origin.facts[name]}" for name in ("headway", "torch") if name in origin.facts)
-        notes = "; ".join(origin.notes)
+        facts = ", ".join(
+            f"{name} {origin.facts[name]}" for name in ("headway", "code", "torch") if name in origin.facts
+        )
+        copy = f"fingerprint {origin.facts['fingerprint'][:12]}" if origin.facts.get("fingerprint") else ""
+        notes = "; ".join(filter(None, (copy, *origin.notes)))
         lines.append(table_row(f"{setting.title}: {methods}", setting.group.protocol, origin.seeds, facts, notes))
-    if points:
-        lines += ["", f"Points of the grids below, with protocols of their own: {len(points)}."]
+    for grid in view.grids:
+        runs = sum(map(len, grid.grid.points.values()))
+        lines.append(table_row(f"{grid.title}: {runs} runs", "see the table", _grid_seeds(grid), "", ""))
     return "\n".join(lines)
+
+
+def _grid_seeds(view: GridView) -> str:
+    return words.ranges(run.seed for runs in view.grid.points.values() for run in runs)
 
 
 def _setting(view: View, setting: Setting) -> str:
@@ -150,7 +159,14 @@ def _setting(view: View, setting: Setting) -> str:
 def _rewards(view: View, setting: Setting) -> str:
     """The methods of one exploration setting: what they reach, and how much of it is noise."""
     lines = [f"## {setting.title}, protocol {setting.group.protocol}", "", *_notes(view, setting)]
-    head = ["method", "seeds", "return at the end", "95% interval", "time in the noise", "reward paid in the noise"]
+    head = [
+        "method",
+        "seeds",
+        "scaled return at the end",
+        "95% interval",
+        "time in the noise",
+        "reward paid in the noise",
+    ]
     lines += [table_row(*head), "|" + "---|" * len(head)]
     for method, reward in view.rewards[setting.key].items():
         runs = setting.finished[method]

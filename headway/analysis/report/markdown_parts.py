@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from headway.analysis.figures.catalogue import seeds_text
 from headway.analysis.figures.grids import Cell
+from headway.analysis.figures.heatmap import percent_text
 from headway.analysis.figures.style import number_text
 from headway.analysis.names import title
 from headway.analysis.report import words
 from headway.analysis.report.gates import GateRow
 from headway.analysis.report.sensitivity import GridView
-from headway.analysis.report.words import listed
-from headway.analysis.rundata import planned_epochs
 from headway.analysis.stats import Estimate
 
 
@@ -23,7 +22,7 @@ def table_row(*cells: str) -> str:
 
 
 def gates_text(tables: Sequence[Sequence[GateRow]]) -> str:
-    """GMC with and without a gate, in every setting that has runs of a gate and of Uniform."""
+    """GMC with and without a gate, in every setting that has runs of a gate."""
     head = ["setting", "signal", "protocol", "seeds", "area relative to Uniform", "95% interval"]
     head += ["relative to GMC, same floor", "95% interval", "relative to GMC, first floor", "95% interval"]
     head += ["draws A/B/C/D or G0/G1/G2/G3"]
@@ -64,13 +63,13 @@ def grids_text(grids: Sequence[GridView]) -> str:
         "## Sensitivity",
         "",
         "In every cell: area under the test-loss curve relative to Uniform's / distance of the draws from uniform /",
-        "share of the parameters under the floor.",
+        "share of the parameters under the floor. A star marks a 95% interval that does not hold 1.",
     ]
     for view in grids:
         floors = view.grid.floors
         parts += ["", f"### {view.title}", "", f"{_grid_words(view)}.", ""]
         parts += [
-            table_row(f"{view.grid.kind.label} \\ floor", *map(number_text, floors)),
+            table_row(f"{view.grid.label} \\ floor", *map(number_text, floors)),
             "|" + "---|" * (len(floors) + 1),
         ]
         parts += [
@@ -83,14 +82,15 @@ def grids_text(grids: Sequence[GridView]) -> str:
 def _grid_words(view: GridView) -> str:
     """What the runs of a grid share, and how many there are."""
     grid = view.grid
-    lengths = {planned_epochs(run) for runs in grid.points.values() for run in runs}
-    epochs = listed(map(str, sorted(filter(None, lengths))))
     preset = grid.setting.group.protocol.split(",")[0]
-    return f"Protocol {preset}, {epochs} epochs, {seeds_text(grid.points.values())} in a cell; floors {grid.unit}"
+    seeds = seeds_text(grid.points.values())
+    shared = f"Protocol {preset}, {grid.epochs}, {seeds} in a cell; floors {grid.unit}"
+    return f"{shared}; compared with Uniform under protocol {grid.uniform_text}"
 
 
 def _cell_text(cell: Cell | None) -> str:
     if cell is None:
         return "–"
-    under = words.percent(cell.under_floor.value if cell.under_floor else None)
-    return f"{words.number(cell.ratio.value, '.4f')} / {words.percent(cell.distance.value)} / {under}"
+    under = percent_text(cell.under_floor.value) if cell.under_floor else "–"
+    sure = "" if cell.ratio.covers(1) else "*"
+    return f"{words.number(cell.ratio.value, '.4f')}{sure} / {percent_text(cell.distance.value)} / {under}"

@@ -77,7 +77,10 @@ def _origin(setting: Setting) -> Origin:
 
 
 def protocols(runs: Iterable[RunData]) -> list[Rules]:
-    """Every protocol of the runs, with all fields; parameters that are the same for all of its runs come first."""
+    """Every protocol of the runs, with all fields.
+
+    What the runs say of themselves comes first, and counts where the protocol has a field of the same name.
+    """
     families: dict[tuple[str, str], list[RunData]] = {}
     for run in runs:
         families.setdefault((run.experiment, run.protocol), []).append(run)
@@ -86,7 +89,8 @@ def protocols(runs: Iterable[RunData]) -> list[Rules]:
         params = {
             name: _distinct(run.spec.params.get(name) for run in members) for run in members for name in run.spec.params
         }
-        fields = {name: _text(value) for name, value in members[0].spec.protocol.items()}
+        protocol = members[0].spec.protocol
+        fields = {name: _text(value) for name, value in protocol.items() if name not in params}
         found.append(Rules(label, title(experiment), [*params.items(), *fields.items()]))
     return found
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headway.analysis.figures.style import number_text
 from headway.analysis.names import GROUP_NAMES, title
 from headway.analysis.report import words
 from headway.analysis.report.view import View
@@ -184,6 +185,7 @@ def _environment() -> Any:
         interval=words.interval,
         probability=words.probability,
         percent=words.percent,
+        setting=number_text,
         reach=reach,
         is_finite=math.isfinite,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import shlex
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -56,6 +57,8 @@ def execute(arguments: Sequence[str], experiments: Mapping[str, ExperimentComman
         if code == INTERRUPTED:
             return code
         worst = max(worst, code)
+    if len(prepared) > 1 and not (options.dry_run or options.print_jobs):
+        emit(f"what all lots say: headway report {shlex.quote(str(options.out))}")
     return worst
 
 

@@ -13,33 +13,52 @@ from typing import Any
 from headway.experiments.commands.output import emit
 from headway.experiments.places import open_store
 from headway.experiments.wording import aligned, dataset_of, last_line, losses_text, steps
-from headway.runs import RunRecord, State
-from headway.runs.places import Place, parse_place
+from headway.runs import RunRecord, RunStore, State
+from headway.runs.places import Place, Url, parse_place
 from headway.runs.wording import count, duration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.description = "Shows where the runs of a store stand."
-    parser.add_argument("store", type=parse_place, nargs="?", default=Path("runs"), metavar="DIR", help="the run store")
+    parser.description = "Shows where the runs of a store stand, or of all lots of a campaign."
+    what = "the run store, or a folder of several"
+    parser.add_argument("store", type=parse_place, nargs="?", default=Path("runs"), metavar="DIR", help=what)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--failed", action="store_true", help="only failed and corrupt runs, with their tracebacks")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    records = open_store(options.store).status()
-    shown = [record for record in records if _is_bad(record)] if options.failed else records
+    found = {place: open_store(place).status() for place in _stores(options.store)}
     if options.json:
-        emit(json.dumps({"counts": counts(records), "runs": [as_dict(record) for record in shown]}, indent=1))
+        records = [record for members in found.values() for record in members]
+        shown = [as_dict(record) for record in _shown(records, options.failed)]
+        emit(json.dumps({"counts": counts(records), "runs": shown}, indent=1))
         return 0
-    if options.failed:
+    for place, records in found.items():
+        _tell(place, records, options.failed)
+    return 0
+
+
+def _stores(place: Place) -> list[Place]:
+    """The store at a place, or those in the folders inside it, as a campaign leaves them."""
+    if isinstance(place, Url) or RunStore(place).exists() or not place.is_dir():
+        return [place]
+    return [child for child in sorted(place.iterdir()) if RunStore(child).exists()] or [place]
+
+
+def _shown(records: Sequence[RunRecord], only_bad: bool) -> Sequence[RunRecord]:
+    return [record for record in records if _is_bad(record)] if only_bad else records
+
+
+def _tell(place: Place, records: Sequence[RunRecord], only_bad: bool) -> None:
+    shown = _shown(records, only_bad)
+    if only_bad:
         for record in shown:
             emit(_in_full(record))
     elif shown:
         emit(_table(shown))
-    emit(_summary(options.store, records))
-    return 0
+    emit(_summary(place, records))
 
 
 def counts(records: Sequence[RunRecord]) -> dict[str, int]:

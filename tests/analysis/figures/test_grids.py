@@ -38,7 +38,7 @@ def rates_and_weights() -> Results:
 def test_equal_rates_come_before_unequal_ones() -> None:
     rates = grids(settings_of(rates_and_weights()))[0]
     assert rates.kind is RATES
-    assert [row_text(row) for row in rates.rows] == ["0.9", "0.999", "0.9, 0.99"]
+    assert [row_text(row) for row in rates.rows] == ["0.9", "0.999", "0.9 / 0.99"]
     assert rates.floors == [1e-8, 1e-3]
     np.testing.assert_allclose(as_array(rates, "ratio"), [[0.5, 0.6], [0.8, np.nan], [0.7, np.nan]])
     assert rates.has_rates_apart
@@ -79,9 +79,12 @@ def test_points_of_a_grid_are_not_settings_of_their_own() -> None:
     assert len(grid_points(settings)) == 5, "all but that of Uniform"
     rates, entropy = (drawing for plan in plan_figures(results) for drawing in plan.drawings if not plan.protocol)
     assert rates.name == "sensitivity-mnist-noise-gmc"
-    assert "(of m and v, where they differ)" in rates.caption
+    assert "over decay rate β (of m / of v) and the floor under v" in rates.caption
+    assert (
+        "4 epochs, 2 seeds. Left: loss area relative to that of Uniform (protocol released, epochs=4)" in rates.caption
+    )
     assert entropy.name == "sensitivity-mnist-noise-gmc-entropy"
-    assert "over weight of the entropy and the floor" in entropy.caption
+    assert "over weight of the entropy and the floor under v" in entropy.caption
 
 
 def test_uniform_for_a_grid_alone_needs_no_figures_of_its_own() -> None:

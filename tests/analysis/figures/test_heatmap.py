@@ -38,9 +38,9 @@ def test_small_differences_stay_pale() -> None:
 
 
 def test_shares_grow_darker_from_zero_to_one() -> None:
-    ax = heatmap.share_map(new_axes(), [[0.0, 0.004, 0.5], [0.998, 1.0, np.nan]], ["0.9", "0.9, 0.99"], [1, 2, 3])
+    ax = heatmap.share_map(new_axes(), [[0.0, 0.004, 0.5], [0.998, 1.0, np.nan]], ["0.9", "0.9 / 0.99"], [1, 2, 3])
     assert [text.get_text() for text in ax.texts] == ["0%", "0.4%", "50%", "99.8%", "100%", "–"]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["0.9", "0.9, 0.99"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["0.9", "0.9 / 0.99"]
     mesh = ax.collections[0]
     levels = [sum(mesh.to_rgba(np.array([share]))[0][:3]) for share in (0, 0.5, 1)]
     assert levels == sorted(levels, reverse=True)

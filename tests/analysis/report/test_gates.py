@@ -29,7 +29,7 @@ def test_gates_stand_beside_gmc_with_both_floors() -> None:
     (rows,) = gate_tables(settings_of(results))
     assert [row.method for row in rows] == ["gmc", "gmc", "gmc_hard", "gmc_soft"]
     assert [row.protocol for row in rows] == ["released, epochs=3"] + 3 * ["released, epochs=3, floor_unit=sample"]
-    assert [row.relative.value for row in rows] == pytest.approx([0.8, 1.2, 0.6, 0.9])
+    assert [row.relative.value for row in rows if row.relative] == pytest.approx([0.8, 1.2, 0.6, 0.9])
     assert rows[0].against is None
     assert [row.against.value for row in rows[1:] if row.against] == pytest.approx([1.5, 0.75, 1.125])
     assert (rows[0].beside, rows[1].beside) == (None, None)
@@ -52,6 +52,13 @@ def test_without_gmc_there_is_nothing_to_be_relative_to() -> None:
     assert [(row.method, row.beside, row.against) for row in rows] == [("gmc_soft", None, None)]
 
 
-def test_no_gates_or_no_uniform_make_no_table() -> None:
+def test_without_uniform_gates_are_still_compared_with_gmc() -> None:
+    (rows,) = gate_tables(settings_of(together(*runs(0.8, "gmc"), *runs(0.4, "gmc_soft"))))
+    assert [row.relative for row in rows] == [None, None]
+    assert rows[1].beside is not None
+    assert rows[1].beside.value == pytest.approx(0.5)
+
+
+def test_no_gates_or_nothing_to_compare_them_with_make_no_table() -> None:
     assert gate_tables(settings_of(together(*runs(1.0, "uniform"), *runs(0.8, "gmc")))) == []
     assert gate_tables(settings_of(together(*runs(0.8, "gmc_hard")))) == []
