@@ -8,13 +8,11 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-import headway
-
 
 @cache
 def code_fingerprint() -> str:
     """The first digits of the sha256 of all modules of the package: the same code has the same, wherever it is."""
-    root = Path(headway.__file__).parent
+    root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for file in sorted(root.rglob("*.py"), key=lambda file: file.relative_to(root).as_posix()):
         digest.update(f"{file.relative_to(root).as_posix()}\n".encode())
