@@ -136,9 +136,11 @@ def loss_areas(settings: Sequence[Setting]) -> Iterator[Item]:
         ("auc-gates", GATES, GATES[1:]),
     ):
         found: dict[str, Runs] = {}
+        shown: list[Setting] = []
         for setting in settings:
             runs = setting.pick(signals, *NEEDED)
             if setting.uniform and any(signal in runs for signal in need):
+                shown.append(setting)
                 found["\n".join(reversed(setting.title.split(", ")))] = {
                     "uniform": setting.uniform,
                     **(_lent_gmc(setting) if signals == GATES else {}),
@@ -147,7 +149,7 @@ def loss_areas(settings: Sequence[Setting]) -> Iterator[Item]:
         if found:
             members = [members for runs in found.values() for members in runs.values()]
             caption = (
-                f"Area under the test-loss curve relative to Uniform's{_lent_text(settings)} (1; lower is better), "
+                f"Area under the test-loss curve relative to Uniform's{_lent_text(shown)} (1; lower is better), "
                 f"{interval_text(members, 'with Fieller 95% intervals')}."
             )
             yield Drawing(name, caption, partial(area_figure, found))

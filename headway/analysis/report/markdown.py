@@ -52,14 +52,22 @@ def write_markdown(path: Path, source: Path, view: View, tell: Tell = lambda wha
         StoreError: it cannot be written.
     """
     before, after = frame(path)
-    folder = path.parent / FIGURES / path.stem
-    prints = print_figures(source, view.results, folder, [FORMAT], tell)
-    drawn = {file for figure in prints.printed for file in figure.files}
-    for file in folder.rglob(f"*.{FORMAT}"):
-        if file not in drawn:
-            file.unlink()  # of an earlier page, whose runs are no more
+    earlier = _figures_of(path)
+    prints = print_figures(source, view.results, path.parent / FIGURES / path.stem, [FORMAT], tell)
+    for file in earlier - {file for figure in prints.printed for file in figure.files}:
+        file.unlink(missing_ok=True)
     write_bytes(path, f"{before}{render(view, prints.printed, path.parent)}{after}".encode())
     return [path, *(file for figure in prints.printed for file in figure.files)]
+
+
+def _figures_of(path: Path) -> set[Path]:
+    """The figures that the generated part of a page shows, in the folder that is the page's own."""
+    if not path.exists():
+        return set()
+    generated = path.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    folder = path.parent / FIGURES / path.stem
+    shown = {path.parent / address for address in re.findall(rf"]\(([^()]+\.{FORMAT})\)", generated)}
+    return {file for file in shown if folder in file.parents and ".." not in file.parts}
 
 
 def frame(path: Path) -> tuple[str, str]:

@@ -45,14 +45,14 @@ def areas_of(setting: Setting) -> Areas | None:
         return None
     runs = Results(tuple(run for members in setting.finished.values() for run in members))
     by_seed = {name: tables.areas(members) for name, members in setting.finished.items()}
-    base = by_seed.pop(BASELINE, {}) or tables.areas(setting.uniform)
+    own = by_seed.pop(BASELINE, {})
+    base = own or tables.areas(setting.uniform)
     seeds = {
         name: [area / base[seed] for seed, area in sorted(found.items()) if seed in base]
         for name, found in by_seed.items()
     }
-    times = epochs_to(runs) if BASELINE in setting.finished else {}
-    diverged = BASELINE in setting.finished and not times
-    remark = "A run of Uniform diverged, so there is no loss of Uniform's to get to." if diverged else ""
+    times = epochs_to(runs) if own else {}
+    remark = "A run of Uniform diverged, so there is no loss of Uniform's to get to." if own and not times else ""
     return Areas(tables.method_rows(runs, setting.uniform), seeds, times, remark)
 
 

@@ -86,6 +86,11 @@ def lot_specs(lot: Lot, experiments: Mapping[str, ExperimentCommand], path: Path
         UsageError: something in it makes no sense.
     """
     command, _, own = _parse(lot, experiments, path)
+    return _expand(lot, command, own, path)
+
+
+def _expand(lot: Lot, command: ExperimentCommand, own: argparse.Namespace, path: Path) -> list[RunSpec]:
+    """The runs of a lot whose options are read."""
     try:
         return command.expand(own)
     except UsageError as error:
@@ -128,5 +133,5 @@ def _prepare(
         delattr(common, name)
     for name, value in vars(common).items():
         setattr(own, name, value)
-    lot_specs(lot, experiments, path)
+    _expand(lot, command, own, path)
     return command, own

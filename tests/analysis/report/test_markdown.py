@@ -66,6 +66,19 @@ def test_a_page_is_made_and_made_anew(store: RunStore, tmp_path: Path, capsys: p
     assert page.read_text("utf-8") == f"# Mine\n\n{BEGIN}{generated}{END}\n\nmore\n"
 
 
+def test_only_figures_of_the_earlier_page_are_removed(store: RunStore, tmp_path: Path) -> None:
+    page, folder = tmp_path / "results.md", tmp_path / "figures" / "results"
+    folder.mkdir(parents=True)
+    old, mine, elsewhere = folder / "old.svg", folder / "mine.svg", tmp_path / "figures" / "other.svg"
+    for file in (old, mine, elsewhere):
+        file.write_text("<svg/>")
+    shown = "![old](figures/results/old.svg) ![o](figures/other.svg) ![o](figures/results/../other.svg)"
+    page.write_text(f"![mine](figures/results/mine.svg)\n{BEGIN}\n{shown}\n{END}\n", "utf-8")
+    make_report(store.root, tmp_path / "report", [], markdown=page)
+    assert [file.exists() for file in (old, mine, elsewhere)] == [False, True, True]
+    assert "old.svg" not in page.read_text("utf-8")
+
+
 def test_telemetry_has_its_states_and_last_numbers(tmp_path: Path) -> None:
     head = "step,source,samples,share,loss,gradient_norm,gmc,coupling,state"
     rows = [
