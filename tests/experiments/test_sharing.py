@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from headway.cli import main
-from headway.errors import UsageError
+from headway.errors import DataError, UsageError
 from headway.experiments import launching
 from headway.experiments.commands.sharing import Shard, choose, pass_on
 from headway.experiments.launchers import InProcess
@@ -232,3 +233,19 @@ def test_a_campaign_behind_a_url(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.splitlines()[-1] == f"4 runs copied from {url} to {tmp_path / 'copy'}"
     assert main(["status", str(tmp_path / "copy")]) == 0
     assert main(["fetch", str(tmp_path / "copy")]) == 2
+
+
+def test_jobs_are_printed_without_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They may be run on other machines, where the data are."""
+    monkeypatch.setenv("HEADWAY_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setattr("headway.experiments.commands.controlled.load", missing)
+    words = ["--dataset", "mnist", "--condition", "noise", "--signal", "gmc", "--seeds", "0:3", "--print-jobs"]
+    assert main(["run", "controlled", *words, "--out", str(tmp_path / "runs")]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def missing(name: str, data_dir: Path | None, *, download: bool) -> NoReturn:
+    assert not download
+    raise DataError(f"no {name}")

@@ -61,17 +61,20 @@ def expand(options: argparse.Namespace) -> list[RunSpec]:
 
 
 def _find_data(options: argparse.Namespace, runs: list[RunSpec]) -> str:
-    """Have all datasets on this machine before the first run needs one; a dry run only looks, and says what is not.
+    """Have all datasets on this machine before the first run needs one.
+
+    What runs nothing, a dry run or printed jobs, only looks; a dry run says what is not there.
 
     Raises:
         UsageError: a batch would be larger than a dataset.
     """
+    only_looks = options.dry_run or options.print_jobs
     largest = max((int(str(run.protocol["batch_size"])) for run in runs), default=0)
     for name in dict.fromkeys(options.dataset):
         try:
-            dataset = load(name, options.data_dir, download=not options.dry_run)
+            dataset = load(name, options.data_dir, download=not only_looks)
         except DataError:
-            if not options.dry_run:
+            if not only_looks:
                 raise
             return f"{name} is not on this machine yet"
         if largest > len(dataset.train.labels):
