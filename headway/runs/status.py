@@ -19,11 +19,14 @@ METRICS_FILE = "metrics.parquet"
 MAX_ERROR = 1 << 15
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
-_RESERVED = re.compile(r"spec\.json|status\.json|metrics\.parquet|(checkpoint|claim)\..*", re.ASCII)
+_RESERVED = re.compile(r"spec\.json|status\.json|metrics\.parquet|(checkpoint|claim)\..*", re.ASCII | re.IGNORECASE)
 
 
 def is_file_name(name: str) -> bool:
-    """Tell whether a run may save a file under this name: plain, and not one that the store uses itself."""
+    """Tell whether a run may save a file under this name: plain, and not one that the store uses itself.
+
+    Large letters make no other name: not every file system tells them apart.
+    """
     return bool(_FILE_NAME.fullmatch(name)) and not _RESERVED.fullmatch(name)
 
 

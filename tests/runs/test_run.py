@@ -198,7 +198,8 @@ def test_files_are_kept_with_their_sums(store: RunStore, spec: RunSpec) -> None:
     with claim(store, spec) as run:
         run.restore()
         run.save("final.pt", lambda file: file.write(b"weights"))
-        for name in ("spec.json", "checkpoint.0", "claim.1", "../x", "", ".hidden", "metrics.parquet", "a/b"):
+        reserved = ("spec.json", "Spec.JSON", "checkpoint.0", "claim.1", "metrics.parquet")
+        for name in (*reserved, "../x", "", ".hidden", "a/b"):
             with pytest.raises(StoreError, match="expected a plain file name"):
                 run.save(name, lambda file: None)
     finish(store, spec)  # a later attempt remembers it

@@ -22,6 +22,8 @@ from headway.errors import UsageError, did_you_mean
 from headway.runs.places import parse_folder
 
 DIFFERENT = 1
+DRAWN = 2
+"""Runs that are drawn unless a number is given."""
 TIMES = frozenset({"steps_per_second"})
 """Metrics that measure the machine and not the run."""
 
@@ -34,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add("path", type=parse_folder, metavar="RESULTS", help="exported lots, or a run store")
-    add("--runs", type=int, default=2, metavar="N", help="how many runs, chosen at random (2)")
+    add("--runs", type=int, metavar="N", help=f"how many runs, chosen at random ({DRAWN})")
     add("--seed", type=int, metavar="N", help="where the choice starts (default: another one each time)")
     add("--only", action="append", metavar="RUN", help="the run with this id instead; repeatable")
     add("--out", type=parse_folder, metavar="DIR", help="where they are run again (default: a new folder in verify)")
@@ -43,23 +45,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", default="cpu", metavar="NAME", help="where tensors live, such as cpu or cuda:0 (cpu)")
 
 
-def choose(results: Results, number: int, seed: int | None, only: Sequence[str] | None) -> list[RunData]:
+def choose(results: Results, number: int | None, seed: int | None, only: Sequence[str] | None) -> list[RunData]:
     """The runs to repeat: those that are named, or some at random.
 
     Raises:
-        UsageError: there are no finished runs, or none of that name, or the number makes no sense.
+        UsageError: there are no finished runs, or none of that name, or the number makes no sense beside them.
     """
     finished = {run.id: run for run in results.finished()}
     if not finished:
         raise UsageError("expected finished runs to repeat, got none")
-    if number < 1:
+    if number is not None and number < 1:
         raise UsageError(f"expected --runs of at least 1, got {number}")
+    if number is not None and only:
+        raise UsageError(f"expected --runs or --only, got --runs {number} with {len(only)} named")
     for name in only or ():
         if name not in finished:
             raise UsageError(f"expected the id of a finished run, got {name!r}{did_you_mean(name, finished)}")
     if only:
         return [finished[name] for name in dict.fromkeys(only)]
-    return random.Random(seed).sample(list(finished.values()), min(number, len(finished)))
+    return random.Random(seed).sample(list(finished.values()), min(number or DRAWN, len(finished)))
 
 
 def prepare(options: argparse.Namespace) -> list[RunData]:

@@ -111,10 +111,17 @@ def _parse(
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            own = parser.parse_args(list(lot.arguments))
+            own, unknown = parser.parse_known_args(list(lot.arguments))
     except SystemExit as error:
         raise UsageError(complaint.getvalue().splitlines()[-1].replace("error: ", "")) from error
-    return command, parser.parse_args([]), own
+    plain = parser.parse_args([])
+    if unknown:
+        name = unknown[0].partition("=")[0].removeprefix("--").replace("-", "_")
+        raise UsageError(
+            f"{path}: {lot.name}: expected options of headway run {lot.experiment}, got {name!r}"
+            f"{did_you_mean(name, vars(plain))}"
+        )
+    return command, plain, own
 
 
 def _prepare(

@@ -144,6 +144,8 @@ def test_bad_choices_are_refused() -> None:
     with pytest.raises(UsageError, match="expected --runs of at least 1, got 0"):
         choose(runs, 0, None, None)
     with pytest.raises(UsageError, match="expected the id of a finished run, got 'abc'"):
+        choose(runs, None, None, ["abc"])
+    with pytest.raises(UsageError, match="expected --runs or --only, got --runs 1 with 1 named"):
         choose(runs, 1, None, ["abc"])
     with pytest.raises(UsageError, match="expected finished runs to repeat, got none"):
         choose(together(), 1, None, None)
