@@ -37,13 +37,14 @@ def gates_text(tables: Sequence[Sequence[GateRow]]) -> str:
         table_row(*head),
         "|" + "---|" * len(head),
     ]
+    rows: dict[str, None] = {}  # GMC of the first floor stands in every table of its setting, and here once
     for each in itertools.chain.from_iterable(tables):
         shares = "/".join(f"{100 * share:.0f}" for share in each.shares)
         ratios = [ratio_cells(ratio) for ratio in (each.relative, each.beside, each.against)]
         seeds = seeds_cell(len(each.seeds), each.relative)
         cells = itertools.chain.from_iterable(ratios)
-        lines.append(table_row(each.setting.title, title(each.method), each.protocol, seeds, *cells, f"{shares} %"))
-    return "\n".join(lines)
+        rows[table_row(each.setting.title, title(each.method), each.protocol, seeds, *cells, f"{shares} %")] = None
+    return "\n".join((*lines, *rows))
 
 
 def ratio_cells(ratio: Estimate | None) -> tuple[str, str]:
@@ -84,7 +85,7 @@ def _grid_words(view: GridView) -> str:
     grid = view.grid
     preset = grid.setting.group.protocol.split(",")[0]
     seeds = seeds_text(grid.points.values())
-    shared = f"Protocol {preset}, {grid.epochs}, {seeds} in a cell; floors {grid.unit}"
+    shared = f"Protocol {preset}, {seeds} in a cell; floors {grid.unit}"
     return f"{shared}; compared with Uniform under protocol {grid.uniform_text}"
 
 

@@ -5,11 +5,12 @@ import pytest
 
 from headway.analysis.report.gates import gate_tables
 from headway.analysis.report.groups import settings_of
+from headway.analysis.report.markdown_parts import gates_text
 from headway.analysis.rundata import RunData
 from tests.analysis.made import controlled, together
 
 
-def runs(level: float, method: str, draws: tuple[int, ...] = (1, 1, 1, 1), **options: str) -> list[RunData]:
+def runs(level: float, method: str, draws: tuple[int, ...] = (1, 1, 1, 1), **options: str | float) -> list[RunData]:
     """Two seeds whose losses are the same multiple of the seed's own level."""
     return [
         controlled(np.full((3, 4), level * (1 + 0.1 * seed)), None, [draws] * 3, method=method, seed=seed, **options)
@@ -36,6 +37,16 @@ def test_gates_stand_beside_gmc_with_both_floors() -> None:
     assert [row.beside.value for row in rows[2:] if row.beside] == pytest.approx([0.5, 0.75])
     assert rows[2].shares == pytest.approx((0.1, 0.2, 0.3, 0.4))
     assert rows[2].seeds == (0, 1)
+
+
+def test_two_levels_of_a_gate_share_the_line_of_gmc_in_markdown() -> None:
+    small = {"floor_unit": "sample"}
+    gates = [*runs(0.6, "gmc_hard", **small), *runs(0.7, "gmc_hard", **small, gate_level=16)]
+    tables = gate_tables(settings_of(together(*runs(1.0, "uniform"), *runs(0.8, "gmc"), *gates)))
+    assert [len(rows) for rows in tables] == [2, 2]
+    text = gates_text(tables)
+    assert text.count("| GMC | released, epochs=3 | 2 | 0.8000 |") == 1
+    assert text.count("| GMC, hard gate |") == 2
 
 
 def test_gates_of_one_protocol_are_compared_with_its_own_gmc() -> None:
