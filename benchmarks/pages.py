@@ -10,7 +10,8 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +152,16 @@ def lots() -> str:
             asked = {spec.run_id: spec.seed for spec in lot_specs(lot, COMMANDS, file)}
             results = ROOT / "results" / f"{lot.name}.parquet"
             done = {run.id for run in load_results(results).finished()} if results.exists() else set()
-            seeds = {seed for run_id, seed in asked.items() if run_id in done}
-            rows.append([lot.name, str(len(asked)), str(len(done)), ranges(seeds) or "–"])
+            seeds = Counter(seed for run_id, seed in asked.items() if run_id in done)
+            rows.append([lot.name, str(len(asked)), str(seeds.total()), _seeds(seeds)])
     return table(["lot", "runs", "done", "seeds"], rows)
+
+
+def _seeds(runs: Mapping[int, int]) -> str:
+    """The seeds that have runs, and where they do not have equally many, how many."""
+    if len(set(runs.values())) < 2:
+        return ranges(runs) or "–"
+    return ", ".join(f"{seed} ({count} runs)" for seed, count in sorted(runs.items())).replace("(1 runs)", "(1 run)")
 
 
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {

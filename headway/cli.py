@@ -216,9 +216,11 @@ class _Verify:
         verify.add_arguments(parser)
 
     def execute(self, options: argparse.Namespace) -> int:
-        """Run the chosen ones again; if all come to their end, compare."""
+        """Run the chosen ones again, and compare those that came to their end."""
         from headway.analysis.commands import verify
+        from headway.experiments.commands.common import INTERRUPTED
         from headway.experiments.commands.repeating import fingerprints, repeat
+        from headway.experiments.provenance import code_fingerprint
 
         try:
             runs = verify.prepare(options)
@@ -228,7 +230,9 @@ class _Verify:
             print(f"headway verify: {error}", file=sys.stderr)
             return 2
         code = repeat(specs, options.out, options.data_dir, options.device, options.workers)
-        return code or verify.compare(runs, options.out)
+        if code == INTERRUPTED:
+            return code
+        return max(code, verify.compare(runs, options.out, code_fingerprint()))
 
 
 def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:

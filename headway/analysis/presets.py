@@ -113,6 +113,16 @@ PRESETS_OF: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"controlled": PRESE
 """The presets of each experiment."""
 
 
+def protocol_changes(spec: RunSpec) -> tuple[str, list[str]]:
+    """The preset that a run's protocol is nearest to, and what is not as the preset has it, such as "floor=1e-06"."""
+    base, changes = "unnamed", dict(spec.protocol)
+    if spec.experiment in PRESETS_OF:
+        base, changes = _nearest(spec.protocol, PRESETS_OF[spec.experiment])
+    usual = _usual(spec)
+    changes |= {name: value for name, value in spec.params.items() if usual.get(name, _ABSENT) != value}
+    return base, [f"{name}={_text(value)}" for name, value in sorted(changes.items())]
+
+
 def protocol_label(spec: RunSpec) -> str:
     """Name the protocol that a run followed.
 
@@ -125,14 +135,9 @@ def protocol_label(spec: RunSpec) -> str:
         the name of a preset, such as "released" or "paper"; or, with changes, such as "released, floor=1e-06" or
         "released, 12 changes (1f3a9c)".
     """
-    base, changes = "unnamed", dict(spec.protocol)
-    if spec.experiment in PRESETS_OF:
-        base, changes = _nearest(spec.protocol, PRESETS_OF[spec.experiment])
-    usual = _usual(spec)
-    changes |= {name: value for name, value in spec.params.items() if usual.get(name, _ABSENT) != value}
-    if not changes:
+    base, words = protocol_changes(spec)
+    if not words:
         return base
-    words = [f"{name}={_text(value)}" for name, value in sorted(changes.items())]
     if len(words) > NAMED_CHANGES:
         digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:6]
         words = [f"{len(words)} changes ({digest})"]

@@ -143,6 +143,11 @@ def loss_spread(run: RunData) -> float:
     return float(group_losses(run).std(1).mean())
 
 
+def score_size(run: RunData) -> float:
+    """How large the scores of a run are: the mean over arms, and the median over epochs, since they fall steeply."""
+    return float(np.median(np.nanmean(used(run, run.columns["score_mean"]), axis=1)))
+
+
 def distance_to_uniform(run: RunData) -> float:
     """Half the sum over groups of the distance of their share to the uniform one, averaged over the curve."""
     arms = np.array([len(arms) for arms in arms_of_groups(run)])

@@ -90,11 +90,11 @@ def areas(runs: Sequence[RunData]) -> dict[int, float]:
 def relative_area(ours: Mapping[int, float], theirs: Mapping[int, float], confidence: float = 0.95) -> Estimate:
     """The ratio of two signals' areas, by seed.
 
-    Runs with the same seed make pairs. Where fewer than two seeds agree, all runs of both count, unpaired; but a
-    single run is compared with the one of its own seed.
+    Runs with the same seed make pairs. Where fewer than two seeds agree, all runs of both count, unpaired; but where
+    there is a single run on either side, it is compared with the one of its own seed.
     """
     common = sorted(ours.keys() & theirs.keys())
-    if len(common) < 2 and not (common and len(ours) == 1):
+    if len(common) < 2 and not (common and 1 in (len(ours), len(theirs))):
         return unpaired_ratio(_values(ours), _values(theirs), confidence)
     return ratio([ours[seed] for seed in common], [theirs[seed] for seed in common], confidence)
 

@@ -127,3 +127,4 @@ def test_a_single_run_is_compared_with_the_one_of_its_own_seed() -> None:
     assert found.value == 1.5
     assert not found.is_bounded
     assert found.n == 1
+    assert relative_area({0: 1.0, 1: 3.0}, {1: 2.0}).value == 1.5

@@ -105,12 +105,13 @@ def check_data(runs: Sequence[RunData], fingerprints: Mapping[str, str]) -> None
             )
 
 
-def compare(before: Sequence[RunData], store: Path) -> int:
+def compare(before: Sequence[RunData], store: Path, code: str) -> int:
     """Tell for each run whether it came out the same again, and return the exit code.
 
     Args:
         before: the runs as they were.
         store: where they were run again.
+        code: the fingerprint of the code here; a run that the store had from before may be of other code.
     """
     again = {run.id: run for run in load_results(store).finished()}
     worst = 0
@@ -120,6 +121,9 @@ def compare(before: Sequence[RunData], store: Path) -> int:
             worst = DIFFERENT
             print(f"not run again: {name}", file=sys.stderr)
             continue
+        made_with = again[run.id].environment.get("code", code)
+        if made_with != code:
+            print(f"note: {name} was run again before, by other code ({made_with}); another --out runs it by this one")
         found = differences(run.columns, again[run.id].columns)
         if found:
             worst = DIFFERENT

@@ -12,9 +12,10 @@ from headway.analysis.baselines import shared
 from headway.analysis.figures.catalogue import Setting
 from headway.analysis.figures.controlled import area_ratio
 from headway.analysis.figures.style import GATES, VARIANTS, number_text
+from headway.analysis.presets import protocol_changes
 from headway.analysis.rundata import Group, RunData, planned_epochs
 from headway.analysis.stats import Estimate, t_interval
-from headway.analysis.summaries import distance_to_uniform, used
+from headway.analysis.summaries import distance_to_uniform, score_size, used
 from headway.analysis.tables import NEEDED
 from headway.runs import RunSpec
 
@@ -58,11 +59,13 @@ class Cell:
         ratio: loss area relative to Uniform's.
         distance: how far the allocation is from uniform, from 0 to 1.
         under_floor: share of the parameters under the floor, mean over the run; None where it was not logged.
+        score: how large scores are, see `score_size`; None where they were not logged.
     """
 
     ratio: Estimate
     distance: Estimate
     under_floor: Estimate | None
+    score: Estimate | None
 
 
 @dataclass
@@ -104,8 +107,14 @@ class Grid:
 
     def _cell(self, runs: Sequence[RunData]) -> Cell:
         logged = [float(used(run, run.columns["under_floor"]).mean()) for run in runs if "under_floor" in run.columns]
+        sizes = [score_size(run) for run in runs if "score_mean" in run.columns]
         distances = [distance_to_uniform(run) for run in runs]
-        return Cell(area_ratio(runs, self.uniform), t_interval(distances), t_interval(logged) if logged else None)
+        return Cell(
+            area_ratio(runs, self.uniform),
+            t_interval(distances),
+            t_interval(logged) if logged else None,
+            t_interval(sizes) if sizes else None,
+        )
 
     @property
     def unit(self) -> str:
@@ -120,10 +129,13 @@ class Grid:
         return f"{self.kind.label} (of m / of v)" if self.has_rates_apart else self.kind.label
 
     @property
-    def epochs(self) -> str:
-        """How long its runs are, such as "30 epochs"."""
+    def common(self) -> str:
+        """How long its runs are, and in what else all of them depart from their preset: "30 epochs, beta=0.9"."""
         lengths = {planned_epochs(run) for runs in self.points.values() for run in runs}
-        return f"{' and '.join(map(str, sorted(filter(None, lengths))))} epochs"
+        epochs = f"{' and '.join(map(str, sorted(filter(None, lengths))))} epochs"
+        told = {*self.kind.fields, COLUMN, "epochs", "floor_unit"}
+        _, changes = protocol_changes(next(iter(self.points.values()))[0].spec)
+        return ", ".join((epochs, *(change for change in changes if change.partition("=")[0] not in told)))
 
     @property
     def uniform_text(self) -> str:

@@ -39,7 +39,7 @@ def maps(settings: Sequence[Setting]) -> Iterator[Item]:
 def _caption(grid: Grid) -> str:
     return (
         f"{title(grid.signal)}, {grid.setting.title}, over {grid.label} and the floor under v ({grid.unit}), "
-        f"{grid.epochs}, {seeds_text(grid.points.values())}. Left: loss area relative to that of Uniform (protocol "
+        f"{grid.common}, {seeds_text(grid.points.values())}. Left: loss area relative to that of Uniform (protocol "
         f"{grid.uniform_text}), bold where the 95% interval does not hold 1 (of twenty cells, one by chance). Middle: "
         "distance of the draws from uniform, half the sum over groups. Right: parameters whose second moment is under "
         "the floor, mean over the run."
@@ -67,6 +67,6 @@ def map_figure(grid: Grid) -> Figure:
     most = max(LEAST_MOST, float(np.nanmax(distance)))
     share_map(panels[1], distance, rows, floors, title="distance from uniform draws", most=most)
     share_map(panels[2], as_array(grid, "under_floor"), rows, floors, title="parameters under the floor")
-    words = f"{title(grid.signal)}: {grid.setting.title}, {grid.epochs}, {seeds_text(grid.points.values())}"
+    words = f"{title(grid.signal)}: {grid.setting.title}, {grid.common}, {seeds_text(grid.points.values())}"
     figure.suptitle(words, fontsize=9)
     return figure

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from headway.analysis.baselines import shared
 from headway.analysis.figures.style import GATES
 from headway.analysis.report.groups import CONTROLLED, Setting
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate
-from headway.analysis.summaries import group_shares
+from headway.analysis.summaries import group_shares, score_size
 from headway.analysis.tables import areas, relative_area
 
 
@@ -25,9 +26,10 @@ class GateRow:
         protocol: the label of its protocol.
         seeds: the seeds of its runs.
         relative: area under the test-loss curve relative to Uniform's; None without runs of Uniform.
-        beside: the same relative to GMC's under the same protocol, which differs in the gate alone; None for GMC.
+        beside: the same relative to GMC's, which differs in the gate alone; None for GMC.
         against: the same relative to GMC's under the protocol that this one departs from; None if there is no other.
         shares: share of the draws in each group, over all epochs, mean over seeds.
+        score: how large scores are, mean over seeds; None where they were not logged.
     """
 
     setting: Setting
@@ -38,24 +40,30 @@ class GateRow:
     beside: Estimate | None
     against: Estimate | None
     shares: tuple[float, ...]
+    score: float | None
 
 
-def gate_tables(settings: Iterable[Setting]) -> list[list[GateRow]]:
+def gate_tables(settings: Sequence[Setting]) -> list[list[GateRow]]:
     """The rows of every setting that has runs of a gate, and runs of Uniform or GMC to compare them with."""
+    plain = {_kind(setting): runs for setting in settings if (runs := setting.finished.get("gmc"))}
     return [
-        _rows(setting)
+        _rows(setting, plain.get(_kind(setting), ()))
         for setting in settings
         if setting.kind == CONTROLLED
         and any(gate in setting.finished for gate in GATES[1:])
-        and (setting.uniform or "gmc" in setting.finished)
+        and (setting.uniform or _kind(setting) in plain)
     ]
 
 
-def _rows(setting: Setting) -> list[GateRow]:
+def _kind(setting: Setting) -> object:
+    """What a run of GMC without a gate depends on."""
+    return shared(next(iter(setting.all.values()))[0].spec, "gate_level")
+
+
+def _rows(setting: Setting, plain: Sequence[RunData]) -> list[GateRow]:
     lender = setting.lender
     lent = lender.finished.get("gmc", ()) if lender else ()
     rows = [_row(setting, lender.group.protocol, "gmc", lent)] if lender and lent else []
-    plain = setting.finished.get("gmc", ())
     for method in GATES:
         if method in setting.finished:
             runs = setting.finished[method]
@@ -72,6 +80,7 @@ def _row(
     lent: Sequence[RunData] = (),
 ) -> GateRow:
     own = areas(runs)
+    sizes = [score_size(run) for run in runs if "score_mean" in run.columns]
     return GateRow(
         setting=setting,
         method=method,
@@ -81,4 +90,5 @@ def _row(
         beside=relative_area(own, areas(plain)) if plain else None,
         against=relative_area(own, areas(lent)) if lent else None,
         shares=tuple(np.mean([group_shares(run).mean(0) for run in runs], axis=0).tolist()),
+        score=float(np.mean(sizes)) if sizes else None,
     )

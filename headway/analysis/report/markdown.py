@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,8 @@ from headway.analysis.report import words
 from headway.analysis.report.groups import Setting
 from headway.analysis.report.markdown_parts import gates_text, grids_text, ratio_cells, seeds_cell, table_row
 from headway.analysis.report.printing import Printed, Tell, named_drawings, print_figures
+from headway.analysis.report.provenance import facts_of, notes_of
 from headway.analysis.report.rows import NUMBERS
-from headway.analysis.report.sensitivity import GridView
 from headway.analysis.report.sources import Strip, Telemetry
 from headway.analysis.report.view import View
 from headway.analysis.results import Results
@@ -119,20 +119,21 @@ def _counts(view: View) -> str:
         if setting.group in points:
             continue
         methods = " / ".join(title(method) for method in setting.finished)
-        facts = ", ".join(
-            f"{name} {origin.facts[name]}" for name in ("headway", "code", "torch") if name in origin.facts
-        )
-        copy = f"fingerprint {origin.facts['fingerprint'][:12]}" if origin.facts.get("fingerprint") else ""
-        notes = "; ".join(filter(None, (copy, *origin.notes)))
-        lines.append(table_row(f"{setting.title}: {methods}", setting.group.protocol, origin.seeds, facts, notes))
-    for grid in view.grids:
-        runs = sum(map(len, grid.grid.points.values()))
-        lines.append(table_row(f"{grid.title}: {runs} runs", "see the table", _grid_seeds(grid), "", ""))
+        cells = (setting.group.protocol, origin.seeds, *_origin_cells(origin.facts, origin.notes))
+        lines.append(table_row(f"{setting.title}: {methods}", *cells))
+    for shown in view.grids:
+        runs = [run for members in shown.grid.points.values() for run in members]
+        seeds = words.ranges(run.seed for run in runs)
+        cells = ("see the table", seeds, *_origin_cells(facts_of(runs), notes_of(runs)))
+        lines.append(table_row(f"{shown.title}: {len(runs)} runs", *cells))
     return "\n".join(lines)
 
 
-def _grid_seeds(view: GridView) -> str:
-    return words.ranges(run.seed for runs in view.grid.points.values() for run in runs)
+def _origin_cells(facts: Mapping[str, str], notes: Sequence[str]) -> tuple[str, str]:
+    """What runs were computed with, and which copy of the data."""
+    versions = ", ".join(f"{name} {facts[name]}" for name in ("headway", "code", "torch") if name in facts)
+    copy = f"fingerprint {facts['fingerprint'][:12]}" if facts.get("fingerprint") else ""
+    return versions, "; ".join(filter(None, (copy, *notes)))
 
 
 def _setting(view: View, setting: Setting) -> str:

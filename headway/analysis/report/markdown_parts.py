@@ -25,14 +25,14 @@ def gates_text(tables: Sequence[Sequence[GateRow]]) -> str:
     """GMC with and without a gate, in every setting that has runs of a gate."""
     head = ["setting", "signal", "protocol", "seeds", "area relative to Uniform", "95% interval"]
     head += ["relative to GMC, same floor", "95% interval", "relative to GMC, first floor", "95% interval"]
-    head += ["draws A/B/C/D or G0/G1/G2/G3"]
+    head += ["draws A/B/C/D or G0/G1/G2/G3", "size of the scores"]
     lines = [
         "## Noise gates",
         "",
         "GMC whose parameters count only as far as their momentum stands out of the level of pure noise, beside GMC",
         'that counts them all. "Same floor" is GMC of the same protocol, which differs in the gate alone; "first',
         "floor\" is that of the protocol in the setting's first line, whose runs of Uniform serve all. Draws are over",
-        "all epochs.",
+        "all epochs; the size of the scores is their mean over arms, and the median over epochs.",
         "",
         table_row(*head),
         "|" + "---|" * len(head),
@@ -40,11 +40,16 @@ def gates_text(tables: Sequence[Sequence[GateRow]]) -> str:
     rows: dict[str, None] = {}  # GMC of the first floor stands in every table of its setting, and here once
     for each in itertools.chain.from_iterable(tables):
         shares = "/".join(f"{100 * share:.0f}" for share in each.shares)
-        ratios = [ratio_cells(ratio) for ratio in (each.relative, each.beside, each.against)]
-        seeds = seeds_cell(len(each.seeds), each.relative)
-        cells = itertools.chain.from_iterable(ratios)
-        rows[table_row(each.setting.title, title(each.method), each.protocol, seeds, *cells, f"{shares} %")] = None
+        ratios = [_compared(ratio, len(each.seeds)) for ratio in (each.relative, each.beside, each.against)]
+        cells = [*itertools.chain.from_iterable(ratios), f"{shares} %", words.number(each.score, ".2g")]
+        rows[table_row(each.setting.title, title(each.method), each.protocol, str(len(each.seeds)), *cells)] = None
     return "\n".join((*lines, *rows))
+
+
+def _compared(ratio: Estimate | None, seeds: int) -> tuple[str, str]:
+    """A ratio, and the seeds that it rests on where they are not all, and its interval."""
+    value, interval = ratio_cells(ratio)
+    return f"{value} ({ratio.n} of {seeds} seeds)" if ratio and ratio.n < seeds else value, interval
 
 
 def ratio_cells(ratio: Estimate | None) -> tuple[str, str]:
@@ -64,7 +69,9 @@ def grids_text(grids: Sequence[GridView]) -> str:
         "## Sensitivity",
         "",
         "In every cell: area under the test-loss curve relative to Uniform's / distance of the draws from uniform /",
-        "share of the parameters under the floor. A star marks a 95% interval that does not hold 1.",
+        "share of the parameters under the floor / size of the scores (mean over arms, median over epochs). A star",
+        "marks a 95% interval that does not hold 1; cells share their runs of Uniform, so several may do so by the",
+        "same chance.",
     ]
     for view in grids:
         floors = view.grid.floors
@@ -93,5 +100,6 @@ def _cell_text(cell: Cell | None) -> str:
     if cell is None:
         return "–"
     under = percent_text(cell.under_floor.value) if cell.under_floor else "–"
+    size = words.number(cell.score.value, ".2g") if cell.score else "–"
     sure = "" if cell.ratio.covers(1) else "*"
-    return f"{words.number(cell.ratio.value, '.4f')}{sure} / {percent_text(cell.distance.value)} / {under}"
+    return f"{words.number(cell.ratio.value, '.4f')}{sure} / {percent_text(cell.distance.value)} / {under} / {size}"

@@ -60,20 +60,30 @@ def origins(settings: Sequence[Setting]) -> list[Origin]:
 
 def _origin(setting: Setting) -> Origin:
     runs = [run for members in setting.all.values() for run in members]
-    known = [run.environment for run in runs if run.environment]
-    names = list(
-        dict.fromkeys(name for environment in known for name in environment if name not in ("note", "dataset"))
-    )
-    facts = {name: _distinct(environment.get(name) for environment in known) for name in names}
-    notes = list(dict.fromkeys(str(environment["note"]) for environment in known if environment.get("note")))
     return Origin(
         setting,
         ranges(run.seed for run in runs),
-        facts,
+        facts_of(runs),
         _distinct(run.host for run in runs),
         duration(sum(run.progress.seconds for run in runs)),
-        notes,
+        notes_of(runs),
     )
+
+
+def facts_of(runs: Iterable[RunData]) -> dict[str, str]:
+    """What runs wrote down about their versions and data, by name; also that some of them did not."""
+    known = [run.environment for run in runs if run.environment]
+    names = dict.fromkeys(name for each in known for name in each if name not in ("note", "dataset"))
+    facts = {}
+    for name in names:
+        left_out = any(each.get(name) in (None, "") for each in known)
+        facts[name] = _distinct(each.get(name) for each in known) + (" or not recorded" if left_out else "")
+    return facts
+
+
+def notes_of(runs: Iterable[RunData]) -> list[str]:
+    """What was remarked about the data of runs, each remark once."""
+    return list(dict.fromkeys(str(run.environment["note"]) for run in runs if run.environment.get("note")))
 
 
 def protocols(runs: Iterable[RunData]) -> list[Rules]:

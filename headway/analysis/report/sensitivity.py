@@ -61,7 +61,7 @@ def grid_views(results: Results) -> list[GridView]:
 
 
 def _view(name: str, grid: Grid, only: frozenset[Group]) -> GridView:
-    heading = f"{title(grid.signal)}, {grid.setting.group.title}, over {grid.kind.label} and floor, {grid.epochs}"
+    heading = f"{title(grid.signal)}, {grid.setting.group.title}, over {grid.kind.label} and floor, {grid.common}"
     rows = [grids.row_text(row) for row in grid.rows]
     return GridView(heading, grid, rows, _chart(name, heading, grid, rows), only)
 

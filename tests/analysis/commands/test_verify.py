@@ -127,7 +127,7 @@ def test_missing_metrics_and_other_lengths_are_told() -> None:
 
 def test_a_run_that_is_gone_counts_as_different(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     RunStore(tmp_path).add(controlled(np.ones((2, 4))).spec)
-    assert compare([controlled(np.ones((2, 4)))], tmp_path) == 1
+    assert compare([controlled(np.ones((2, 4)))], tmp_path, "") == 1
     assert "not run again: " in capsys.readouterr().err
 
 

@@ -52,6 +52,20 @@ def test_weights_of_the_entropy_span_a_grid_of_their_own() -> None:
     assert len(entropy.uniform) == 2, "Uniform serves every weight"
 
 
+def test_what_all_runs_of_a_grid_share_is_part_of_its_name() -> None:
+    fast = [*point(1.0, beta=0.9, floor=1e-3), *point(1.2, beta=0.9, floor=1e-3, entropy_weight=1.0)]
+    slow = [*point(1.0, floor=1e-3), *point(1.2, floor=1e-3, entropy_weight=1.0)]
+    found = [grid for grid in grids(settings_of(together(*uniform(), *fast, *slow))) if grid.kind is ENTROPY]
+    assert sorted(grid.common for grid in found) == ["4 epochs", "4 epochs, beta=0.9"]
+
+
+def test_the_size_of_scores_is_the_median_over_epochs() -> None:
+    (run, *_) = point(1.0, beta=0.9)
+    sized = made(run.spec, **run.columns, score_mean=[[4.0] * 4, [2.0] * 4, [1.0, 3.0, np.nan, 2.0], [0.0] * 4])
+    (grid,) = grids(settings_of(together(*uniform(), sized, *point(1.0, beta=0.99))))
+    np.testing.assert_allclose(as_array(grid, "score"), [[2.0], [np.nan]])
+
+
 def test_distance_from_uniform_by_hand() -> None:
     rates = grids(settings_of(rates_and_weights()))[0]
     distance = as_array(rates, "distance")

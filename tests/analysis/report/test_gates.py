@@ -49,6 +49,12 @@ def test_two_levels_of_a_gate_share_the_line_of_gmc_in_markdown() -> None:
     assert text.count("| GMC, hard gate |") == 2
 
 
+def test_a_gate_of_another_level_is_compared_with_the_same_gmc() -> None:
+    gates = [*runs(0.6, "gmc_hard"), *runs(0.4, "gmc_hard", gate_level=16)]
+    first, second = gate_tables(settings_of(together(*runs(1.0, "uniform"), *runs(0.8, "gmc"), *gates)))
+    assert [row.beside.value for row in (*first, *second) if row.beside] == pytest.approx([0.75, 0.5])
+
+
 def test_gates_of_one_protocol_are_compared_with_its_own_gmc() -> None:
     results = together(*runs(1.0, "uniform"), *runs(0.8, "gmc"), *runs(0.4, "gmc_soft"))
     (rows,) = gate_tables(settings_of(results))

@@ -151,10 +151,10 @@ def test_gates_and_grids_have_tables() -> None:
         "released, epochs=3, floor_unit=sample | 2 | 0.6000 | [0.6000, 0.6000] | 0.5000 | [0.5000, 0.5000] | 0.7500 |"
     )
     assert f"| Noise+MNIST | GMC, hard gate | {gate}" in text
-    assert "released, epochs=3, floor_unit=sample | 3 (2 compared) | 1.2000 |" in text
+    assert "released, epochs=3, floor_unit=sample | 3 | 1.2000 (2 of 3 seeds) |" in text
     assert "Protocol released, 2 to 3 seeds in a cell; floors in the unit of a sample's own gradient; " in text
     assert "compared with Uniform under protocol released, epochs=3." in text
     assert "| decay rate β \\ floor | 1e-8 |" in text
-    assert "| 0.9 | 0.9000* / 0% / – |" in text
-    assert "| 0.999 | 1.2000* / 0% / – |" in text
+    assert "| 0.9 | 0.9000* / 0% / – / – |" in text
+    assert "| 0.999 | 1.2000* / 0% / – / – |" in text
     assert "| GMC, Noise+MNIST, over decay rate β and floor, 3 epochs: 5 runs | see the table | 0–2 |" in text
