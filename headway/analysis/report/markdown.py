@@ -31,6 +31,8 @@ from headway.runs.files import write_bytes
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 FIGURES, FORMAT = "figures", "svg"
+MARK = "†"
+"""Stands at every dataset whose copy is not the official one."""
 MOST_STRETCHES = 6
 """Of a source whose state has changed more often, only the latest are named."""
 
@@ -107,7 +109,20 @@ def render(view: View, figures: Sequence[Printed], folder: Path) -> str:
     parts += [_rewards(view, setting) for setting in view.settings if view.rewards.get(setting.key)]
     parts += [_telemetry(each) for each in view.telemetry]
     parts += [_figures(figures, folder)] if figures else []
-    return "\n\n".join(part.strip() for part in parts)
+    return _marked("\n\n".join(part.strip() for part in parts), view)
+
+
+def _marked(text: str, view: View) -> str:
+    """The text with a mark at every dataset that is not the official copy, and what the mark means before it."""
+    remarks = {}
+    for origin in view.origins:
+        if origin.notes and origin.setting.group.dataset:
+            remarks[title(origin.setting.group.dataset)] = "; ".join(origin.notes)
+    for name in remarks:
+        whole = rf"(?<![\w-]){re.escape(name)}(?! classifier)"  # not that of the benchmark, which has no data
+        text = re.sub(whole, f"{name}{MARK}", text)
+    lines = [f"{MARK} {name} is not the official copy: {remark}.\n" for name, remark in remarks.items()]
+    return "\n".join((*lines, text))
 
 
 def _counts(view: View) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def test_the_numbers_are_those_of_the_tables(view: View) -> None:
                 cells = f"| GMC | 3 | {row.relative.value:.4f} | [{row.relative.low:.4f}, {row.relative.high:.4f}] |"
                 assert cells in text
     assert "| method | seeds | scaled return at the end |" in text
-    assert text.startswith("8 runs, 8 done.")
+    assert text.startswith("† MNIST is not the official copy: made up.\n\n8 runs, 8 done.")
     assert "17 claims under protocol" in text
 
 
@@ -158,3 +159,17 @@ def test_gates_and_grids_have_tables() -> None:
     assert "| 0.9 | 0.9000* / 0% / – / – |" in text
     assert "| 0.999 | 1.2000* / 0% / – / – |" in text
     assert "| GMC, Noise+MNIST, over decay rate β and floor, 3 epochs: 5 runs | see the table | 0–2 |" in text
+
+
+def test_data_that_are_not_the_official_copy_are_marked_everywhere() -> None:
+    copied = [
+        replace(run, environment={"note": "JPEG-compressed copy"})
+        for method in ("uniform", "gmc")
+        for run in several(1.0, method, dataset="cifar10")
+    ]
+    text = render(make_view(Path("made"), together(*copied, *several(1.0, "uniform")), NOW), (), Path())
+    assert text.startswith("† CIFAR-10 is not the official copy: JPEG-compressed copy.\n")
+    body = text.partition("\n")[2]
+    assert "## Noise+CIFAR-10†, protocol released" in body
+    assert body.count("CIFAR-10†") == body.count("CIFAR-10")
+    assert "MNIST†" not in body
