@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -159,8 +159,8 @@ def grids(settings: Sequence[Setting]) -> list[Grid]:
     return [grid for grid in found if not any(_is_part(grid, other) for other in found)]
 
 
-def _of_kind(settings: Sequence[Setting], kind: Rows) -> Iterator[Grid]:
-    """The runs sorted by what they share apart from floor and rows."""
+def _of_kind(settings: Sequence[Setting], kind: Rows) -> list[Grid]:
+    """The runs sorted by what they share apart from floor and rows; what departs least from its preset comes first."""
     found: dict[object, Grid] = {}
     for setting in settings:
         spec = next(iter(setting.methods.values()))[0].spec
@@ -174,7 +174,7 @@ def _of_kind(settings: Sequence[Setting], kind: Rows) -> Iterator[Grid]:
             grid.lenders |= {setting.lender.group} if setting.lender else set()
             point = kind.of(spec), float(str(spec.protocol[COLUMN]))
             grid.points[point] = _pooled(grid.points.get(point, ()), runs)
-    yield from found.values()
+    return sorted(found.values(), key=lambda grid: grid.common.count(","))
 
 
 def _pooled(first: tuple[RunData, ...], second: tuple[RunData, ...]) -> tuple[RunData, ...]:
