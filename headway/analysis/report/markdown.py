@@ -188,8 +188,8 @@ def _rewards(view: View, setting: Setting) -> str:
         "seeds",
         "scaled return at the end",
         "95% interval",
-        "time in the noise",
-        "reward paid in the noise",
+        "time in the noise, whole run",
+        "reward paid in the noise, whole run",
     ]
     lines += [table_row(*head), "|" + "---|" * len(head)]
     for method, reward in view.rewards[setting.key].items():
