@@ -21,6 +21,7 @@ from headway.bench.quoting import quoted
 from headway.experiments.commands.lots import lot_specs
 from headway.experiments.commands.run import COMMANDS
 from headway.experiments.lots import read_campaign_file
+from headway.runs.wording import count
 
 ROOT = Path(__file__).parent.parent
 SIGNALS = {"uniform": "Uniform", "curiosity": "Curiosity", "gmc": "GMC", "norm_last": "NormLast", "norm_all": "NormAll",
@@ -161,7 +162,7 @@ def _seeds(runs: Mapping[int, int]) -> str:
     """The seeds that have runs, and where they do not have equally many, how many."""
     if len(set(runs.values())) < 2:
         return ranges(runs) or "–"
-    return ", ".join(f"{seed} ({count} runs)" for seed, count in sorted(runs.items())).replace("(1 runs)", "(1 run)")
+    return ", ".join(f"{seed} ({count(number, 'run')})" for seed, number in sorted(runs.items()))
 
 
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {

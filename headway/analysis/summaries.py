@@ -143,9 +143,13 @@ def loss_spread(run: RunData) -> float:
     return float(group_losses(run).std(1).mean())
 
 
-def score_size(run: RunData) -> float:
-    """How large the scores of a run are: the mean over arms, and the median over epochs, since they fall steeply."""
-    return float(np.median(np.nanmean(used(run, run.columns["score_mean"]), axis=1)))
+def score_sizes(runs: Sequence[RunData]) -> list[float]:
+    """How large scores are: the mean over arms, and the median over epochs, since they fall steeply.
+
+    One number for each run that has logged them.
+    """
+    logged = [used(run, run.columns["score_mean"]) for run in runs if "score_mean" in run.columns]
+    return [float(np.median(np.nanmean(scores, axis=1))) for scores in logged]
 
 
 def distance_to_uniform(run: RunData) -> float:

@@ -15,7 +15,7 @@ from headway.analysis.figures.style import GATES, VARIANTS, number_text
 from headway.analysis.presets import protocol_changes
 from headway.analysis.rundata import Group, RunData, planned_epochs
 from headway.analysis.stats import Estimate, t_interval
-from headway.analysis.summaries import distance_to_uniform, score_size, used
+from headway.analysis.summaries import distance_to_uniform, score_sizes, used
 from headway.analysis.tables import NEEDED
 from headway.runs import RunSpec
 
@@ -59,7 +59,7 @@ class Cell:
         ratio: loss area relative to Uniform's.
         distance: how far the allocation is from uniform, from 0 to 1.
         under_floor: share of the parameters under the floor, mean over the run; None where it was not logged.
-        score: how large scores are, see `score_size`; None where they were not logged.
+        score: how large scores are, see `score_sizes`; None where they were not logged.
     """
 
     ratio: Estimate
@@ -107,7 +107,7 @@ class Grid:
 
     def _cell(self, runs: Sequence[RunData]) -> Cell:
         logged = [float(used(run, run.columns["under_floor"]).mean()) for run in runs if "under_floor" in run.columns]
-        sizes = [score_size(run) for run in runs if "score_mean" in run.columns]
+        sizes = score_sizes(runs)
         distances = [distance_to_uniform(run) for run in runs]
         return Cell(
             area_ratio(runs, self.uniform),

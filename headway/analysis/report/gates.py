@@ -12,7 +12,7 @@ from headway.analysis.figures.style import GATES
 from headway.analysis.report.groups import CONTROLLED, Setting
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate
-from headway.analysis.summaries import group_shares, score_size
+from headway.analysis.summaries import group_shares, score_sizes
 from headway.analysis.tables import areas, relative_area
 
 
@@ -80,7 +80,7 @@ def _row(
     lent: Sequence[RunData] = (),
 ) -> GateRow:
     own = areas(runs)
-    sizes = [score_size(run) for run in runs if "score_mean" in run.columns]
+    sizes = score_sizes(runs)
     return GateRow(
         setting=setting,
         method=method,

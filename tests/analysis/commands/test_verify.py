@@ -74,6 +74,26 @@ def test_every_call_runs_anew(
     assert len(list((tmp_path / "verify").iterdir())) == 2
 
 
+def test_a_repeat_by_other_code_is_told(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify(results, "--runs", 1, "--seed", 0, "--out", tmp_path / "again") == 0
+    assert "note: " not in capsys.readouterr().out
+    runs = choose(load_results(results), 1, 0, None)
+    assert compare(runs, tmp_path / "again", "0" * 12) == 0
+    assert f"note: {runs[0].id} " in capsys.readouterr().out
+
+
+def test_what_came_to_its_end_is_compared_although_another_run_failed(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = choose(load_results(results), 1, 0, None)[0]
+    bad = made(replace(good.spec, method="nothing"), **good.columns)
+    write_lot([good, bad], tmp_path / "both.parquet")
+    assert verify(tmp_path / "both.parquet", "--out", tmp_path / "again") == 1
+    said = capsys.readouterr()
+    assert f"identical: {good.id} " in said.out
+    assert f"not run again: {bad.id} " in said.err
+
+
 class Later:
     """A clock that stands at another time."""
 
