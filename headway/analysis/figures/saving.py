@@ -55,7 +55,8 @@ def save(figure: Figure, stem: Path, formats: Iterable[str] = FORMATS) -> list[P
         The paths of the files.
     """
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # it is laid out now; once is enough for all formats
+    figure.set_layout_engine("none")  # it is laid out now, once for all formats ...
+    figure.set_layout_engine(None)  # ... and with no engine in its place no format is drawn twice
     paths = []
     for kind in formats:
         path = stem.with_name(f"{stem.name}.{kind}")
