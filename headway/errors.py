@@ -1,4 +1,4 @@
-"""Every exception that headway raises on purpose, and the message for a missing extra.
+"""Every exception that headway raises on purpose, the message for a missing extra, and warnings.
 
 A message reads "expected X, got Y" and then the way out.
 """
@@ -6,7 +6,10 @@ A message reads "expected X, got Y" and then the way out.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -135,3 +138,15 @@ class WorkerLostError(HeadwayError):
 
 class ServerError(HeadwayError):
     """The live page cannot be served: the port is taken, or the address is not this machine's."""
+
+
+def warn(message: str) -> None:
+    """Warn at the line of the user's code that led here: the innermost one that is neither ours nor torch's."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and _is_library(frame.f_globals):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
+
+
+def _is_library(module: Mapping[str, Any]) -> bool:
+    return str(module.get("__name__", "")).partition(".")[0] in ("headway", "torch")

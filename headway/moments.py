@@ -10,7 +10,6 @@ Jensen's inequality gives m^2 <= v in every parameter.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.errors import SignalError, StateError
+from headway.errors import SignalError, StateError, warn
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,9 @@ class Decay:
             if not 0 <= rate < 1:
                 raise SignalError(f"expected a decay rate in [0, 1) for {name}, got {rate}")
         if self.m != self.v:
-            warnings.warn(
+            warn(
                 f"decay rates {self.m} and {self.v} differ: m^2 <= v is no longer guaranteed, and scores of "
-                f"parameters with a small v may be large",
-                stacklevel=4,
+                f"parameters with a small v may be large"
             )
 
 
@@ -148,10 +146,7 @@ class Moments:
         self._bad |= torch.tensor(bad)
         names = [name for name, flag in zip(self.m, bad, strict=True) if flag]
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        warnings.warn(
-            f"NaN or infinite gradient in {shown}: the moments were not updated ({self.skipped} updates skipped)",
-            stacklevel=4,
-        )
+        warn(f"NaN or infinite gradient in {shown}: the moments were not updated ({self.skipped} updates skipped)")
 
     def corrections(self) -> tuple[Tensor | float, Tensor | float]:
         """The factors 1 - rate^t of both moments (1 without bias correction, and before the first update)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
+from headway.errors import warn
 from headway.grads.attention import AttentionSite
 from headway.grads.containers import Container
 from headway.grads.elementwise import refuse_batch_statistics
@@ -83,10 +83,9 @@ class Engine:
         for module in self.model.modules():
             other = _ATTACHED.get(module)
             if other is not None:
-                warnings.warn(
+                warn(
                     f"another meter is attached to {type(module).__name__}; it is detached now (one meter can have "
-                    f"several signals)",
-                    stacklevel=3,
+                    f"several signals)"
                 )
                 other.detach()
         for module in self.model.modules():

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headway.errors import SelectionError, StateError
+from headway.errors import SelectionError, StateError, warn
 from headway.selection.bounds import Bound, Bounds
 from headway.selection.ranks import summed
 from headway.selection.rules import Feedback, MultiplicativeWeights, Rule
@@ -140,7 +139,7 @@ class Mixture:
 
     def _report(self, bad: int, of: int) -> None:
         if not self.skipped:
-            warnings.warn(f"{bad} of {of} scores are NaN or infinite and are left out", stacklevel=5)
+            warn(f"{bad} of {of} scores are NaN or infinite and are left out")
         self.skipped += bad
 
     def _learn(self, sums: Tensor, counts: Tensor) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 
-from headway.errors import SignalError, StateError, did_you_mean
+from headway.errors import SignalError, StateError, did_you_mean, warn
 from headway.selection.ranks import summed
 from headway.telemetry.states import Reading, State, Thresholds, name_states
 from headway.telemetry.writers import Row, Writer, write_parquet
@@ -142,10 +141,7 @@ class SourceMonitor:
 
     def _report(self, bad: int, of: int) -> None:
         if bad and not self.skipped:
-            warnings.warn(
-                f"{bad} of {of} samples have a loss, norm or GMC that is NaN or infinite, and are left out",
-                stacklevel=4,
-            )
+            warn(f"{bad} of {of} samples have a loss, norm or GMC that is NaN or infinite, and are left out")
         self.skipped += bad
 
     def flush(self) -> None:

@@ -15,6 +15,13 @@ from headway.analysis.stats import Estimate
 from headway.analysis.summaries import group_shares, score_sizes
 from headway.analysis.tables import areas, relative_area
 
+EXPLANATION = (
+    "GMC whose parameters count only as far as their momentum stands out of the level of pure noise, beside GMC that "
+    'counts them all. "Same floor" is the GMC that differs in the gate alone; "first line" is the GMC of the protocol '
+    "that lends its runs of Uniform. Draws are over all epochs; the size of the scores is their mean over arms, and "
+    "the median over epochs."
+)
+
 
 @dataclass(frozen=True)
 class GateRow:

@@ -18,7 +18,7 @@ from headway.analysis.figures.catalogue import plan_figures
 from headway.analysis.names import GROUP_NAMES, title
 from headway.analysis.report import words
 from headway.analysis.report.groups import Setting
-from headway.analysis.report.markdown_parts import gates_text, grids_text, ratio_cells, seeds_cell, table_row
+from headway.analysis.report.markdown_parts import gates_text, grids_text, ratio_cells, table_row
 from headway.analysis.report.printing import Printed, Tell, named_drawings, print_figures
 from headway.analysis.report.provenance import facts_of, notes_of
 from headway.analysis.report.rows import NUMBERS
@@ -171,8 +171,8 @@ def _setting(view: View, setting: Setting) -> str:
         lines.append(
             table_row(
                 title(row.method),
-                seeds_cell(len(row.seeds), relative),
-                *ratio_cells(relative),
+                str(len(row.seeds)),
+                *ratio_cells(relative, len(row.seeds)),
                 words.number(row.final_loss.value),
                 *(words.percent(share.value) for share in row.shares),
             )

@@ -11,7 +11,7 @@ from headway.analysis.figures.heatmap import percent_text
 from headway.analysis.figures.style import number_text
 from headway.analysis.names import title
 from headway.analysis.report import words
-from headway.analysis.report.gates import GateRow
+from headway.analysis.report.gates import EXPLANATION, GateRow
 from headway.analysis.report.sensitivity import GridView
 from headway.analysis.stats import Estimate
 
@@ -24,43 +24,22 @@ def table_row(*cells: str) -> str:
 def gates_text(tables: Sequence[Sequence[GateRow]]) -> str:
     """GMC with and without a gate, in every setting that has runs of a gate."""
     head = ["setting", "signal", "protocol", "seeds", "area relative to Uniform", "95% interval"]
-    head += ["relative to GMC, same floor", "95% interval", "relative to GMC, first floor", "95% interval"]
+    head += ["relative to GMC, same floor", "95% interval", "relative to GMC, first line", "95% interval"]
     head += ["draws A/B/C/D or G0/G1/G2/G3", "size of the scores"]
-    lines = [
-        "## Noise gates",
-        "",
-        "GMC whose parameters count only as far as their momentum stands out of the level of pure noise, beside GMC",
-        'that counts them all. "Same floor" is the GMC that differs in the gate alone; "first floor" is that of the',
-        "protocol in the setting's first line, whose runs of Uniform serve all. Draws are over",
-        "all epochs; the size of the scores is their mean over arms, and the median over epochs.",
-        "",
-        table_row(*head),
-        "|" + "---|" * len(head),
-    ]
-    rows: dict[str, None] = {}  # GMC of the first floor stands in every table of its setting, and here once
+    lines = ["## Noise gates", "", EXPLANATION, "", table_row(*head), "|" + "---|" * len(head)]
+    rows: dict[str, None] = {}  # GMC of the first line stands in every table of its setting, and here once
     for each in itertools.chain.from_iterable(tables):
         shares = "/".join(f"{100 * share:.0f}" for share in each.shares)
-        ratios = [_compared(ratio, len(each.seeds)) for ratio in (each.relative, each.beside, each.against)]
+        ratios = [ratio_cells(ratio, len(each.seeds)) for ratio in (each.relative, each.beside, each.against)]
         cells = [*itertools.chain.from_iterable(ratios), f"{shares} %", words.number(each.score, ".2g")]
         rows[table_row(each.setting.title, title(each.method), each.protocol, str(len(each.seeds)), *cells)] = None
     return "\n".join((*lines, *rows))
 
 
-def _compared(ratio: Estimate | None, seeds: int) -> tuple[str, str]:
-    """A ratio, and the seeds that it rests on where they are not all, and its interval."""
-    value, interval = ratio_cells(ratio)
-    return f"{value} ({ratio.n} of {seeds} seeds)" if ratio and ratio.n < seeds else value, interval
-
-
-def ratio_cells(ratio: Estimate | None) -> tuple[str, str]:
-    """A ratio and its interval; dashes where there is none."""
-    return words.number(ratio.value if ratio else None, ".4f"), words.interval(ratio, ".4f")
-
-
-def seeds_cell(seeds: int, relative: Estimate | None) -> str:
-    """How many seeds there are, and how many of them a ratio rests on."""
-    fewer = relative is not None and relative.n != seeds
-    return f"{seeds} ({relative.n} compared)" if relative and fewer else str(seeds)
+def ratio_cells(ratio: Estimate | None, seeds: int) -> tuple[str, str]:
+    """A ratio, with the seeds that it rests on where they are not all, and its interval; dashes where there is none."""
+    value = words.number(ratio.value if ratio else None, ".4f")
+    return f"{value} {words.compared(ratio, seeds)}".strip(), words.interval(ratio, ".4f")
 
 
 def grids_text(grids: Sequence[GridView]) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 from headway.analysis.figures.style import number_text
 from headway.analysis.names import GROUP_NAMES, title
 from headway.analysis.report import words
+from headway.analysis.report.gates import EXPLANATION
 from headway.analysis.report.view import View
 from headway.errors import MissingExtraError
 from headway.runs.wording import count, duration
@@ -183,13 +184,14 @@ def _environment() -> Any:
         duration=duration,
         number=words.number,
         interval=words.interval,
+        compared=words.compared,
         probability=words.probability,
         percent=words.percent,
         setting=number_text,
         reach=reach,
         is_finite=math.isfinite,
     )
-    environment.globals.update(group_names=GROUP_NAMES)
+    environment.globals.update(group_names=GROUP_NAMES, gates_explanation=EXPLANATION)
     return environment
 
 

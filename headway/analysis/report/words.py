@@ -38,6 +38,11 @@ def interval(estimate: Estimate | None, form: str = ".4g") -> str:
     return f"[{estimate.low:{form}}, {estimate.high:{form}}]"
 
 
+def compared(estimate: Estimate | None, seeds: int) -> str:
+    """How many of the seeds a ratio rests on, such as "(1 of 2 seeds)"; nothing where they all count."""
+    return f"({estimate.n} of {seeds} seeds)" if estimate is not None and estimate.n < seeds else ""
+
+
 def probability(p: float | None) -> str:
     """A p-value, as small as it makes sense to write it."""
     if p is None or not math.isfinite(p):
