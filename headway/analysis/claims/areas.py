@@ -22,7 +22,7 @@ from headway.analysis.claims.verdicts import (
     within,
 )
 from headway.analysis.names import title
-from headway.analysis.stats import Estimate, contrast, t_interval, welch
+from headway.analysis.stats import Estimate, contrast, t_interval, unpaired_ratio, welch
 from headway.analysis.stats.scipy_stats import scipy_stats
 from headway.analysis.tables import relative_area
 from headway.runs.wording import count
@@ -32,6 +32,8 @@ BASELINES = ("uniform", "curiosity", "norm_last", "norm_all", "delta_loss")
 PAPER_SEEDS = 20
 COMPARABLE = 0.05
 """An area is comparable to Uniform's when it is off by less than this part of it."""
+STRICT = 1 - 0.05 / len(CONDITIONS)
+"""Confidence where one condition is enough to decide."""
 
 PAPER_T: Mapping[tuple[str, str], Sequence[tuple[float, str]]] = {
     ("curriculum", "mnist"): ((-0.332, "ns"), (0.483, "ns"), (-2.209, "*"), (-18.880, "**"), (-1.443, "ns")),
@@ -40,6 +42,7 @@ PAPER_T: Mapping[tuple[str, str], Sequence[tuple[float, str]]] = {
     ("noise", "cifar10"): ((-13.455, "**"), (-332.082, "**"), (-280.183, "**"), (-57.342, "**"), (-18.242, "**")),
 }
 """The paper's Welch table, t of GMC against each of BASELINES with its mark: ** p < 0.001, * p < 0.05."""
+ROWS = len(CONDITIONS) * len(BASELINES)
 LEVELS = {"**": 0.001, "*": 0.05}
 
 
@@ -59,7 +62,7 @@ def welch_table(evidence: Evidence) -> Iterator[Finding]:
 @register(
     "C8",
     "only GMC is comparable to or better than Uniform in all four conditions",
-    f"AUC relative to Uniform; comparable: the interval reaches 1 and ends below {1 + COMPARABLE}",
+    f"AUC relative to Uniform, unpaired as in C7; comparable: the interval reaches 1 and ends below {1 + COMPARABLE}",
 )
 def only_gmc(evidence: Evidence) -> Iterator[Finding]:
     """Judge C8."""
@@ -110,9 +113,10 @@ def worse_in_the_curriculum(evidence: Evidence) -> Iterator[Finding]:
 def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, t: float, mark: str) -> Judgement:
     """Compare a row of the table with the paper's.
 
-    A difference that the paper found is reproduced when it is found at the paper's level. It is contradicted when it
-    has the other sign (p < 0.05); or when as many seeds as the paper's do not show it, and the interval of the
-    effect leaves the paper's out. That there is no difference can be said only with as many seeds as the paper had.
+    A difference that the paper found is reproduced when it is found at the paper's level; that there is none can be
+    said only with as many seeds as the paper had. Either is contradicted when the runs say otherwise (a difference of
+    the other sign, none with as many seeds, or a clear one where the paper has none), and what they say and what the
+    paper says cannot both come from one effect.
     """
     ours, theirs = evidence.areas(dataset, condition, "gmc"), evidence.areas(dataset, condition, baseline)
     test = welch(list(ours.values()), list(theirs.values()))
@@ -121,17 +125,15 @@ def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, 
         raise TooLittleDataError(f"{count(n, 'seed')}, at least {MIN_SEEDS} are needed")
     text = f"t = {test.t:.3f}, p {'< 0.001' if test.p < 0.001 else f'= {test.p:.3f}'}"
     size = len(ours) * len(theirs) / (len(ours) + len(theirs))
-    excludes = _excludes(test.t, test.df, size, t)
-    verdict, why = _compare(test.t, test.p, n, t, mark, excludes)
+    verdict, why = _compare(test.t, test.p, n, t, mark, _are_apart(test.t, test.df, size, t))
     return Judgement(verdict, text, n, why, test.difference)
 
 
-def _excludes(t: float, df: float, size: float, paper_t: float) -> bool:
-    """Whether the 95% interval of the effect lies between the paper's effect and zero, or beyond zero.
+def _are_apart(t: float, df: float, size: float, paper_t: float) -> bool:
+    """Whether our statistic and the paper's cannot come from one effect, at 0.05 / 20: one row of 20 can contradict.
 
-    The effect is the difference in units of its deviation over seeds. With the paper's effect, t follows a noncentral
-    t distribution; the interval leaves the paper's effect out when so small a t, or one of the other sign, has a
-    probability below 0.025.
+    An effect is a difference in units of its deviation over seeds. Each statistic is that effect times the root of its
+    sample's size, give or take 1 + statistic^2 / 2 df in its variance; the paper's is uncertain as ours is.
 
     Args:
         t: our statistic.
@@ -139,31 +141,41 @@ def _excludes(t: float, df: float, size: float, paper_t: float) -> bool:
         size: n m / (n + m) for n and m seeds.
         paper_t: the paper's statistic, which had 20 seeds of each.
     """
-    centre = abs(paper_t) * math.sqrt(size / (PAPER_SEEDS / 2))
-    towards = t if paper_t > 0 else -t
-    return float(scipy_stats().nct.cdf(towards, df, centre)) < 0.025
+    paper_size, paper_df = PAPER_SEEDS / 2, 2 * PAPER_SEEDS - 2
+    effect = (t * math.sqrt(size) + paper_t * math.sqrt(paper_size)) / (size + paper_size)
+    scale = size / paper_size
+    variance = 1 + effect**2 * size / (2 * df) + scale * (1 + effect**2 * paper_size / (2 * paper_df))
+    limit = float(scipy_stats().t.ppf(1 - 0.05 / ROWS / 2, df))
+    return abs(t - paper_t * math.sqrt(scale)) > limit * math.sqrt(variance)
 
 
-def _compare(t: float, p: float, n: int, paper_t: float, mark: str, excludes: bool) -> tuple[Verdict, str]:
+def _compare(t: float, p: float, n: int, paper_t: float, mark: str, apart: bool) -> tuple[Verdict, str]:
     if mark not in LEVELS:
-        if p < 0.001:
+        if p < 0.001 and apart:
             return Verdict.CONTRADICTED, "a clear difference"
         if n < PAPER_SEEDS:
             return Verdict.UNDECIDED, f"that there is no difference needs {PAPER_SEEDS} seeds to say, as in the paper"
-        return (Verdict.REPRODUCED, "") if p >= 0.05 else (Verdict.UNDECIDED, "significant at 0.05, not at 0.001")
+        if p >= 0.05:
+            return Verdict.REPRODUCED, ""
+        return Verdict.UNDECIDED, "significant, but not clearly another effect than the paper's"
     same_sign = (t < 0) == (paper_t < 0)
     if p < LEVELS[mark] and same_sign:
         return Verdict.REPRODUCED, ""
-    if p < 0.05 and not same_sign:
+    if apart and p < 0.05 and not same_sign:
         return Verdict.CONTRADICTED, "a difference of the other sign"
-    if n >= PAPER_SEEDS and p >= 0.05 and excludes:
-        return Verdict.CONTRADICTED, "no significant difference, and the interval leaves out the paper's effect"
+    if apart and p >= 0.05 and n >= PAPER_SEEDS:
+        return Verdict.CONTRADICTED, "no significant difference, and clearly another effect than the paper's"
     return Verdict.UNDECIDED, f"not significant at {LEVELS[mark]}"
 
 
-def _relative(evidence: Evidence, dataset: str, condition: str, method: str, confidence: float = 0.95) -> Estimate:
-    ours = evidence.areas(dataset, condition, method)
-    return relative_area(ours, evidence.areas(dataset, condition, "uniform"), confidence)
+def _relative(evidence: Evidence, dataset: str, condition: str, method: str) -> Estimate:
+    return relative_area(evidence.areas(dataset, condition, method), evidence.areas(dataset, condition, "uniform"))
+
+
+def _unpaired(evidence: Evidence, dataset: str, condition: str, method: str, confidence: float) -> Estimate:
+    """As `_relative`, with runs compared as Welch's test does: what is not worse there must not be worse here."""
+    ours, uniform = evidence.areas(dataset, condition, method), evidence.areas(dataset, condition, "uniform")
+    return unpaired_ratio(list(ours.values()), list(uniform.values()), confidence)
 
 
 def _worse(evidence: Evidence, dataset: str, condition: str, method: str) -> Judgement:
@@ -178,8 +190,10 @@ def _comparable(evidence: Evidence, dataset: str, condition: str, method: str) -
 
 def _never_worse(evidence: Evidence) -> Judgement:
     """GMC is comparable or better in all conditions, or significantly worse in one."""
-    estimates = [_relative(evidence, dataset, condition, "gmc") for condition, dataset in CONDITIONS]
-    strict = [_relative(evidence, dataset, condition, "gmc", 1 - 0.05 / 4) for condition, dataset in CONDITIONS]
+    estimates, strict = (
+        [_unpaired(evidence, dataset, condition, "gmc", confidence) for condition, dataset in CONDITIONS]
+        for confidence in (0.95, STRICT)
+    )
     n = min(e.n for e in estimates)
     text = ", ".join(f"{_name(place)} {e.text('.4f')}" for place, e in enumerate(estimates))
     if n < MIN_SEEDS:
@@ -199,19 +213,22 @@ def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
     missing: list[str] = []
     for place, (condition, dataset) in enumerate(CONDITIONS):
         try:
-            found[place] = _relative(evidence, dataset, condition, method, 1 - 0.05 / len(CONDITIONS))
+            found[place] = _unpaired(evidence, dataset, condition, method, STRICT)
         except TooLittleDataError:
             missing.append(_name(place))
     known = {place: e for place, e in found.items() if e.n >= MIN_SEEDS}
     text = ", ".join(f"{_name(place)} {e.text('.4f')}" for place, e in found.items())
-    n = min((e.n for e in known.values()), default=0)
     worse = [place for place, e in known.items() if e.is_above(1)]
     if worse:
         text = ", ".join(f"{_name(place)} {known[place].text('.4f')}" for place in worse)
         return Judgement(Verdict.REPRODUCED, text, min(known[place].n for place in worse))
     if len(known) < len(CONDITIONS):
-        why = f"no runs in {', '.join(missing)}" if missing else f"fewer than {MIN_SEEDS} seeds somewhere"
-        return Judgement(Verdict.UNDECIDED, text, n, f"not worse where there are runs; {why}" if known else why)
+        few = [_name(place) for place in found if place not in known]
+        reasons = [f"no runs in {', '.join(missing)}"] if missing else []
+        reasons += [f"fewer than {MIN_SEEDS} seeds in {', '.join(few)}"] if few else []
+        n = min((e.n for e in found.values()), default=0)
+        return Judgement(Verdict.UNDECIDED, text, n, "; ".join(["not worse elsewhere"] * bool(known) + reasons))
+    n = min(e.n for e in known.values())
     if all(e.is_below(1 + COMPARABLE) for e in known.values()):
         return Judgement(Verdict.CONTRADICTED, text, n, "nowhere worse")
     return Judgement(Verdict.UNDECIDED, text, n, "the intervals cover both answers")

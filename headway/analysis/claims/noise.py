@@ -28,8 +28,9 @@ NEAR = 0.1
 def curiosity_follows_noise(evidence: Evidence) -> Iterator[Finding]:
     """Judge C5."""
     for dataset, counts in evidence.datasets("noise"):
-        judge = partial(_share_of, evidence, dataset, "curiosity", 3, above)
-        yield find(f"{title(dataset)}: Curiosity's share of D", "far above 1/4", judge, counts)
+        judge = partial(_share_of, evidence, dataset, "curiosity", 3, above, UNIFORM + NEAR)
+        paper = f"far above 1/4 (here: > {UNIFORM + NEAR})"
+        yield find(f"{title(dataset)}: Curiosity's share of D", paper, judge, counts)
 
 
 @register(
@@ -40,16 +41,22 @@ def curiosity_follows_noise(evidence: Evidence) -> Iterator[Finding]:
 def gmc_ignores_noise(evidence: Evidence) -> Iterator[Finding]:
     """Judge C6."""
     for dataset, counts in evidence.datasets("noise"):
-        near, against = partial(_near, evidence, dataset), partial(_share_of, evidence, dataset, "gmc", 0, below)
+        near = partial(_near, evidence, dataset)
+        against = partial(_share_of, evidence, dataset, "gmc", 0, below, UNIFORM)
         yield find(f"{title(dataset)}: greatest distance of a share to 1/4", f"small (here: < {NEAR})", near, counts)
         yield find(f"{title(dataset)}: share of the clean group A", "slightly below 1/4", against, counts)
 
 
 def _share_of(
-    evidence: Evidence, dataset: str, method: str, group: int, decide: Callable[[Estimate, float, str], Judgement]
+    evidence: Evidence,
+    dataset: str,
+    method: str,
+    group: int,
+    decide: Callable[[Estimate, float, str], Judgement],
+    limit: float,
 ) -> Judgement:
     estimate = t_interval(_last_shares(evidence, dataset, method)[:, group])
-    return decide(estimate, UNIFORM, estimate.text(".3f"))
+    return decide(estimate, limit, estimate.text(".3f"))
 
 
 def _near(evidence: Evidence, dataset: str) -> Judgement:

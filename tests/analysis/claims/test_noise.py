@@ -14,7 +14,9 @@ BOTH = ("mnist", "cifar10")
     [
         ((0.01, 0.01, 0.03, 0.95), "reproduced"),
         ((0.3, 0.3, 0.3, 0.1), "contradicted"),
-        ((0.25, 0.25, 0.25, 0.25), "undecided"),
+        ((0.25, 0.25, 0.25, 0.25), "contradicted"),  # even draws are not drawn to the noise
+        ((0.23, 0.23, 0.24, 0.3), "contradicted"),  # nor is what C6 calls near uniform
+        ((0.215, 0.215, 0.22, 0.35), "undecided"),
     ],
 )
 def test_c5(shares: Sequence[float], verdict: str) -> None:
