@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.errors import LayoutError, RuleError
+from headway.grads.folding import by_sample
 from headway.grads.linear import linear, outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.observe import observe
 from headway.grads.persample import Dense, PerSample, Stacked, promote
@@ -57,6 +58,7 @@ class AttentionSite(OwnerSite):
         self._watch(module.out_proj, {"weight": "out_proj.weight", "bias": "out_proj.bias"}, "out_proj")
 
     def _watch(self, layer: nn.Module | None, places: Mapping[str, str], name: str) -> None:
+        self.engine.layouts.belongs(f"{self.path}.{name}", self.path)
         own = {local: self.own[place] for local, place in places.items() if place in self.own}
         if layer is not None and own:
             self._parts.append(RuleSite(self.engine, f"{self.path}.{name}", layer, own, _LINEAR))
@@ -190,7 +192,9 @@ class _Part:
         """See `Listener.collect`."""
         engine = self.site.engine
         if engine.current is not None and not engine.is_paused:
-            engine.current.add(type(self)(self.site, self.own, saved, grads))
+            path = f"{self.site.path}.in_proj"
+            each = engine.layouts.require_rows(path, grads[0].shape, engine.current.samples)
+            engine.current.add(by_sample(type(self)(self.site, self.own, saved, grads), each, engine.parameters))
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """See `Contribution.block`."""

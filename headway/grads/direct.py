@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from headway.grads.fallback import Function, Leaves, Replay
+from headway.grads.folding import by_sample
 from headway.grads.linear import outer_product, sum_positions
 from headway.grads.observe import observe
 from headway.grads.persample import PerSample, promote
@@ -35,7 +36,7 @@ class Origin:
         names: the parameters that it depends on.
         rebuild: computes it again from the parameters.
         row: computes a version for a batch of one sample, where the tensor was expanded over the batch.
-        batched: dimension 0 is the batch, so that a sample sees only its own row.
+        batched: dimension 0 is the batch, so that a sample sees only its own rows.
         leaf: the tensor is the parameter itself.
     """
 
@@ -47,7 +48,7 @@ class Origin:
     leaf: bool = False
 
     def for_sample(self, leaves: Leaves, index: Tensor) -> Tensor:
-        """The tensor as a batch of the one sample `index` [1] sees it."""
+        """The tensor as a batch of one sample sees it, whose rows are `index` [T]."""
         if self.row is not None:
             return self.row(leaves)
         value = self.rebuild(leaves)
@@ -104,6 +105,11 @@ def _in_place(func: Callable[..., Any]) -> bool:
     return name.endswith("_")
 
 
+_WAY_OUT = (
+    "pass layout={'* in *': 'flat'} if each sample's rows stand together in dimension 0, or leave the parameter out "
+    "with where="
+)
+
 _EXPANSIONS = {
     Tensor.expand,
     Tensor.repeat,
@@ -134,7 +140,7 @@ def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any
         return tree_unflatten(flat, out_spec)
     names = tuple(dict.fromkeys(name for origin in origins.values() for name in origin.names))
     call = Operation(engine, func, spec, plain, origins, others, names, wanted)
-    if any(engine.carries_samples(tensor) for tensor in saved):
+    if any(call.carries_samples(tensor) for tensor in saved):
         for i, output in zip(wanted, call.observe([flat[i] for i in wanted], saved), strict=True):
             flat[i] = output
     else:
@@ -187,12 +193,25 @@ class Operation:
             value: Tensor = self._again(rebuilt, others)[index]
             return value
 
-        batch = self.engine.batch_hint
-        is_batch = batch is not None and output.shape[:1] == (batch,)
-        if is_batch and self._expands(output):
-            return Origin(self.engine, self._names, rebuild, self._for_one(rebuild), True)
-        batched = is_batch and any(origin.batched for origin in self._origins.values())
+        each = self._rows_each(output)
+        if each and self._expands(output):
+            return Origin(self.engine, self._names, rebuild, self._for_one(rebuild, each), True)
+        batched = each > 0 and any(origin.batched for origin in self._origins.values())
         return Origin(self.engine, self._names, rebuild, None, batched)
+
+    def _rows_each(self, tensor: Tensor) -> int:
+        """How many rows each sample of the batch would have in a tensor; 0 if it has no room for them."""
+        batch = self.engine.batch_hint
+        if batch is None or tensor.dim() == 0:
+            return 0
+        each = self.engine.layouts.rows_each(self.name, len(tensor), batch)
+        return each if len(tensor) == each * batch else 0
+
+    def carries_samples(self, tensor: Tensor) -> bool:
+        """As `Engine.carries_samples`, also where the samples are flat."""
+        if not isinstance(tensor, nn.Parameter) and (each := self._rows_each(tensor)) > 1:
+            tensor = tensor.unflatten(0, (-1, each))
+        return self.engine.carries_samples(tensor)
 
     def _expands(self, output: Tensor) -> bool:
         """Whether the operation repeats a tensor along a new or single first dimension."""
@@ -201,13 +220,13 @@ class Operation:
         (before,) = self._shapes.values()
         return len(before) < output.dim() or before[0] == 1
 
-    def _for_one(self, rebuild: Callable[[Leaves], Tensor]) -> Callable[[Leaves], Tensor]:
-        """The expansion for a batch of one sample: the first size, the batch, becomes 1."""
+    def _for_one(self, rebuild: Callable[[Leaves], Tensor], rows: int) -> Callable[[Leaves], Tensor]:
+        """The expansion for a batch of one sample: the first size, the batch, becomes the rows of a sample."""
         sizes = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, int)]
         if not sizes:
-            return lambda leaves: rebuild(leaves)[:1]
+            return lambda leaves: rebuild(leaves)[:rows]
         small = list(self._leaves)
-        small[sizes[0]] = 1
+        small[sizes[0]] = rows
         ((place, origin),) = self._origins.items()
 
         def row(leaves: Leaves) -> Tensor:
@@ -228,6 +247,7 @@ class Operation:
             self._kept = None
         parameters = self.engine.parameters
         self._function = Function(self.name, self._replay, {name: parameters[name] for name in self._names})
+        self._function.way_out = _WAY_OUT
         self._function.mapped = self.engine.remembered(self._key)
         return observe(self, outputs, saved)
 
@@ -243,18 +263,21 @@ class Operation:
             return
         kept, self._kept = self._kept, None
         with self.engine.paused():
-            if self.func is F.linear and self._is_plain_linear(saved, current.samples):
-                current.add(DirectLinear(self._names, saved[0], grads[0]))
-                return
+            if self.func is F.linear:
+                each = self.engine.layouts.rows_each(self.name, len(grads[0]), current.samples)
+                if self._is_plain_linear(saved, current.samples * each):
+                    linear = DirectLinear(self._names, saved[0], grads[0])
+                    current.add(by_sample(linear, each, self.engine.parameters))
+                    return
             replay = Replay(self._function, list(saved), list(grads), current.samples, self.engine.layouts, kept)
             self.engine.remember(self._key, self._function.mapped)
             current.add(replay)
 
-    def _is_plain_linear(self, saved: Sequence[Tensor], samples: int) -> bool:
+    def _is_plain_linear(self, saved: Sequence[Tensor], rows: int) -> bool:
         """F.linear(x, parameter, parameter or None) with samples first: the Linear rule applies."""
         direct = all(origin.leaf for origin in self._origins.values())
         weight_first = list(self._origins) in ([1], [1, 2]) and len(self._shapes[1]) == 2
-        return direct and weight_first and len(saved) == 1 and saved[0].shape[0] == samples
+        return direct and weight_first and len(saved) == 1 and saved[0].shape[0] == rows
 
 
 @dataclass

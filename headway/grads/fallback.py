@@ -21,7 +21,9 @@ from headway.grads.persample import Dense, PerSample
 
 Leaves = Mapping[str, Tensor]
 ReplayFn = Callable[[Leaves, Sequence[Tensor], Tensor], Sequence[Tensor]]
-"""(parameters, tensors of one sample, index [1] of the sample) -> outputs for a batch of that one sample."""
+"""(parameters, tensors of one sample, its rows' numbers [T]) -> outputs for a batch of these T rows.
+
+A sample has one row, T = 1, unless the call was declared flat."""
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Function:
         leaves: the parameters by name.
         numel: numbers in the parameters.
         mapped: which of the tensors are split by sample; decided at the first, checked pass.
+        way_out: what to do if its outputs do not show the samples, if not what a module can do.
         loop: whether vmap has failed, so that samples are replayed one after another.
     """
 
@@ -41,6 +44,7 @@ class Function:
     replay: ReplayFn
     leaves: Mapping[str, Tensor]
     mapped: tuple[bool, ...] | None = None
+    way_out: str | None = None
     loop: bool = False
     autocast: tuple[str, bool, torch.dtype] | None = None
     numel: int = field(init=False)
@@ -100,19 +104,24 @@ class Replay:
         self.footprint = function.numel + sum(t.numel() for t in [*tensors, *grads]) // samples
         self._tensors = tensors
         preferred = 1 if layouts.declared(function.name) == "positions-first" else 0
-        self._in_dims = [sample_dim(t, samples, preferred) for t in tensors]
-        out_dims = [sample_dim(g, samples, preferred) for g in grads]
+        self._each = layouts.rows_each(function.name, grads[0].shape[0] if grads[0].dim() else 0, samples)
+        rows = samples * self._each
+        self._in_dims = [sample_dim(t, rows, preferred) for t in tensors]
+        out_dims = [sample_dim(g, rows, preferred) for g in grads]
         for dim, grad in zip(out_dims, grads, strict=True):
             if dim is None:
                 raise LayoutError(
                     f"{function.name}: expected {samples} samples (one per loss) in dimension 0 or 1 of its "
-                    f"output, got shape {list(grad.shape)}; give it a rule with register_rule, or pass "
-                    f"layout={{{function.name!r}: 'shared'}} if the call sees no samples"
+                    f"output, got shape {list(grad.shape)}; {function.way_out or _module_way_out(function.name)}"
                 )
-        self._out_dims = [dim or 0 for dim in out_dims]
-        self._grads = [g.movedim(dim, 0) for g, dim in zip(grads, self._out_dims, strict=True)]
+        splits = [dim or 0 for dim in out_dims]
+        self._grads = [self._split(g, dim) for g, dim in zip(grads, splits, strict=True)]
         if outputs is not None:
-            self._check([o.movedim(dim, 0) for o, dim in zip(outputs, self._out_dims, strict=True)])
+            self._check([self._split(o, dim) for o, dim in zip(outputs, splits, strict=True)])
+
+    def _split(self, tensor: Tensor, dim: int) -> Tensor:
+        """View a tensor with the samples in dimension 0, and a sample's rows where the samples were."""
+        return tensor.unflatten(dim, (-1, self._each)).movedim(dim, 0)
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """See `Contribution.block`."""
@@ -148,11 +157,11 @@ class Replay:
         """Gradients by name [c, *shape] and outputs [c, ...] for a range of samples."""
         mapped = self.function.mapped or tuple(dim is not None for dim in self._in_dims)
         tensors = [
-            t.movedim(dim, 0)[start:stop] if split and dim is not None else t
+            self._split(t, dim)[start:stop] if split and dim is not None else t
             for t, dim, split in zip(self._tensors, self._in_dims, mapped, strict=True)
         ]
         grads = [g[start:stop] for g in self._grads]
-        index = torch.arange(start, stop, device=grads[0].device)
+        index = torch.arange(start * self._each, stop * self._each, device=grads[0].device).view(-1, self._each)
         with ExitStack() as stack:
             stack.enter_context(self.function.precision())
             # Replays must not disturb the random numbers of the training that they watch.
@@ -166,21 +175,13 @@ class Replay:
                     self.function.loop = True
             return self._looped(tensors, mapped, grads, index)
 
-    def _one(self, leaves: Leaves, tensors: Sequence[Tensor], mapped: Sequence[bool], index: Tensor) -> list[Tensor]:
-        """Run the function on a batch of one sample; outputs without the sample dimension."""
-        batch = [
-            t.unsqueeze(dim or 0) if split else t for t, dim, split in zip(tensors, self._in_dims, mapped, strict=True)
-        ]
-        outputs = self.function.replay(leaves, batch, index.reshape(1))
-        return [o.select(dim, 0) for o, dim in zip(outputs, self._out_dims, strict=True)]
-
     def _vectorised(
         self, tensors: Sequence[Tensor], mapped: Sequence[bool], grads: Sequence[Tensor], index: Tensor
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
         leaves = {name: leaf.detach() for name, leaf in self.function.leaves.items()}
 
         def one(tensors: list[Tensor], grads: list[Tensor], index: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
-            outputs, pull = torch.func.vjp(lambda p: self._one(p, tensors, mapped, index), leaves)[:2]
+            outputs, pull = torch.func.vjp(lambda p: list(self.function.replay(p, tensors, index)), leaves)[:2]
             cotangents = [g.to(o.dtype) for g, o in zip(grads, outputs, strict=True)]
             return pull(cotangents)[0], outputs
 
@@ -199,7 +200,7 @@ class Replay:
             leaves = {name: leaf.detach().requires_grad_() for name, leaf in self.function.leaves.items()}
             with torch.enable_grad():
                 own = [t[i] if split else t for t, split in zip(tensors, mapped, strict=True)]
-                result = self._one(leaves, own, mapped, index[i])
+                result = self.function.replay(leaves, own, index[i])
             cotangents = [g[i].to(o.dtype) for g, o in zip(grads, result, strict=True)]
             rows.append(
                 list(
@@ -215,6 +216,13 @@ class Replay:
             outputs.append([o.detach() for o in result])
         stacked = {name: torch.stack(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
         return stacked, [torch.stack(column) for column in zip(*outputs, strict=True)]
+
+
+def _module_way_out(module: str) -> str:
+    return (
+        f"pass layout={{{module!r}: 'flat'}} if each sample's rows stand together in dimension 0, or 'shared' if the "
+        f"call sees no samples; or give it a rule with register_rule"
+    )
 
 
 def close(x: Tensor, y: Tensor) -> bool:

@@ -6,7 +6,7 @@ samples are; where a shape can be read in two ways, or hides them, the user says
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
@@ -39,6 +39,7 @@ class Layouts:
                     f"expected a layout out of {', '.join(get_args(Layout))}, got {layout!r} for {pattern!r}"
                 )
         self._declared = dict(declared)
+        self._owners: dict[str, str] = {}
         self.positions_first_seen: str | None = None
 
     def declared(self, module: str) -> Layout | None:
@@ -46,10 +47,33 @@ class Layouts:
         for pattern, layout in self._declared.items():
             if fnmatchcase(module, pattern):
                 return layout
-        return None
+        return self.declared(self._owners[module]) if module in self._owners else None
+
+    def belongs(self, part: str, owner: str) -> None:
+        """Let a part that users do not see have the layout of its module, unless it was given one."""
+        self._owners[part] = owner
+
+    def rows_each(self, module: str, rows: int, samples: int) -> int:
+        """How many rows a sample has: T where the module was declared flat, and 1 elsewhere."""
+        flat = rows > samples and rows % samples == 0 and self.declared(module) == "flat"
+        return rows // samples if flat else 1
+
+    def require_rows(self, module: str, shape: Sequence[int], samples: int, dim: int = 0) -> int:
+        """As `rows_each`, for a module that fixes the dimension of the samples.
+
+        Raises:
+            LayoutError: there are neither B rows, nor T for each sample.
+        """
+        each = self.rows_each(module, shape[dim], samples)
+        if shape[dim] == each * samples:
+            return each
+        expected = f"{module}: expected {samples} samples (one per loss) in dimension {dim}, got shape {list(shape)}; "
+        if self.declared(module) == "flat":
+            raise LayoutError(f"{expected}'flat' needs the same number of rows for each sample")
+        raise LayoutError(f"{expected}pass layout={{{module!r}: 'flat'}} if each sample's rows stand together there")
 
     def find(self, module: str, output: Tensor, samples: int) -> Layout:
-        """Decide the layout of a module's call from the gradient at its output.
+        """Decide the layout of a module's call, which is not flat, from the gradient at its output.
 
         Raises:
             LayoutError: no dimension has B entries, or the shape can be read in two ways.
@@ -58,8 +82,6 @@ class Layouts:
         first = bool(shape) and shape[0] == samples
         second = len(shape) > 2 and shape[1] == samples
         declared = self.declared(module)
-        if declared == "flat" and shape and shape[0] % samples == 0:
-            return "flat"
         if declared == "positions-first" and second:
             return "positions-first"
         if first and second and declared is None and self.positions_first_seen and samples > 1:
@@ -85,10 +107,6 @@ class Layouts:
         )
 
 
-def samples_first(tensor: Tensor, layout: Layout, samples: int) -> Tensor:
+def samples_first(tensor: Tensor, layout: Layout) -> Tensor:
     """View a tensor with the samples in dimension 0."""
-    if layout == "positions-first":
-        return tensor.transpose(0, 1)
-    if layout == "flat":
-        return tensor.unflatten(0, (samples, -1))
-    return tensor
+    return tensor.transpose(0, 1) if layout == "positions-first" else tensor

@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from headway.errors import RuleError
 from headway.grads.fallback import close
+from headway.grads.folding import by_sample
 from headway.grads.linear import outer_product, sum_positions
 from headway.grads.observe import observe
 from headway.grads.persample import PerSample, promote
@@ -83,6 +84,8 @@ class RecurrentCall:
         if engine.current is None or engine.is_paused:
             return
         module = self.site.module
+        batch = 0 if module.batch_first else 1
+        each = engine.layouts.require_rows(self.site.path, saved[0].shape, engine.current.samples, batch)
         sequence, *states = promote(*saved)
         cotangents = promote(*grads)
         device = sequence.device.type
@@ -100,7 +103,7 @@ class RecurrentCall:
             at_outputs = [next(found) for _ in points]
             b = at_outputs[0] if at_outputs[0].dim() == 3 else torch.stack(at_outputs, 1)
             self._gradients[name] = (inputs.detach(), b)
-        engine.current.add(self)
+        engine.current.add(by_sample(self, each, engine.parameters))
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """See `Contribution.block`."""

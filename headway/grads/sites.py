@@ -15,8 +15,10 @@ from headway.errors import LayoutError
 from headway.grads import compiled
 from headway.grads.direct import Origin, Tracked, anchor, is_tracked, is_tracked_call, track
 from headway.grads.fallback import Leaves
+from headway.grads.folding import by_sample
 from headway.grads.layout import samples_first
 from headway.grads.observe import observe, observe_and_train
+from headway.grads.passes import Contribution
 from headway.grads.persample import Dense, PerSample
 from headway.grads.registry import Inputs, Rule
 
@@ -239,26 +241,23 @@ class RuleSite(OwnerSite):
         """See `CompiledListener.called`."""
         self.engine.count_use(self.names)
 
-    def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> RuleContribution:
+    def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> Contribution:
         """Describe a call's share of the gradients, samples first."""
-        if self.rule.samples_first:
-            if grad.shape[0] != samples:
-                raise LayoutError(
-                    f"{self.path}: expected {samples} samples (one per loss) in dimension 0 of its output, "
-                    f"got shape {list(grad.shape)}"
-                )
-            return RuleContribution(self, saved, grad)
+        layouts = self.engine.layouts
+        if self.rule.samples_first or layouts.declared(self.path) == "flat":
+            each = layouts.require_rows(self.path, grad.shape, samples)
+            return by_sample(RuleContribution(self, saved, grad), each, self._trained)
         if self._are_positions(saved[0]):  # only a compiled graph gets here: eager calls were tracked instead
             raise LayoutError(
                 f"{self.path}: expected inputs that belong to samples, got the same positions for all of them "
                 f"inside torch.compile, where headway cannot follow them; leave its parameters out with where=, "
                 f"or pass layout={{{self.path!r}: 'samples-first'}} if they are not positions"
             )
-        layout = self.engine.layouts.find(self.path, grad, samples)
+        layout = layouts.find(self.path, grad, samples)
         if layout == "samples-first":
             return RuleContribution(self, saved, grad)
-        inputs = tuple(samples_first(tensor, layout, samples) for tensor in saved)
-        return RuleContribution(self, inputs, samples_first(grad, layout, samples))
+        inputs = tuple(samples_first(tensor, layout) for tensor in saved)
+        return RuleContribution(self, inputs, samples_first(grad, layout))
 
     def _are_positions(self, first: Tensor) -> bool:
         declared = self.engine.layouts.declared(self.path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -59,6 +61,82 @@ def test_as_many_positions_as_samples_is_never_silently_wrong(kind: type[nn.Modu
     with pytest.raises(AMBIGUOUS, match="layout="):
         meter.backward(model(torch.randn(5, 5, 6)).square().sum(1))
     assert all(p.grad is None for p in model.parameters())
+
+
+class OverFrames(nn.Module):
+    """Applies a part to every frame of a sample."""
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.part(x.flatten(0, 1))
+        return (out[0] if isinstance(out, tuple) else out).unflatten(0, (len(x), -1))
+
+
+class Across(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x.sin(), x.cos())[0]
+
+
+class Token(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.token = nn.Linear(4, 4), nn.Parameter(torch.randn(1, 1, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.token.expand(len(x), -1, -1), self.layer(x)], dim=1).tanh()
+
+
+class Unknown(nn.Linear):
+    pass
+
+
+FRAMED = {
+    "convolution": lambda: nn.Sequential(nn.Conv1d(6, 4, 2), nn.GroupNorm(2, 4)),
+    "batch norm": lambda: nn.BatchNorm1d(6).eval(),
+    "recurrence": lambda: nn.GRU(4, 3, batch_first=True),
+    "attention": Across,
+    "parameter": Token,
+    "module without a rule": lambda: Unknown(4, 3),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMED)
+def test_the_error_about_flattened_frames_says_what_helps(kind: str) -> None:
+    torch.manual_seed(0)
+    model, x = OverFrames(FRAMED[kind]()).double(), torch.randn(5, 3, 6, 4, dtype=torch.float64)
+    single = [
+        torch.autograd.grad(one.square().sum(), list(model.parameters()))
+        for one in (model(x[i : i + 1]) for i in range(5))
+    ]
+    want = torch.stack([sum(grad.abs().sum() for grad in grads) for grads in single])
+    layout: dict[str, str] = {}
+    for _ in range(3):
+        with Meter(model, NormAll(), layout=layout) as meter:
+            try:
+                scores = meter.backward(model(x).flatten(1).square().sum(1))
+            except LayoutError as error:
+                advice = re.search(r"layout={'([^']*)': 'flat'}", str(error))
+                assert advice is not None
+                assert advice[1] not in layout
+                layout[advice[1]] = "flat"
+    assert layout
+    torch.testing.assert_close(scores, want, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("kind", FRAMED)
+def test_frames_that_do_not_share_out_over_the_samples_are_an_error(kind: str) -> None:
+    model = OverFrames(FRAMED[kind]())
+    meter = Meter(model, NormAll(), layout="flat")
+    loss = model(torch.randn(5, 3, 6, 4)).flatten(1).square().sum(1)
+    with pytest.raises(LayoutError, match="expected 4 samples"):
+        meter.backward(loss[:4])
 
 
 def test_it_is_noticed_in_a_later_batch_too() -> None:

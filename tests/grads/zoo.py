@@ -656,6 +656,155 @@ class Flattened(nn.Module):
 
 
 simple("flattened positions", Flattened, x(3, 6), layout={"layer": "flat"})
+simple("flattened positions, one each", Flattened, x(1, 6), layout="flat")
+
+
+class Frames(nn.Module):
+    """Runs a model on every frame of a sample: [B, T, ...] -> [B * T, ...] and back."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x.flatten(0, 1)).unflatten(0, (len(x), -1))
+
+
+class FramesTwice(Frames):
+    """The same on two clips of different length, so that every weight has two uses."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([super().forward(x), super().forward(x[:, 1:].cos())], dim=1)
+
+
+def _video() -> tuple[nn.Module, ...]:
+    return (
+        nn.Conv2d(2, 4, 3, padding=1, groups=2),
+        nn.GroupNorm(2, 4),
+        nn.PReLU(4),
+        nn.Conv2d(4, 4, 2, bias=False),
+        nn.BatchNorm2d(4).eval(),
+        nn.Tanh(),
+        nn.ConvTranspose2d(4, 2, 2),
+        nn.Tanh(),
+        nn.InstanceNorm2d(2, affine=True),
+        nn.Tanh(),
+        nn.LayerNorm(4),
+        nn.Flatten(),
+        nn.Linear(32, 3),
+    )
+
+
+for kind, frames in ((Frames, 3), (Frames, 1), (FramesTwice, 3)):
+    simple(
+        f"video, {kind.__name__}, {frames}",
+        lambda k=kind: k(*_video()),
+        x(frames, 2, 4, 4),
+        layout={"body.*": "flat"},
+        train=False,
+    )
+
+
+@case("cnn and lstm over frames", x(3, 2, 4, 4), layout={"cnn": "flat"})
+class CnnLstm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cnn, self.lstm, self.head = nn.Conv2d(2, 3, 3), nn.LSTM(12, 5, batch_first=True), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        frames = torch.relu(self.cnn(x.flatten(0, 1))).flatten(1)
+        return self.head(self.lstm(frames.unflatten(0, (len(x), -1)))[0][:, -1])
+
+
+class Sentences(nn.Module):
+    """A recurrent module over the words of every sentence of a document."""
+
+    def __init__(self, kind: type[nn.RNNBase], batch_first: bool, calls: int = 1) -> None:
+        super().__init__()
+        self.words = kind(3, 4, batch_first=batch_first, bidirectional=True)
+        self.calls = calls
+
+    def forward(self, x: Tensor) -> Tensor:
+        words = x.flatten(0, 1)
+        total = torch.zeros(())
+        for call in range(self.calls):
+            sequence = words * (call + 1)
+            out, last = self.words(sequence if self.words.batch_first else sequence.transpose(0, 1))
+            out = out if self.words.batch_first else out.transpose(0, 1)
+            last = last[0] if isinstance(last, tuple) else last
+            total = total + out.sum(1) + last.transpose(0, 1).flatten(1)
+        return total.unflatten(0, (len(x), -1))
+
+
+for recurrent, first, calls, sentences in (
+    (nn.RNN, True, 1, 3),
+    (nn.GRU, False, 1, 3),
+    (nn.GRU, True, 2, 3),
+    (nn.LSTM, False, 2, 1),
+):
+    simple(
+        f"sentences, {recurrent.__name__}, {sentences}, {calls} calls, {'samples' if first else 'words'} first",
+        lambda k=recurrent, f=first, c=calls: Sentences(k, f, c),
+        x(sentences, 4, 3),
+        layout={"words": "flat"},
+    )
+
+
+class Windows(nn.Module):
+    """Attention within the windows of a sample, to itself or across."""
+
+    def __init__(self, across: bool, calls: int = 1, **options: Any) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True, **options)
+        self.across, self.calls = across, calls
+
+    def forward(self, x: Tensor) -> Tensor:
+        windows = x.flatten(0, 1)
+        for _ in range(self.calls):
+            memory = windows[:, :-1].sin() if self.across else windows
+            windows = self.attention(windows, memory, memory)[0]
+        return windows.unflatten(0, (len(x), -1))
+
+
+for across in (True, False):
+    for windows, calls in ((3, 1), (1, 1), (3, 2)):
+        simple(
+            f"windows, {'across' if across else 'self'}, {windows}, {calls} calls",
+            lambda a=across, c=calls: Windows(a, c),
+            x(windows, 4, 8),
+            layout={"attention": "flat"},
+        )
+simple(
+    "windows, learned key, own widths",
+    lambda: Windows(True, add_bias_kv=True, kdim=8, vdim=8),
+    x(3, 4, 8),
+    layout={"attention*": "flat"},
+)
+simple("flat, module without a rule", lambda: Frames(Swish(), nn.Linear(6, 2)), x(3, 6), layout="flat")
+simple("flat, module without a rule, twice", lambda: FramesTwice(Swish(), nn.Linear(6, 2)), x(3, 6), layout="flat")
+simple("flat, function without vmap", lambda: Frames(CustomFunction()), x(3, 6), layout="flat")
+
+
+@case("flat, parameters used directly", x(3, 6), layout="flat")
+class DirectFlat(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.before, self.gain = nn.Parameter(torch.randn(6)), nn.Parameter(torch.randn(6))
+        self.table = nn.Parameter(torch.randn(5, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.layer(x.flatten(0, 1) * self.before) * self.gain
+        return F.linear(rows.tanh(), self.table).unflatten(0, (len(x), -1)) * self.gain[0]
+
+
+simple("flat, parameters used directly, one row", DirectFlat, x(1, 6), layout="flat")
+
+
+@case("vision transformer over frames", x(3, 3, 4, 4), layout="flat")
+class VideoTransformer(VisionTransformer):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(0, 1)).unflatten(0, (len(x), -1))
 
 
 class Checkpointed(nn.Module):
