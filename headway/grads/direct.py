@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from headway.errors import RuleError
+from headway.grads.assignment import assign
 from headway.grads.fallback import Function, Leaves, Replay
 from headway.grads.folding import by_sample
 from headway.grads.linear import outer_product, sum_positions
@@ -76,6 +78,8 @@ class Tracked(Tensor):
         engine = next(iter(origins.values())).engine if origins else None
         if engine is None or not engine.listening():
             return _run(func, spec, plain)
+        if func is Tensor.__setitem__:
+            return _set_item(engine, args, spec, plain, origins)
         return _follow(engine, func, spec, plain, origins)
 
 
@@ -120,13 +124,22 @@ _EXPANSIONS = {
 }
 
 
-def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any], origins: dict[int, Origin]) -> Any:
-    """Run an operation and decide whether its result is still made of parameters alone."""
+def _name_parameters(engine: Engine, plain: Sequence[Any], origins: dict[int, Origin]) -> None:
+    """Add the origins of scored parameters that were not replaced by aliases."""
     for i, leaf in enumerate(plain):
         if i not in origins and isinstance(leaf, nn.Parameter):
             name = engine.name_of(leaf)
             if name is not None:
                 origins[i] = parameter_origin(engine, name)
+
+
+def _names_of(origins: Mapping[int, Origin]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for origin in origins.values() for name in origin.names))
+
+
+def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any], origins: dict[int, Origin]) -> Any:
+    """Run an operation and decide whether its result is still made of parameters alone."""
+    _name_parameters(engine, plain, origins)
     others = [i for i, leaf in enumerate(plain) if isinstance(leaf, Tensor) and i not in origins]
     saved = [plain[i].clone() if _in_place(func) and i == 0 else plain[i] for i in others]
     result = _run(func, spec, plain)
@@ -138,8 +151,7 @@ def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any
     wanted = [i for i, leaf in enumerate(flat) if type(leaf) is Tensor and leaf.grad_fn is not None]
     if not wanted:
         return tree_unflatten(flat, out_spec)
-    names = tuple(dict.fromkeys(name for origin in origins.values() for name in origin.names))
-    call = Operation(engine, func, spec, plain, origins, others, names, wanted)
+    call = Operation(engine, func, spec, plain, origins, others, _names_of(origins), wanted)
     if any(call.carries_samples(tensor) for tensor in saved):
         for i, output in zip(wanted, call.observe([flat[i] for i in wanted], saved), strict=True):
             flat[i] = output
@@ -147,6 +159,31 @@ def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any
         for i in wanted:
             flat[i] = track(flat[i], call.origin(i, flat[i], saved))
     return tree_unflatten(flat, out_spec)
+
+
+def _set_item(engine: Engine, args: Sequence[Any], spec: Any, plain: list[Any], origins: dict[int, Origin]) -> None:
+    """Run `target[index] = value`, where the target or the value is tracked."""
+    (target, index, value), _ = tree_unflatten(plain, spec)
+    _name_parameters(engine, plain, origins)
+    if 0 not in origins:
+        assign(target, index, value, origins[len(plain) - 1])
+        return
+    others = [i for i, leaf in enumerate(plain) if isinstance(leaf, Tensor) and i not in origins]
+    call = Operation(engine, _with_item, spec, plain, origins, others, _names_of(origins), [0])
+    if any(call.carries_samples(plain[i]) for i in others):
+        raise RuleError(
+            f"{call.name}: expected samples to be written into a tensor of samples, got one that is made of parameters "
+            f"alone; join the two with torch.cat or torch.where instead"
+        )
+    target[index] = value
+    args[0].origin = call.origin(0, target, [plain[i].clone() for i in others])
+
+
+def _with_item(target: Tensor, index: Any, value: Any) -> Tensor:
+    """A copy of the target after `target[index] = value`."""
+    target = target.clone()
+    target[index] = value
+    return target
 
 
 class Operation:

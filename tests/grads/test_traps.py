@@ -10,7 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway import GMC, Curiosity, DeltaLoss, Meter, NormAll
-from headway.errors import LayoutError, ModelError, SignalError, StateError, UnscoredGradientError, VerificationError
+from headway.errors import (
+    LayoutError,
+    ModelError,
+    RuleError,
+    SignalError,
+    StateError,
+    UnscoredGradientError,
+    VerificationError,
+)
 
 from ..models import batch, losses, mlp
 
@@ -172,6 +180,48 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.b(torch.tanh(self.a(x)))
+
+
+class Writes(nn.Module):
+    """Writes a parameter into a tensor that the samples share, or the samples into one made of parameters."""
+
+    def __init__(self, samples: bool) -> None:
+        super().__init__()
+        self.layer, self.table = nn.Linear(6, 6), nn.Parameter(torch.randn(4, 6))
+        self.samples = samples
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.samples:
+            mixed = self.table.expand(len(x), -1, -1).clone()
+            mixed[:, 0] = self.layer(x)[:, 0]
+            return mixed
+        shared = x.new_zeros(4, 6)
+        shared[1] = self.table[1]
+        return self.layer(x) + shared
+
+
+@pytest.mark.parametrize("samples", [True, False])
+def test_assignments_that_cannot_be_followed_name_the_way_out(samples: bool) -> None:
+    model = Writes(samples)
+    meter = Meter(model, NormAll())
+    with pytest.raises((RuleError, LayoutError), match=r"table in .*torch\.cat or torch\.where instead"):
+        meter.backward(model(torch.randn(5, 4, 6)).square().sum((1, 2)))
+
+
+def test_an_empty_mask_leaves_a_token_without_gradient() -> None:
+    class Masked(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = nn.Parameter(torch.randn(6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = self.a(x)
+            hidden[x[:, 0] > 1e9] = self.token
+            return self.b(hidden)
+
+    model = Masked()
+    scores = Meter(model, NormAll(where="token")).backward(losses(model, *batch()))
+    assert torch.equal(scores, torch.zeros(10))
 
 
 def test_a_replaced_parameter_stays_replaced_and_is_reported() -> None:

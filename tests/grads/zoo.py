@@ -453,6 +453,89 @@ class InPlacePositions(nn.Module):
         return self.second(x)
 
 
+class Assigned(nn.Module):
+    """Writes a token, or what becomes of it, into hidden states."""
+
+    def __init__(self, write: Callable[[Tensor, Tensor, Tensor], None], *shape: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 2)
+        self.token = nn.Parameter(torch.randn(*(shape or (6,))))
+        self.write = write
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x)
+        self.write(hidden, x[..., 0] > 0.3, self.token)
+        return self.second(hidden.tanh())
+
+
+def _write(index: Callable[[Tensor, Tensor], Any], value: Callable[[Tensor, Tensor], Tensor] | None = None) -> Any:
+    def write(hidden: Tensor, mask: Tensor, token: Tensor) -> None:
+        hidden[index(hidden, mask)] = token if value is None else value(token, hidden[index(hidden, mask)])
+
+    return write
+
+
+def _last(hidden: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.arange(len(hidden)), mask.sum(1).clamp(max=hidden.shape[1] - 1)
+
+
+ASSIGNED: dict[str, tuple[Any, ...]] = {
+    "a mask": (_write(lambda h, mask: mask),),
+    "a mask, full shape": (_write(lambda h, mask: mask, lambda t, into: t.expand(into.shape)),),
+    "a mask, more dimensions": (_write(lambda h, mask: mask), 1, 6),
+    "an integer": (_write(lambda h, mask: (slice(None), 0)),),
+    "an integer, expanded": (_write(lambda h, mask: (slice(None), -1), lambda t, into: t.expand(len(into), -1)),),
+    "an integer, computed": (_write(lambda h, mask: (slice(None), 0), lambda t, into: (t.exp() * t[0]).sin()),),
+    "a slice": (_write(lambda h, mask: (slice(None), slice(1, 3))), 2, 6),
+    "a slice, expanded": (_write(lambda h, mask: (..., slice(1, 3)), lambda t, into: t[:2].expand(into.shape)),),
+    "a place for each sample": (_write(_last),),
+    "one sample alone": (_write(lambda h, mask: 0),),
+    "a scalar": (_write(lambda h, mask: mask, lambda t, into: t[3]),),
+}
+for where, (write, *shape) in ASSIGNED.items():
+    simple(f"assigned to {where}", lambda w=write, s=shape: Assigned(w, *s), x(4, 6))
+
+
+@case("assigned, samples second", lambda n: (torch.randn(4, n, 6),), loss=second_dim_loss)
+class AssignedSecond(Assigned):
+    def __init__(self) -> None:
+        super().__init__(_write(lambda h, mask: mask))
+
+
+@case("assigned, flat", x(3, 6), layout="flat")
+class AssignedFlat(Assigned):
+    def __init__(self) -> None:
+        super().__init__(_write(lambda h, mask: mask))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(0, 1)).unflatten(0, (len(x), -1))
+
+
+@case("assigned twice, to zeros, and used", x(4, 6))
+class AssignedTwice(Assigned):
+    def __init__(self) -> None:
+        super().__init__(_write(lambda h, mask: mask))
+
+    def forward(self, x: Tensor) -> Tensor:
+        extra = torch.zeros_like(x)
+        extra[:, 1:] = self.token
+        extra[x > 0] = self.token[0]
+        return super().forward(x * self.token) + self.second(extra)
+
+
+@case("assigned to a tensor of parameters", x(4, 6))
+class AssignedTable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.token = nn.Parameter(torch.randn(4, 6)), nn.Parameter(torch.randn(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        table = self.table * 2
+        table[0] = 0
+        table[torch.tensor([True, False, True, False])] = self.token.exp()
+        return torch.tanh(x * table)
+
+
 @case("gpt with position embedding", ids(7))
 class TinyGPT(nn.Module):
     def __init__(self) -> None:

@@ -1,0 +1,132 @@
+"""Parameters that are written into a tensor of samples: `h[mask] = self.token`.
+
+An assignment gives nothing back that could be observed, so the value is, on its way into the tensor. Its gradient
+shows where each number has gone, and with that to which sample it belongs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from headway.errors import LayoutError
+from headway.grads.fallback import Function, Leaves, Replay, sample_dim
+from headway.grads.layout import Layouts
+from headway.grads.observe import observe
+from headway.grads.persample import Dense, PerSample, promote
+
+if TYPE_CHECKING:
+    from headway.grads.direct import Origin
+
+
+def assign(target: Tensor, index: Any, value: Tensor, origin: Origin) -> None:
+    """Run `target[index] = value`, and listen to the value, which follows from parameters alone."""
+    call = Assignment(target, index, value, origin)
+    written = _broadcast(value, target.detach()[index].shape)
+    target[index] = observe(call, [written], call.tensors(index))[0]
+
+
+def _broadcast(value: Tensor, shape: Sequence[int]) -> Tensor:
+    """Expand a value to the shape of the places that it is written to; they may have fewer dimensions."""
+    return value.reshape(value.shape[max(0, value.dim() - len(shape)) :]).expand(shape)
+
+
+class Assignment:
+    """A listener on a value that is written into a tensor of samples."""
+
+    def __init__(self, target: Tensor, index: Any, value: Tensor, origin: Origin) -> None:
+        """Keep the call without its tensors; those are saved in the graph."""
+        self.engine = origin.engine
+        self.name = f"{', '.join(origin.names)} in __setitem__"
+        self.engine.count_use(origin.names)
+        leaves, self._spec = tree_flatten(index)
+        self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        self._places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        self._shape, self._value_shape = target.shape, value.shape
+        self._leaf = origin.leaf
+
+        def rebuild(leaves: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
+            return [origin.rebuild(leaves).unsqueeze(0)]
+
+        parameters = self.engine.parameters
+        self._function = Function(self.name, rebuild, {name: parameters[name] for name in origin.names})
+
+    def tensors(self, index: Any) -> list[Tensor]:
+        """The tensors of an index."""
+        return [leaf for leaf in tree_flatten(index)[0] if isinstance(leaf, Tensor)]
+
+    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        """See `Listener.collect`."""
+        current = self.engine.current
+        if current is None or self.engine.is_paused:
+            return
+        with self.engine.paused():
+            owners = self._owners(current.samples, grads[0].device)[self._index(saved)]
+            places = torch.arange(prod(self._value_shape), device=grads[0].device).view(self._value_shape)
+            (grad,) = promote(grads[0])
+            places = _broadcast(places, grad.shape)
+            current.add(Written(self._function, self._value_shape, self._leaf, grad, owners, places))
+
+    def _index(self, tensors: Sequence[Tensor]) -> Any:
+        leaves = list(self._leaves)
+        for i, tensor in zip(self._places, tensors, strict=True):
+            leaves[i] = tensor
+        return tree_unflatten(leaves, self._spec)
+
+    def _owners(self, samples: int, device: torch.device) -> Tensor:
+        """The sample to which each place of the target belongs, in the target's shape."""
+        layouts, shape = self.engine.layouts, self._shape
+        each = layouts.rows_each(self.name, shape[0] if shape else 0, samples)
+        preferred = 1 if layouts.declared(self.name) == "positions-first" else 0
+        dim = sample_dim(torch.empty(shape, device="meta"), samples * each, preferred)
+        if dim is None:
+            raise LayoutError(
+                f"{self.name}: expected a tensor of {samples} samples (one per loss) in dimension 0 or 1 to write "
+                f"into, got shape {list(shape)}; pass layout={{'* in *': 'flat'}} if each sample's rows stand together "
+                f"in dimension 0, or build the tensor with torch.cat or torch.where instead if it is the same for all"
+            )
+        owners = torch.arange(samples, device=device).repeat_interleave(each)
+        return owners.view(-1, *(1 for _ in shape[dim + 1 :])).expand(shape)
+
+
+@dataclass
+class Written:
+    """The contribution of an assignment.
+
+    Attributes:
+        function: makes the value of the parameters.
+        shape: the value's shape.
+        leaf: the value is the parameter itself.
+        grad: the gradient where the value was written.
+        owners: the sample of each number of `grad`.
+        places: the place in the value, flat, from which each number came.
+    """
+
+    function: Function
+    shape: Sequence[int]
+    leaf: bool
+    grad: Tensor
+    owners: Tensor
+    places: Tensor
+
+    def __post_init__(self) -> None:
+        """Note the parameters and the size of a sample's gradient."""
+        self.params = tuple(self.function.leaves)
+        self.footprint = self.function.numel + prod(self.shape)
+
+    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
+        """See `Contribution.block`: add up what came from each place, sample by sample, then go back to parameters."""
+        count, size = stop - start, prod(self.shape)
+        inside = (self.owners >= start) & (self.owners < stop)
+        into = torch.where(inside, (self.owners - start) * size + self.places, count * size)  # others go to the end
+        sums = self.grad.new_zeros(count * size + 1).index_add_(0, into.flatten(), self.grad.flatten())
+        grads = sums[:-1].view(count, *self.shape)
+        if self.leaf:
+            return {self.params[0]: Dense(grads)}
+        return Replay(self.function, [], [grads], count, Layouts()).block(0, count)
