@@ -109,6 +109,18 @@ def _in_place(func: Callable[..., Any]) -> bool:
     return name.endswith("_")
 
 
+_VALUE_FREE = {
+    getattr(owner, name)
+    for owner in (torch, Tensor)
+    for name in (
+        *("add", "add_", "__add__", "__radd__", "__iadd__"),
+        *("sub", "sub_", "__sub__", "__rsub__", "__isub__", "rsub"),
+        *("cat", "concat", "concatenate", "stack", "where", "expand_as"),
+    )
+    if hasattr(owner, name)
+}
+"""Operations whose gradients do not depend on the numbers in their inputs; autograd does not keep those."""
+
 _WAY_OUT = (
     "pass layout={'* in *': 'flat'} if each sample's rows stand together in dimension 0, or leave the parameter out "
     "with where="
@@ -286,7 +298,15 @@ class Operation:
         self._function = Function(self.name, self._replay, {name: parameters[name] for name in self._names})
         self._function.way_out = _WAY_OUT
         self._function.mapped = self.engine.remembered(self._key)
-        return observe(self, outputs, saved)
+        return observe(self, outputs, [self._to_keep(tensor) for tensor in saved])
+
+    def _to_keep(self, tensor: Tensor) -> Tensor:
+        """What the replay needs of an input, which the model may change in place if autograd does not keep it."""
+        if self.func not in _VALUE_FREE or not tensor.is_floating_point():
+            return tensor
+        if self._kept is not None:  # the outputs will be compared
+            return tensor.clone()
+        return tensor.new_zeros(()).expand(tensor.shape)
 
     def _replay(self, leaves: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
         rebuilt = {i: origin.for_sample(leaves, index) for i, origin in self._origins.items()}

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from headway.errors import RuleError
+
 
 class Listener(Protocol):
     """Whoever wants to know the gradients at some outputs."""
@@ -43,7 +45,7 @@ class _Observe(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        ctx.listener.collect(ctx.saved_tensors, grads)
+        ctx.listener.collect(_saved(ctx), grads)
         return (None, None, *grads, *(None for _ in range(ctx.extra)))
 
 
@@ -59,8 +61,28 @@ class _ObserveAndTrain(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        saved = ctx.saved_tensors
+        saved = _saved(ctx)
         return (None, None, grad, *ctx.listener.collect_and_train(saved, grad), *(None for _ in saved))
+
+
+def _saved(ctx: Any) -> tuple[Tensor, ...]:
+    """The tensors that a node has saved.
+
+    Raises:
+        RuleError: one of them was changed in place.
+    """
+    try:
+        saved: tuple[Tensor, ...] = ctx.saved_tensors
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+        site = getattr(ctx.listener, "site", ctx.listener)
+        name = getattr(site, "path", None) or getattr(site, "name", "a module")
+        raise RuleError(
+            f"{name}: expected inputs that stay as they are until the backward pass, got one that was changed in place "
+            f"after the call; write x = x + y in place of x += y there, or give the call a copy, x.clone()"
+        ) from error
+    return saved
 
 
 def observe(listener: Listener, outputs: Sequence[Tensor], saved: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -208,6 +208,32 @@ def test_assignments_that_cannot_be_followed_name_the_way_out(samples: bool) -> 
         meter.backward(model(torch.randn(5, 4, 6)).square().sum((1, 2)))
 
 
+def test_an_input_that_is_changed_in_place_is_named() -> None:
+    class Shift(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shift = nn.Parameter(torch.randn(6))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.shift
+
+    class Changes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.shift = nn.Linear(6, 6), Shift()
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.first(x)
+            shifted = self.shift(x)
+            x += 1
+            return x * shifted
+
+    model = Changes()
+    meter = Meter(model, NormAll())
+    with pytest.raises(RuleError, match="shift: expected inputs that stay as they are"):
+        meter.backward(losses(model, *batch()))
+
+
 def test_an_empty_mask_leaves_a_token_without_gradient() -> None:
     class Masked(Net):
         def __init__(self) -> None:

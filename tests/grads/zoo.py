@@ -536,6 +536,48 @@ class AssignedTable(nn.Module):
         return torch.tanh(x * table)
 
 
+class ChangedBehind(nn.Module):
+    """Uses a parameter in an operation whose input is changed in place afterwards, as autograd allows."""
+
+    def __init__(self, use: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.shift = nn.Parameter(torch.randn(4, 6))
+        self.use = use
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        used = self.use(x, self.shift)
+        x += self.second(used)
+        return x
+
+
+for name, use in {
+    "add": lambda x, shift: x + shift,
+    "add from the left": lambda x, shift: shift + x,
+    "subtract": lambda x, shift: x - 2 * shift,
+    "subtract from": lambda x, shift: torch.sub(shift, x, alpha=0.3),
+    "cat": lambda x, shift: torch.cat([shift.expand(len(x), -1, -1), x], dim=1).unflatten(1, (2, 4)).sin().sum(1),
+    "stack": lambda x, shift: torch.stack([x, shift.expand(len(x), -1, -1)], dim=1).sin().sum(1),
+    "where": lambda x, shift: torch.where(x > 0, shift, x),
+    "expand as": lambda x, shift: shift[0].expand_as(x),
+}.items():
+    simple(f"changed in place behind {name}", lambda u=use: ChangedBehind(u), x(4, 6))
+
+
+@case("a slice replaced by its sum with a parameter", x(4, 6))
+class SliceSum(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.token = nn.Linear(6, 6), nn.Parameter(torch.randn(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.layer(x).clone()
+        hidden[:, 0] = hidden[:, 0] + self.token
+        hidden[:, 1] -= self.token
+        return hidden.tanh()
+
+
 @case("gpt with position embedding", ids(7))
 class TinyGPT(nn.Module):
     def __init__(self) -> None:
