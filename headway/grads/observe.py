@@ -12,9 +12,8 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from headway.errors import RuleError
+from headway.errors import LossError, RuleError
 
 
 class Listener(Protocol):
@@ -46,6 +45,8 @@ class _Observe(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         ctx.listener.collect(_saved(ctx), grads)
+        if torch.is_grad_enabled():  # create_graph=True
+            grads = _again(ctx.listener, False, grads)
         return (None, None, *grads, *(None for _ in range(ctx.extra)))
 
 
@@ -59,10 +60,56 @@ class _ObserveAndTrain(torch.autograd.Function):
         return output.detach()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         saved = _saved(ctx)
-        return (None, None, grad, *ctx.listener.collect_and_train(saved, grad), *(None for _ in saved))
+        with torch.no_grad():
+            grads = (grad, *ctx.listener.collect_and_train(saved, grad))
+        if torch.is_grad_enabled():  # create_graph=True
+            grads = _again(ctx.listener, True, grads)
+        return (None, None, *grads, *(None for _ in saved))
+
+
+class _Derivative(torch.autograd.Function):
+    """Identity on gradients that may be differentiated again, which refuses where that would go wrong."""
+
+    @staticmethod
+    def forward(ctx: Any, listener: Any, trained: bool, anchor: Tensor, *grads: Tensor) -> tuple[Tensor, ...]:
+        ctx.listener, ctx.trained = listener, trained
+        return tuple(grad.detach() for grad in grads)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        site = _site(ctx.listener)
+        if site.engine.current is not None or site.engine.is_paused:  # a pass of the meter
+            raise LossError(
+                f"{_name(ctx.listener)}: expected losses of the model's outputs, got losses that contain its gradients "
+                f"(create_graph=True), which headway cannot share out over samples; leave that part out of the losses, "
+                f"and give it a backward pass of its own, with Meter(..., simultaneous=False)"
+            )
+        if ctx.trained:
+            raise RuleError(
+                f"{_name(ctx.listener)}: expected a gradient that is used once, got one to differentiate again "
+                f"(create_graph=True), although it was summed outside of autograd; pass simultaneous=False to the meter"
+            )
+        return (None, None, None, *grads)
+
+
+def _again(listener: Any, trained: bool, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The gradients, in a graph in which a second derivative is noticed, also where they are constants."""
+    anchor = grads[0].new_ones((), requires_grad=True)
+    result: tuple[Tensor, ...] = _Derivative.apply(listener, trained, anchor, *grads)
+    return result
+
+
+def _site(listener: Any) -> Any:
+    """The site of a listener, or the listener itself if it has none."""
+    return getattr(listener, "site", listener)
+
+
+def _name(listener: Any) -> str:
+    """How errors call a listener: the path of its module, or the operation on parameters."""
+    site = _site(listener)
+    return str(site.path if hasattr(site, "path") else site.name)
 
 
 def _saved(ctx: Any) -> tuple[Tensor, ...]:
@@ -76,11 +123,9 @@ def _saved(ctx: Any) -> tuple[Tensor, ...]:
     except RuntimeError as error:
         if "modified by an inplace operation" not in str(error):
             raise
-        site = getattr(ctx.listener, "site", ctx.listener)
-        name = getattr(site, "path", None) or getattr(site, "name", "a module")
         raise RuleError(
-            f"{name}: expected inputs that stay as they are until the backward pass, got one that was changed in place "
-            f"after the call; write x = x + y in place of x += y there, or give the call a copy, x.clone()"
+            f"{_name(ctx.listener)}: expected inputs that stay as they are until the backward pass, got one that was "
+            f"changed in place after the call; write x = x + y in place of x += y there, or give the call a copy, x.clone()"
         ) from error
     return saved
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headway import GMC, Curiosity, DeltaLoss, Meter, NormAll
 from headway.errors import (
     LayoutError,
+    LossError,
     ModelError,
     RuleError,
     SignalError,
@@ -232,6 +233,55 @@ def test_an_input_that_is_changed_in_place_is_named() -> None:
     meter = Meter(model, NormAll())
     with pytest.raises(RuleError, match="shift: expected inputs that stay as they are"):
         meter.backward(losses(model, *batch()))
+
+
+def slopes(model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """A model's outputs and their squared slopes, one of each per sample."""
+    x = x.clone().requires_grad_()
+    outputs = model(x).flatten(1).square().sum(1)
+    (gradient,) = torch.autograd.grad(outputs.sum(), x, create_graph=True)
+    return outputs, gradient.flatten(1).square().sum(1)
+
+
+SLOPING = {
+    "one position": (Net, (5, 6)),
+    "one layer": (lambda: nn.Linear(6, 4), (5, 6)),
+    "several positions": (Net, (5, 3, 6)),
+    "convolution": (lambda: nn.Sequential(nn.Conv1d(6, 4, 2), nn.Tanh()), (5, 6, 3)),
+    "parameter": (Token, (5, 3, 4)),
+}
+
+
+@pytest.mark.parametrize("simultaneous", [True, False])
+@pytest.mark.parametrize("kind", SLOPING)
+def test_losses_with_gradients_in_them_are_refused(kind: str, simultaneous: bool) -> None:
+    make, shape = SLOPING[kind]
+    model = make()
+    meter = Meter(model, NormAll(), simultaneous=simultaneous)
+    outputs, penalties = slopes(model, torch.randn(shape))
+    with pytest.raises(LossError, match="contain its gradients"):
+        meter.backward(outputs + penalties)
+    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("kind", SLOPING)
+def test_a_penalty_on_gradients_can_have_a_pass_of_its_own(kind: str) -> None:
+    make, shape = SLOPING[kind]
+    model, x = make(), torch.randn(shape)
+    outputs, penalties = slopes(model, x)
+    want = torch.autograd.grad((outputs + penalties).mean(), list(model.parameters()))
+    meter = Meter(model, NormAll(), simultaneous=False)
+    outputs, penalties = slopes(model, x)
+    meter.backward(outputs, retain_graph=True)
+    penalties.mean().backward()
+    for parameter, gradient in zip(model.parameters(), want, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_a_gradient_that_was_summed_outside_of_autograd_is_not_differentiated() -> None:
+    model = Net()
+    with Meter(model, NormAll()), pytest.raises(RuleError, match="simultaneous=False"):
+        slopes(model, torch.randn(5, 3, 6))[1].mean().backward()
 
 
 def test_an_empty_mask_leaves_a_token_without_gradient() -> None:
