@@ -125,7 +125,8 @@ def _saved(ctx: Any) -> tuple[Tensor, ...]:
             raise
         raise RuleError(
             f"{_name(ctx.listener)}: expected inputs that stay as they are until the backward pass, got one that was "
-            f"changed in place after the call; write x = x + y in place of x += y there, or give the call a copy, x.clone()"
+            f"changed in place after the call; write x = x + y in place of x += y there, or give the call a copy, "
+            f"x.clone()"
         ) from error
     return saved
 

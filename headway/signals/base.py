@@ -189,5 +189,10 @@ def per_batch(unit: Unit, samples: int) -> float:
 
 def check_unit(unit: str) -> None:
     """Refuse an unknown unit."""
-    if unit not in ("sample", "batch"):
-        raise SignalError(f"expected unit 'sample' or 'batch', got {unit!r}")
+    check_choice("unit", unit, ("sample", "batch"))
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a value of an argument that is none of two choices."""
+    if value not in choices:
+        raise SignalError(f"expected {name} {' or '.join(map(repr, choices))}, got {value!r}")

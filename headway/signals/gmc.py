@@ -11,7 +11,9 @@ moment v suggests; they differ in where the absolute value stands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Literal, get_args
 
 import torch
@@ -20,11 +22,13 @@ from torch import Tensor
 from headway.errors import SignalError
 from headway.grads import Reduction
 from headway.moments import Decay, Moments
-from headway.signals.base import BaseSignal, Batch, Plan, Scope, Unit, Values, check_unit, total
+from headway.signals.base import BaseSignal, Batch, Plan, Scope, Unit, Values, check_choice, check_unit, total
 
 Over = Literal["all", "tensor"]
 """Sum over all parameters before the absolute value, or over each parameter tensor apart."""
 
+Against = Literal["m", "m/v"]
+"""The momentum itself, or divided by the second moment."""
 
 Gate = Literal["none", "hard", "soft"]
 """How a parameter counts whose momentum may be noise, see `GMC`."""
@@ -50,6 +54,14 @@ def gate_share(m: Tensor, v: Tensor, level: Tensor | float, gate: Gate) -> Tenso
     return noise.clamp_(min=tiny).div_(square.clamp_(min=tiny)).neg_().add_(1).clamp_(min=0)
 
 
+def _rates(beta: float | Sequence[float]) -> tuple[float, float]:
+    """The decay rates of m and v."""
+    rates = tuple(beta) if isinstance(beta, (tuple, list)) else (beta, beta)
+    if len(rates) != 2 or not all(isinstance(rate, Real) for rate in rates):
+        raise SignalError(f"expected beta to be a decay rate, or a pair for m and v, got {beta!r}")
+    return rates
+
+
 @dataclass(frozen=True, kw_only=True)
 class MomentSignal(BaseSignal):
     """What signals with moments have in common.
@@ -64,7 +76,7 @@ class MomentSignal(BaseSignal):
         scale: a factor on the scores.
     """
 
-    beta: float | tuple[float, float] = 0.999
+    beta: float | tuple[float, float] | list[float] = 0.999
     bias_correction: bool = True
     floor: float = 1e-8
     unit: Unit = "sample"
@@ -75,7 +87,9 @@ class MomentSignal(BaseSignal):
         check_unit(self.unit)
         if not self.floor > 0:
             raise SignalError(f"expected a floor above 0, got {self.floor}")
-        m, v = self.beta if isinstance(self.beta, tuple) else (self.beta, self.beta)
+        m, v = _rates(self.beta)
+        if isinstance(self.beta, list):  # as a TOML or JSON file gives a pair; a signal can be hashed
+            object.__setattr__(self, "beta", (m, v))
         object.__setattr__(self, "_decay", Decay(m, v, self.bias_correction))
 
     @property
@@ -167,6 +181,11 @@ class DotProduct(MomentSignal):
     name: str = "dot"
     over: Over = "all"
 
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        super().__post_init__()
+        check_choice("over", self.over, get_args(Over))
+
     def reductions(self, scope: Scope, batch: Batch) -> Plan:
         """Dot products with m / v."""
         weights = self.ratios(scope, batch, absolute=False)
@@ -193,8 +212,14 @@ class Cosine(MomentSignal):
     """
 
     name: str = "cosine"
-    against: Literal["m", "m/v"] = "m"
+    against: Against = "m"
     over: Over = "all"
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        super().__post_init__()
+        check_choice("against", self.against, get_args(Against))
+        check_choice("over", self.over, get_args(Over))
 
     def reductions(self, scope: Scope, batch: Batch) -> Plan:
         """Dot products with the direction, and squared norms."""

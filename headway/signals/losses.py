@@ -123,16 +123,18 @@ class DeltaLoss(BaseSignal):
                     f"numbers from 0 to {self.groups - 1}"
                 )
             return torch.zeros(batch.samples, dtype=torch.int64, device=batch.losses.device)
-        return batch.groups
+        return batch.groups.long()  # a table cannot be indexed by every integer dtype
 
     def validate(self, batch: Batch) -> None:
         """Check that every sample has a group of its own.
 
         Raises:
-            SignalError: groups are missing or out of range.
+            SignalError: groups are missing, not integers or out of range.
         """
         groups = self._groups_of(batch)
         expected = f"expected groups from 0 to {self.groups - 1}"
+        if batch.groups is not None and (batch.groups.is_floating_point() or batch.groups.is_complex()):
+            raise SignalError(f"{expected}, as integers, got {batch.groups.dtype}; convert them with .long()")
         if groups.device.type != "cpu":  # an accelerator looks by itself, and the host does not wait for it
             torch._assert_async(((groups >= 0) & (groups < self.groups)).all(), expected)
         elif bool((groups < 0).any()) or bool((groups >= self.groups).any()):

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor
 
 from headway.errors import SignalError
 from headway.grads import Reduction
-from headway.signals.base import BaseSignal, Batch, Plan, Scope, Unit, Values, check_unit, per_batch, total
+from headway.signals.base import (
+    BaseSignal,
+    Batch,
+    Plan,
+    Scope,
+    Unit,
+    Values,
+    check_choice,
+    check_unit,
+    per_batch,
+    total,
+)
 
 Norm = Literal["l1", "l2-squared"]
+Part = Literal["layer", "bias"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +44,7 @@ class NormAll(BaseSignal):
     def __post_init__(self) -> None:
         """Check the arguments."""
         check_unit(self.unit)
-        if self.norm not in ("l1", "l2-squared"):
-            raise SignalError(f"expected norm 'l1' or 'l2-squared', got {self.norm!r}")
+        check_choice("norm", self.norm, get_args(Norm))
 
     def chosen(self, scope: Scope) -> list[str]:
         """The parameters whose gradient counts."""
@@ -62,7 +73,12 @@ class NormLast(NormAll):
     """
 
     name: str = "norm_last"
-    part: Literal["layer", "bias"] = "layer"
+    part: Part = "layer"
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        super().__post_init__()
+        check_choice("part", self.part, get_args(Part))
 
     def chosen(self, scope: Scope) -> list[str]:
         """See `NormAll.chosen`."""

@@ -100,3 +100,25 @@ def test_d_counts_the_scored_parameters() -> None:
 def test_a_negative_floor_is_refused() -> None:
     with pytest.raises(SignalError, match="above 0, got -1"):
         GMC(floor=-1)
+
+
+@pytest.mark.parametrize("kind", [DotProduct, Cosine])
+def test_an_unknown_scope_of_the_sum_is_refused(kind: type) -> None:
+    with pytest.raises(SignalError, match="over 'all' or 'tensor', got 'tensors'"):
+        kind(over="tensors")
+
+
+def test_an_unknown_direction_is_refused() -> None:
+    with pytest.raises(SignalError, match="against 'm' or 'm/v', got 'v'"):
+        Cosine(against="v")
+
+
+def test_a_pair_of_decay_rates_may_be_a_list() -> None:
+    assert GMC(beta=[0.9, 0.9]) == GMC(beta=(0.9, 0.9))
+    assert hash(GMC(beta=[0.9, 0.9])) == hash(GMC(beta=(0.9, 0.9)))
+
+
+@pytest.mark.parametrize("beta", [[0.9], (0.9, 0.9, 0.9), "0.9", [0.9, "0.9"], None])
+def test_other_decay_rates_are_refused(beta: object) -> None:
+    with pytest.raises(SignalError, match="expected beta to be a decay rate, or a pair for m and v"):
+        GMC(beta=beta)

@@ -93,3 +93,28 @@ def test_bad_arguments_are_refused() -> None:
         DeltaLoss(groups=0)
     with pytest.raises(SignalError, match="at least one sample"):
         DeltaLoss(window=0)
+
+
+@pytest.mark.parametrize("window", [2, None])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.bool])
+def test_groups_may_be_integers_of_any_size(dtype: torch.dtype, window: int | None) -> None:
+    signal = DeltaLoss(groups=2, window=window)
+    meters = [Meter(mlp(), signal) for _ in range(2)]
+    groups = torch.tensor([0, 1, 1, 0, 0, 1, 0, 1, 1, 0])
+    for step in range(3):
+        x, y = batch(seed=step)
+        wide, narrow = (
+            meter.backward(losses(meter.model, x, y), groups=numbers)
+            for meter, numbers in zip(meters, (groups, groups.to(dtype)), strict=True)
+        )
+        for meter in meters:
+            meter.end_epoch()
+        assert torch.equal(wide, narrow)
+    assert bool(wide.any())
+
+
+def test_groups_that_are_not_integers_are_refused() -> None:
+    model = mlp()
+    meter = Meter(model, DeltaLoss(groups=2))
+    with pytest.raises(SignalError, match=r"as integers, got torch\.float32"):
+        meter.backward(losses(model, *batch()), groups=torch.zeros(10))

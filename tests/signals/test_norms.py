@@ -40,3 +40,8 @@ def test_a_last_layer_without_bias_is_refused() -> None:
 def test_an_unknown_norm_is_refused() -> None:
     with pytest.raises(SignalError, match="'l7'"):
         NormAll(norm="l7")
+
+
+def test_an_unknown_part_is_refused() -> None:
+    with pytest.raises(SignalError, match="part 'layer' or 'bias', got 'weight'"):
+        NormLast(part="weight")
