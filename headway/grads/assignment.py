@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from headway.grads.direct import Origin
 
 
+def explicit(index: Any) -> tuple[Any, ...]:
+    """An index with the places of its masks, so that a device is asked for them only once, as in plain training."""
+    parts: list[Any] = []
+    for part in index if isinstance(index, tuple) else (index,):
+        is_mask = isinstance(part, Tensor) and part.dtype == torch.bool and part.dim() > 0
+        parts += part.nonzero(as_tuple=True) if is_mask else (part,)
+    return tuple(parts)
+
+
 def assign(target: Tensor, index: Any, value: Tensor, origin: Origin) -> None:
     """Run `target[index] = value`, and listen to the value, which follows from parameters alone."""
     call = Assignment(target, index, value, origin)

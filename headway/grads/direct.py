@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from headway.errors import RuleError
-from headway.grads.assignment import assign
+from headway.grads.assignment import assign, explicit
 from headway.grads.fallback import Function, Leaves, Replay
 from headway.grads.folding import by_sample
 from headway.grads.linear import outer_product, sum_positions
@@ -72,6 +72,8 @@ class Tracked(Tensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Run the operation on plain tensors, and follow what came out of it."""
+        if func is Tensor.__setitem__:
+            args = (args[0], explicit(args[1]), args[2])
         leaves, spec = tree_flatten((tuple(args), dict(kwargs or {})))
         origins = {i: leaf.origin for i, leaf in enumerate(leaves) if isinstance(leaf, Tracked)}
         plain = [leaf.plain if isinstance(leaf, Tracked) else leaf for leaf in leaves]

@@ -528,12 +528,13 @@ class AssignedTable(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.table, self.token = nn.Parameter(torch.randn(4, 6)), nn.Parameter(torch.randn(6))
+        self.layer = nn.Linear(6, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         table = self.table * 2
         table[0] = 0
         table[torch.tensor([True, False, True, False])] = self.token.exp()
-        return torch.tanh(x * table)
+        return self.layer(torch.tanh(x * table))
 
 
 class ChangedBehind(nn.Module):
