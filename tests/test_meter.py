@@ -170,6 +170,22 @@ def test_accumulated_micro_batches_equal_the_joined_batch() -> None:
     torch.testing.assert_close(a.moments().v["0.weight"], b.moments().v["0.weight"])
 
 
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_step_that_comes_early_ends_the_accumulation(to_none: bool) -> None:
+    model = nn.Linear(3, 1, bias=False)
+    meter = Meter(model, GMC(beta=0.0), accumulate=4)
+    taken = []
+    for micro in range(20):  # two epochs of ten micro-batches with a gradient of 1, a step after 4, 8 and 10 of them
+        meter.backward(model(torch.ones(2, 3)).squeeze(1))
+        taken.append((meter.moments().updates, meter.moments().m["weight"][0, 0].item()))
+        if micro % 10 in (3, 7, 9):
+            model.zero_grad(set_to_none=to_none)
+            meter.state_dict()  # it is between steps
+    updates, values = zip(*taken, strict=True)
+    assert updates == (0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4)
+    assert set(values[3:]) == {1.0}
+
+
 def test_saved_and_loaded_continues_identically() -> None:
     model = mlp()
     meter = Meter(model, [GMC(), DeltaLoss(window=4)])
