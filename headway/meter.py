@@ -239,8 +239,13 @@ class Meter:
             },
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a state; nothing changes if it does not fit.
+
+        Args:
+            state: what `state_dict` gave.
+            strict: expect moments of the same parameters. Otherwise parameters that only one side has are left out,
+                as after some were frozen, unfrozen or added: their moments are as if they had been zero so far.
 
         Raises:
             StateError: the state belongs to other signals, another model or a newer version.
@@ -259,10 +264,10 @@ class Meter:
             rates = (decay.m, decay.v, decay.bias_correction)
             if rates not in saved_by_decay:
                 raise StateError(f"expected moments with decay {rates}, got {sorted(saved_by_decay)}")
-            moments.check_state(saved_by_decay[rates])
+            moments.check_state(saved_by_decay[rates], strict)
             pairs.append((moments, saved_by_decay[rates]))
         for moments, saved in pairs:
-            moments.load_state_dict(saved)
+            moments.load_state_dict(saved, strict)
         for name, scope in self._scopes.items():
             for key, value in scope.memory.items():
                 value.copy_(state["memory"][name][key])
@@ -330,7 +335,8 @@ class Meter:
         if changed:
             raise ModelError(
                 f"expected the model that the meter was attached to, got one whose trainable parameters differ: "
-                f"{', '.join(changed[:5])}; call detach() and make a new meter (load_state_dict keeps what fits)"
+                f"{', '.join(changed[:5])}; call detach(), make a new meter, and give it this one's state_dict() with "
+                f"load_state_dict(state, strict=False)"
             )
 
     def _weights(self, losses: Tensor, scale: Tensor | None) -> Tensor:

@@ -198,6 +198,25 @@ def test_saved_and_loaded_continues_identically() -> None:
         assert all(torch.equal(want[name], got[name]) for name in want)
 
 
+def test_a_layer_that_is_unfrozen_midway_keeps_the_moments_of_the_others() -> None:
+    model = mlp()
+    model[0].requires_grad_(False)
+    meter = Meter(model, GMC())
+    train(meter, model, 3)
+    model[0].requires_grad_(True)
+    with pytest.raises(ModelError, match=r"load_state_dict\(state, strict=False\)"):
+        train(meter, model, 1)
+    meter.detach()
+    later = Meter(model, GMC())
+    with pytest.raises(StateError, match=r"0\.bias.*strict=False"):
+        later.load_state_dict(meter.state_dict())
+    later.load_state_dict(meter.state_dict(), strict=False)
+    assert later.moments().updates == 3
+    assert torch.equal(later.moments().v["2.weight"], meter.moments().v["2.weight"])
+    assert not later.moments().v["0.weight"].any()
+    train(later, model, 1)
+
+
 def test_state_goes_through_torch_save_with_weights_only(tmp_path) -> None:
     model = mlp()
     meter = Meter(model, GMC())
