@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 from typing import Any
 
@@ -17,7 +18,9 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.gymnasium import IntrinsicRewardWrapper
 from headway.rl.gae import advantages
-from tests.integrations.worlds import SMALL, Clock, Known, assert_within_episodes
+from headway.rl.reward import IntrinsicReward, make_reward
+from headway.signals import NormAll
+from tests.integrations.worlds import CHOICES, SMALL, Clock, Known, assert_within_episodes
 
 MODES = list(AutoresetMode)
 STEPS = 40
@@ -25,6 +28,13 @@ STEPS = 40
 
 def clocks(mode: AutoresetMode = AutoresetMode.SAME_STEP, count: int = 3, kind: Any = SyncVectorEnv) -> Any:
     return kind([lambda name=name: Clock(name, length=3 + name) for name in range(count)], autoreset_mode=mode)
+
+
+def own(**changes: Any) -> IntrinsicReward:
+    """A reward as a user makes it."""
+    reward = make_reward("icm+gmc", Clock().observation_space, CHOICES, dataclasses.replace(SMALL, **changes))
+    assert reward is not None
+    return reward
 
 
 def play(env: Any, steps: int = STEPS, reset: bool = True, seed: int = 0) -> list[tuple[Any, ...]]:
@@ -117,6 +127,25 @@ def test_a_step_is_worth_what_it_is_worth_in_a_batch() -> None:
     alone = torch.cat([env.reward.rewards(waiting[[n]]) for n in range(3)])
     assert together.min() > 0
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_reward_of_ones_own_pays_as_the_same_method_by_name(count: int) -> None:
+    options: dict[str, Any] = {"update_every": 30, "normalise": False}
+    given = IntrinsicRewardWrapper(clocks(count=count), own(floor=9e-6, floor_unit="sample"), **options)
+    named = IntrinsicRewardWrapper(clocks(count=count), "icm+gmc", config=SMALL, **options)
+    one, other = (column(play(env, 90), "intrinsic_reward") for env in (given, named))
+    assert one.max() > 0
+    np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_reward_of_ones_own_whose_floor_depends_on_the_batch_is_refused() -> None:
+    message = r"'icm\+gmc' in the unit 'batch'.*update_every=30 is IntrinsicConfig\(floor=9e-06, floor_unit='sample'\)"
+    with pytest.raises(MethodError, match=message):
+        IntrinsicRewardWrapper(clocks(), own(), update_every=30)
+    norms = IntrinsicReward(Known().predictor, NormAll(unit="batch"))
+    with pytest.raises(MethodError, match=r"'forward\+norm_all' in the unit 'batch'.*give its signal unit='sample'"):
+        IntrinsicRewardWrapper(clocks(), norms)
 
 
 def test_the_predictor_learns_from_every_transition_once() -> None:

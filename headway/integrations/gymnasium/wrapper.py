@@ -12,7 +12,7 @@ from gymnasium.vector import VectorWrapper
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.checks import check_method, check_number
-from headway.integrations.floors import fixed_floor
+from headway.integrations.floors import check_unit, fixed_floor
 from headway.rl.episodes import autoreset_mode, with_last_observations
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import RewardNormaliser
@@ -51,7 +51,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         add: also add the scaled reward to the rewards that `step` returns; the task's own are then in
             `infos["task_reward"]`. Put `RecordEpisodeStatistics` inside this wrapper, not around it.
         update_every: the number of transitions that the predictor learns from at once. A floor in the unit "batch" is
-            meant for batches of this size.
+            meant for batches of this size; an `IntrinsicReward` of your own needs the unit "sample".
         gamma: the discount of the sums.
         config: settings of the predictor and the scorer; None for the released ones.
         seed: of the predictor's weights.
@@ -59,7 +59,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
 
     Raises:
         EnvError: it is no vector environment, or its observations are not arrays.
-        MethodError: there is no such method, or it pays nothing.
+        MethodError: there is no such method, it pays nothing, or it is a reward of your own with the unit "batch".
     """
 
     def __init__(
@@ -88,6 +88,8 @@ class IntrinsicRewardWrapper(VectorWrapper):
             raise MethodError(f"update_every: expected at least 1, got {update_every}")
         check_method(method)
         check_number("coefficient", coefficient)
+        if isinstance(method, IntrinsicReward):
+            check_unit(method, update_every)
         self.coefficient = coefficient
         self.add = add
         self.update_every = update_every
