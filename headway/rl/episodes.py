@@ -196,6 +196,14 @@ def autoreset_mode(env: Any) -> AutoresetMode:
     return mode
 
 
+def has_state(env: Any) -> bool:
+    """Whether `env.state_dict()` is there and is the whole state.
+
+    A wrapper may have one without what it wraps; it then has an attribute `carries_environment` that says so.
+    """
+    return hasattr(env, "state_dict") and bool(getattr(env, "carries_environment", True))
+
+
 def with_last_observations(obs: Array, ended: Mask, infos: Mapping[str, Any]) -> Array:
     """Replace the first observations of new episodes by the last ones of those that ended (SAME_STEP).
 

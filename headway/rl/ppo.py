@@ -19,7 +19,7 @@ from headway.errors import EnvError, MethodError, StateError
 from headway.rl.agent import Agent, read
 from headway.rl.config import PPOConfig
 from headway.rl.distinct import distinct_rows
-from headway.rl.episodes import Episodes
+from headway.rl.episodes import Episodes, has_state
 from headway.rl.estimate import Values, estimate, explained_variance, payments
 from headway.rl.lanes import Lanes
 from headway.rl.learning import Lesson, learn_policy, learn_values, standardised
@@ -237,9 +237,9 @@ class PPO:
         Raises:
             StateError: the environment cannot tell its state.
         """
-        if not hasattr(self.env, "state_dict"):
+        if not has_state(self.env):
             raise StateError(
-                f"expected an environment with state_dict() and load_state_dict(), got {type(self.env).__name__}; "
+                f"expected an environment with state_dict() and load_state_dict(), got {self.env}; "
                 f"headway.rl.make_env makes such environments"
             )
         episodes = self.episodes.state_dict()

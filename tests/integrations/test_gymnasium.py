@@ -17,7 +17,10 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.gymnasium import IntrinsicRewardWrapper
+from headway.rl.config import PPOConfig
+from headway.rl.envs.make import make_env
 from headway.rl.gae import advantages
+from headway.rl.ppo import PPO
 from headway.rl.reward import IntrinsicReward, make_reward
 from headway.signals import NormAll
 from tests.integrations.worlds import CHOICES, SMALL, Clock, Known, assert_within_episodes
@@ -228,6 +231,45 @@ def test_the_state_of_other_environments_is_refused() -> None:
     state = IntrinsicRewardWrapper(clocks(), "icm", config=SMALL).state_dict()
     with pytest.raises(StateError, match="expected the state of 2 environments, got that of 3"):
         IntrinsicRewardWrapper(clocks(count=2), "icm", config=SMALL).load_state_dict(state)
+
+
+def agent(env: Any, seed: int = 0) -> PPO:
+    wrapped = IntrinsicRewardWrapper(env, "icm+gmc", config=SMALL, add=True, update_every=32, coefficient=5.0)
+    return PPO(wrapped, PPOConfig(rollout_steps=16, epochs=1, channels=(4,), hidden=(8,)), seed=seed)
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_an_agent_over_the_wrapper_resumes_with_its_environment(mode: str) -> None:
+    def doorkey() -> Any:
+        return make_env("MiniGrid-DoorKey-5x5-v0", num_envs=4, autoreset_mode=mode, noise="door")
+
+    whole, resumed = agent(doorkey()), agent(doorkey(), seed=5)
+    for _ in range(3):
+        whole.iterate()
+    file = io.BytesIO()
+    torch.save(whole.state_dict(), file)
+    file.seek(0)
+    resumed.load_state_dict(torch.load(file))
+    for _ in range(3):
+        one, other = whole.iterate(), resumed.iterate()
+        assert one is not None
+        assert other is not None
+        np.testing.assert_equal(one, other)
+
+
+def test_an_agent_whose_environment_has_no_state_cannot_be_saved() -> None:
+    for env in (clocks(), RecordEpisodeStatistics(clocks()), IntrinsicRewardWrapper(clocks(), Known())):
+        with pytest.raises(StateError, match=r"expected an environment with state_dict\(\)"):
+            agent(env).state_dict()
+
+
+def test_a_state_without_the_environment_is_refused_where_there_is_one() -> None:
+    doorkey = make_env("MiniGrid-DoorKey-5x5-v0", num_envs=3)
+    with_one, without = IntrinsicRewardWrapper(doorkey, "icm"), IntrinsicRewardWrapper(clocks(), "icm")
+    with pytest.raises(StateError, match="expected a state with that of the environment, got one without it"):
+        with_one.load_state_dict(without.state_dict())
+    with pytest.raises(StateError, match="expected a state without that of the environment, got one with it"):
+        without.load_state_dict(with_one.state_dict())
 
 
 # Misuse

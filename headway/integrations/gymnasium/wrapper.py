@@ -13,7 +13,7 @@ from gymnasium.vector import VectorWrapper
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.checks import check_method, check_number
 from headway.integrations.floors import check_unit, fixed_floor
-from headway.rl.episodes import autoreset_mode, with_last_observations
+from headway.rl.episodes import autoreset_mode, has_state, with_last_observations
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import IntrinsicReward, make_reward
@@ -61,6 +61,8 @@ class IntrinsicRewardWrapper(VectorWrapper):
         EnvError: it is no vector environment, or its observations are not arrays.
         MethodError: there is no such method, it pays nothing, or it is a reward of your own with the unit "batch".
     """
+
+    env: Any
 
     def __init__(
         self,
@@ -130,9 +132,15 @@ class IntrinsicRewardWrapper(VectorWrapper):
             rewards = rewards + scaled
         return obs, rewards, terminated, truncated, infos
 
+    @property
+    def carries_environment(self) -> bool:
+        """Whether `state_dict` has the environment too: it does where the environment has a `state_dict` itself."""
+        return has_state(self.env)
+
     def state_dict(self) -> dict[str, Any]:
-        """What later rewards depend on, besides the environment itself."""
+        """What later rewards depend on, and the environment where it can tell its state; see `carries_environment`."""
         return {
+            "env": self.env.state_dict() if self.carries_environment else None,
             "reward": self.reward.state_dict(),
             "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
             "waiting": [
@@ -143,14 +151,19 @@ class IntrinsicRewardWrapper(VectorWrapper):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state; the environment has to be put back by other means.
+        """Continue from a state; an environment without a state has to be put back by other means.
 
         Raises:
-            StateError: it is the state of another method, or of another number of environments.
+            StateError: it is the state of another method, another environment or another number of them.
         """
         if len(state["over"]) != self.num_envs:
             raise StateError(f"expected the state of {self.num_envs} environments, got that of {len(state['over'])}")
+        if (state.get("env") is not None) != self.carries_environment:
+            wanted, found = ("with", "without") if self.carries_environment else ("without", "with")
+            raise StateError(f"expected a state {wanted} that of the environment, got one {found} it")
         self.reward.load_state_dict(state["reward"])
+        if self.carries_environment:
+            self.env.load_state_dict(state["env"])
         if self.normaliser is not None and state["normaliser"] is not None:
             self.normaliser.load_state_dict(state["normaliser"])
         self._waiting = [Transitions(**each) for each in state["waiting"]]
