@@ -26,9 +26,9 @@ from tests.integrations.worlds import SMALL, Clock, Known, assert_within_episode
 STEPS, ENVS = 12, 3
 
 
-def clocks() -> Any:
+def clocks(mode: AutoresetMode = AutoresetMode.SAME_STEP) -> Any:
     makers = [lambda name=name: Clock(name, length=3 + name) for name in range(ENVS)]
-    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+    return SyncVectorEnv(makers, autoreset_mode=mode)
 
 
 def rollout(shifted: bool = False, steps: int = STEPS) -> dict[str, torch.Tensor]:
@@ -46,8 +46,21 @@ def rollout(shifted: bool = False, steps: int = STEPS) -> dict[str, torch.Tensor
     return {key: torch.stack(values) for key, values in rows.items()}
 
 
-def made(**options: Any) -> RLeXploreReward:
-    return RLeXploreReward(clocks(), **{"method": Known(), "rwd_norm_type": "none", "obs_norm_type": "none", **options})
+def as_stepped(env: Any, steps: int) -> dict[str, torch.Tensor]:
+    """Samples as a loop stores them that takes whatever `step` returns."""
+    obs, _ = env.reset(seed=0)
+    rows = []
+    for _ in range(steps):
+        actions = np.zeros(ENVS, np.int64)
+        following, rewards, terminated, truncated, _ = env.step(actions)
+        rows.append((obs, actions, rewards, terminated, truncated, following))
+        obs = following
+    return {key: torch.as_tensor(np.array(each)) for key, each in zip(KEYS, zip(*rows, strict=True), strict=True)}
+
+
+def made(envs: Any = None, **options: Any) -> RLeXploreReward:
+    settings = {"method": Known(), "rwd_norm_type": "none", "obs_norm_type": "none", **options}
+    return RLeXploreReward(clocks() if envs is None else envs, **settings)
 
 
 def random_samples(space: spaces.Space[Any], actions: spaces.Space[Any]) -> dict[str, torch.Tensor]:
@@ -104,6 +117,40 @@ def test_transitions_into_the_next_episode_are_left_out_when_told_so() -> None:
     assert (rewards[ended] == 0).all()
     assert (rewards[~ended] > 0).all()
     assert_within_episodes(irs.reward.shown[0])
+
+
+@pytest.mark.parametrize("cut", [5, 6, 7, 8])  # also right after an end, so that the next call begins with a reset
+@pytest.mark.parametrize("sync", [True, False])
+def test_steps_that_only_begin_an_episode_are_left_out(cut: int, sync: bool) -> None:
+    env = clocks(AutoresetMode.NEXT_STEP)
+    samples = as_stepped(env, 20)
+    irs = made(env, method=Raised())
+    rewards = []
+    for part in (slice(0, cut), slice(cut, 20)):
+        given = {key: value[part] for key, value in samples.items()}
+        rewards.append(irs.compute(given, sync=sync))
+        if not sync:
+            irs.update(given)
+    obs, following = samples["observations"], samples["next_observations"]
+    same_episode = obs[..., 1] == following[..., 1]
+    assert not same_episode.all()
+    assert torch.equal(torch.cat(rewards), torch.where(same_episode, Raised.of(obs, following), 0.0))
+    for batch in irs.reward.shown:
+        assert_within_episodes(batch)
+
+
+def test_an_end_is_remembered_in_the_state() -> None:
+    env = clocks(AutoresetMode.NEXT_STEP)
+    samples = as_stepped(env, 20)
+    ended = samples["terminateds"] | samples["truncateds"]
+    cut = int(ended.any(1).nonzero()[0]) + 1
+    first, rest = ({key: value[part] for key, value in samples.items()} for part in (slice(0, cut), slice(cut, 20)))
+    whole, resumed = made(env, method="forward", config=SMALL), made(env, method="forward", config=SMALL)
+    whole.compute(first)
+    resumed.load_state_dict(whole.state_dict())
+    rewards = resumed.compute(rest)
+    assert (rewards[0] == 0).tolist() == ended[cut - 1].tolist()
+    assert torch.equal(rewards, whole.compute(rest))
 
 
 # Interface
