@@ -290,6 +290,17 @@ def test_observations_of_several_parts_are_refused() -> None:
         IntrinsicRewardWrapper(SyncVectorEnv([Parts]))
 
 
+def test_images_that_look_like_channels_first_need_a_config() -> None:
+    class Frames(Clock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = spaces.Box(0, 255, (4, 30, 30), np.uint8)
+
+    with pytest.raises(EnvError, match=r"shape \[4, 30, 30\].*use IntrinsicConfig\(channels_first=True\)"):
+        IntrinsicRewardWrapper(SyncVectorEnv([Frames]))
+    IntrinsicRewardWrapper(SyncVectorEnv([Frames]), config=dataclasses.replace(SMALL, channels_first=True))
+
+
 def test_a_step_before_the_first_reset_is_refused() -> None:
     with pytest.raises(StateError, match="call reset"):
         IntrinsicRewardWrapper(clocks(), Known()).step(np.zeros(3, int))

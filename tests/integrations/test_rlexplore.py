@@ -20,6 +20,7 @@ from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.rlexplore import KEYS, RLeXploreReward
 from headway.rl.episodes import Episodes
 from headway.rl.gae import advantages
+from headway.rl.intrinsic import IntrinsicConfig
 from tests.integrations import rllte_interface
 from tests.integrations.worlds import SMALL, Clock, Known, assert_within_episodes
 
@@ -188,6 +189,27 @@ def test_rewards_have_the_shape_of_the_rollout(space: Any, actions: Any, method:
         assert rewards.dtype == torch.float32
         assert rewards.isfinite().all()
     assert rewards.max() > 0
+
+
+def first_layer(irs: RLeXploreReward) -> torch.nn.Conv2d:
+    return next(each for each in irs.reward.predictor.modules() if isinstance(each, torch.nn.Conv2d))
+
+
+@pytest.mark.parametrize(
+    ("space", "channels", "scale"),
+    [
+        (spaces.Box(0, 255, (7, 7, 20), np.uint8), 20, 1 / 255),
+        (spaces.Box(0, 255, (4, 84, 84), np.uint8), 4, 1 / 255),
+        (spaces.Box(0, 255, (7, 7, 3), np.uint8), 3, 1 / 255),
+        (spaces.Box(0, 1, (40, 40, 3), np.float32), 3, 1.0),
+    ],
+)
+def test_images_are_read_in_their_own_layout_and_scale(space: Any, channels: int, scale: float) -> None:
+    irs = RLeXploreReward(Spaces(space, spaces.Discrete(3)), obs_norm_type="none")
+    assert first_layer(irs).in_channels == channels
+    assert irs.reward.config.observation_scale == scale
+    normalised = RLeXploreReward(Spaces(space, spaces.Discrete(3)), obs_norm_type="rms")
+    assert normalised.reward.config.observation_scale == 1
 
 
 def test_actions_may_have_a_last_dimension_of_one() -> None:
@@ -396,6 +418,14 @@ def test_a_wrong_shape_is_named(call: str) -> None:
 def test_settings_without_a_meaning_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(MethodError, match=message):
         made(**options)
+
+
+def test_a_shape_that_does_not_tell_its_layout_is_refused_with_the_settings_to_give() -> None:
+    envs = Spaces(spaces.Box(0, 255, (7, 9, 20), np.uint8), spaces.Discrete(3))
+    with pytest.raises(EnvError, match=r"got \[7, 9, 20\]; .*observation_scale=0.00392157, rnd_normalise=True"):
+        RLeXploreReward(envs, obs_norm_type="none")
+    config = IntrinsicConfig(channels_first=False, observation_scale=0.00392157, rnd_normalise=True)
+    assert first_layer(RLeXploreReward(envs, obs_norm_type="none", config=config)).in_channels == 20
 
 
 def test_only_boxes_are_normalised() -> None:

@@ -16,7 +16,7 @@ from headway.integrations.floors import check_unit, fixed_floor
 from headway.rl.episodes import autoreset_mode, has_state, with_last_observations
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import RewardNormaliser
-from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.reward import IntrinsicReward, make_reward, released_for
 from headway.rl.transitions import Transitions
 
 __all__ = ["IntrinsicRewardWrapper"]
@@ -53,12 +53,13 @@ class IntrinsicRewardWrapper(VectorWrapper):
         update_every: the number of transitions that the predictor learns from at once. A floor in the unit "batch" is
             meant for batches of this size; an `IntrinsicReward` of your own needs the unit "sample".
         gamma: the discount of the sums.
-        config: settings of the predictor and the scorer; None for the released ones.
+        config: settings of the predictor and the scorer; None for the released ones, which take images as [H, W, C].
         seed: of the predictor's weights.
         device: where the predictor lives.
 
     Raises:
-        EnvError: it is no vector environment, or its observations are not arrays.
+        EnvError: it is no vector environment, its observations are not arrays, or without a config they are images that
+            look like [C, H, W].
         MethodError: there is no such method, it pays nothing, or it is a reward of your own with the unit "batch".
     """
 
@@ -175,8 +176,8 @@ class IntrinsicRewardWrapper(VectorWrapper):
     def _make(
         self, method: str, config: IntrinsicConfig | None, seed: int, device: str | torch.device
     ) -> IntrinsicReward:
-        settings = fixed_floor(IntrinsicConfig() if config is None else config, self.update_every)
         spaces = self.env.single_observation_space, self.env.single_action_space
+        settings = fixed_floor(released_for(spaces[0]) if config is None else config, self.update_every)
         reward = make_reward(method, *spaces, settings, device, seed)
         assert reward is not None  # the method was checked
         return reward

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -13,6 +14,7 @@ from headway.integrations.checks import check_method, check_number
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import ObservationNormaliser, RewardNormaliser, RunningMoments
 from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.spaces import is_image, looks_channels_first
 from headway.rl.transitions import Transitions
 
 __all__ = ["KEYS", "RLeXploreReward"]
@@ -38,18 +40,19 @@ class RLeXploreReward:
         rwd_norm_type: "rms" divides rewards by their running deviation, "minmax" moves those of a call to [0, 1],
             "none" leaves them.
         obs_norm_type: "rms" normalises observations with their running mean and deviation, "none" leaves them; images
-            are then divided by 255.
+            of bytes (uint8) are then divided by 255.
         method: such as "icm+gmc", or an `IntrinsicReward` of your own.
         true_next_observations: whether `next_observations` are true also where an episode ended. If they are only the
             observations one step on, which belong to the next episode there, say False: such transitions are then
             neither paid nor learned from. Under Gymnasium's NEXT_STEP mode the observations one step on are true, and
             it is the step after the end, which only begins the next episode, that is left out by itself.
-        config: settings of the predictor and the scorer; None for the released ones.
+        config: settings of the predictor and the scorer; None for the released ones, with the layout of images that
+            their shape tells.
         seed: of the predictor's weights.
 
     Raises:
         MethodError: an argument has no meaning.
-        EnvError: spaces that the predictor cannot handle.
+        EnvError: spaces that the predictor cannot handle, or images whose shape does not tell their layout.
     """
 
     def __init__(
@@ -231,17 +234,31 @@ class RLeXploreReward:
         return ObservationNormaliser(tuple(self.observation_space.shape)).to(self.device)
 
     def _make(self, method: str, config: IntrinsicConfig | None, seed: int) -> IntrinsicReward:
-        if config is None:
-            shape = tuple(self.observation_space.shape or ())
-            is_image, normalised = len(shape) == 3, self.obs_norm is not None
-            config = IntrinsicConfig(
-                channels_first=is_image and shape[0] <= shape[-1],
-                observation_scale=1 / 255 if is_image and not normalised else 1.0,
-                rnd_normalise=not normalised,  # once is enough
-            )
-        reward = make_reward(method, self.observation_space, self.action_space, config, self.device, seed)
+        settings = self._settings() if config is None else config
+        reward = make_reward(method, self.observation_space, self.action_space, settings, self.device, seed)
         assert reward is not None  # the method was checked
         return reward
+
+    def _settings(self) -> IntrinsicConfig:
+        """The released settings, but for the layout and the scale of images.
+
+        Raises:
+            EnvError: images whose shape does not tell where their channels are.
+        """
+        space = self.observation_space
+        config = IntrinsicConfig(rnd_normalise=self.obs_norm is None)  # once is enough
+        if not is_image(space):
+            return config
+        if self.obs_norm is None and space.dtype == "uint8":
+            config = replace(config, observation_scale=1 / 255)
+        first = looks_channels_first(space.shape)
+        if first is None:
+            raise EnvError(
+                f"expected images whose shape tells where their channels are, got {list(space.shape)}; use "
+                f"config=IntrinsicConfig(channels_first=..., observation_scale={config.observation_scale:.6g}, "
+                f"rnd_normalise={config.rnd_normalise}) with True for [C, H, W] or False for [H, W, C]"
+            )
+        return replace(config, channels_first=first)
 
     def _transitions(self, samples: Mapping[str, Tensor], valid: Tensor) -> Transitions:
         """The transitions that count, in one row, time outermost."""
