@@ -26,7 +26,7 @@ from headway.rl.learning import Lesson, learn_policy, learn_values, standardised
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.returns import EpisodeLog
 from headway.rl.reward import IntrinsicResult, IntrinsicReward
-from headway.rl.rollout import Rollout, collect
+from headway.rl.rollout import Rollout, collect, remembering
 
 Array = npt.NDArray[Any]
 Mark = Callable[[str], None]
@@ -122,7 +122,8 @@ class PPO:
             metrics by name; None if asked to stop, after which only `load_state_dict` makes sense.
         """
         config, policy = self.config, self.agent.policy
-        rollout = collect(self.episodes, policy.act, policy.head, config.rollout_steps, self._generator, should_stop)
+        act = remembering(policy.act)
+        rollout = collect(self.episodes, act, policy.head, config.rollout_steps, self._generator, should_stop)
         if rollout is None:
             return None
         mark("act")

@@ -251,15 +251,28 @@ def test_a_state_that_does_not_fit() -> None:
 # What it says, and what it refuses.
 
 
-def test_the_policy_remembers_only_as_long_as_it_stays_the_same() -> None:
-    env = make_env("MiniGrid-DoorKey-5x5-v0", noise="none", noise_channel=True)
-    ppo = PPO(env, SMALL)
-    policy = ppo.agent.policy
-    observations = ppo.episodes.obs
-    first = policy.act(observations)
-    assert policy.act(observations.copy()) is first
+def test_in_a_rollout_a_single_environment_asks_the_policy_once_for_what_it_sees_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ppo = PPO(make_env("MiniGrid-DoorKey-5x5-v0", noise="none", noise_channel=True), SMALL)
+    asked: list[bytes] = []
+    act = ppo.agent.policy.act
+    monkeypatch.setattr(ppo.agent.policy, "act", lambda given: (asked.append(given.tobytes()), act(given))[1])
     iterate(ppo, 1)
-    assert not np.array_equal(policy.act(observations), first)
+    first = len(asked)
+    assert first == len(set(asked)) < SMALL.rollout_steps
+    iterate(ppo, 1)
+    assert set(asked[:first]) & set(asked[first:])  # the policy has changed, so it is asked again
+
+
+def test_a_policy_follows_whoever_trains_it() -> None:
+    ppo = PPO(make_env("MiniGrid-DoorKey-5x5-v0"), SMALL)
+    policy, observations = ppo.agent.policy, ppo.episodes.obs
+    before = policy.act(observations)
+    optimizer = torch.optim.SGD(policy.parameters(), 1.0)
+    policy.network(policy.read(observations))[0, 0].backward()
+    optimizer.step()
+    assert policy.act(observations)[0, 0] < before[0, 0]
 
 
 def test_phases_are_marked_in_their_order() -> None:
