@@ -99,7 +99,7 @@ class Episodes:
         if getattr(env.single_observation_space, "shape", None) is None:
             raise EnvError(
                 f"expected observations that are arrays, got the space {env.single_observation_space}; "
-                f"wrap the environment in gymnasium.wrappers.vector.FlattenObservation"
+                f"wrap each environment in gymnasium.wrappers.FlattenObservation before vectorising"
             )
         self._obs: Array | None = None
         self._over = np.zeros(env.num_envs, dtype=bool)

@@ -94,8 +94,8 @@ class PPO:
             raise EnvError(f"expected observations of numbers, got the space {space}")
         if not space.shape:
             raise EnvError(
-                f"expected observations with an axis, got single numbers ({space}); code them first, for example with "
-                f"gymnasium.wrappers.vector.FlattenObservation"
+                f"expected observations with an axis, got single numbers ({space}); code them first, for example wrap "
+                f"each environment in gymnasium.wrappers.FlattenObservation before vectorising"
             )
         if self.episodes.mode.name == "NEXT_STEP" and self.config.rollout_steps < 2:
             raise MethodError("expected rollouts of at least 2 steps, got 1, which may be a reset and nothing else")

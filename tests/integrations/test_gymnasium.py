@@ -27,6 +27,7 @@ from tests.integrations.worlds import CHOICES, SMALL, Clock, Known, assert_withi
 
 MODES = list(AutoresetMode)
 STEPS = 40
+WAY_OUT = r"wrap each environment in gymnasium\.wrappers\.FlattenObservation before vectorising"
 
 
 def clocks(mode: AutoresetMode = AutoresetMode.SAME_STEP, count: int = 3, kind: Any = SyncVectorEnv) -> Any:
@@ -286,7 +287,7 @@ def test_observations_of_several_parts_are_refused() -> None:
             super().__init__()
             self.observation_space = spaces.Dict({"a": spaces.Discrete(2)})
 
-    with pytest.raises(EnvError, match="expected observations that are arrays"):
+    with pytest.raises(EnvError, match=f"expected observations that are arrays.*{WAY_OUT}"):
         IntrinsicRewardWrapper(SyncVectorEnv([Parts]))
 
 

@@ -85,7 +85,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         if getattr(env.single_observation_space, "shape", None) is None:
             raise EnvError(
                 f"expected observations that are arrays, got the space {env.single_observation_space}; "
-                f"wrap the environment in gymnasium.wrappers.vector.FlattenObservation"
+                f"wrap each environment in gymnasium.wrappers.FlattenObservation before vectorising"
             )
         if update_every < 1:
             raise MethodError(f"update_every: expected at least 1, got {update_every}")
