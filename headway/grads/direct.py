@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from headway.grads.fallback import Function, Leaves, Replay
+from headway.grads.fallback import Function, Leaves, Replay, shape_pattern
 from headway.grads.linear import outer_product, sum_positions
 from headway.grads.observe import observe
 from headway.grads.persample import PerSample, promote
@@ -161,7 +161,6 @@ class Operation:
         self.engine = engine
         self.func = func
         self.name = f"{', '.join(names)} in {getattr(func, '__name__', func)}"
-        self._key = f"{self.name}/{len(others)}"
         self._spec = spec
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._shapes = {i: leaves[i].shape for i in origins}
@@ -221,14 +220,14 @@ class Operation:
     def observe(self, outputs: list[Tensor], saved: list[Tensor]) -> tuple[Tensor, ...]:
         """Listen to the outputs of an operation that sees samples."""
         self.engine.count_use(self._names)
-        if self.engine.checking:
-            kept = [output.detach().clone() for output in outputs]
-            self._kept: list[Tensor] | None = kept
-        else:
-            self._kept = None
-        parameters = self.engine.parameters
-        self._function = Function(self.name, self._replay, {name: parameters[name] for name in self._names})
-        self._function.mapped = self.engine.remembered(self._key)
+        parameters = {name: self.engine.parameters[name] for name in self._names}
+        rows = tuple(origin.batched for origin in self._origins.values())
+        shapes = [*(tensor.shape for tensor in saved), *self._shapes.values()]
+        call = (self.name, tuple(self._others), rows, shape_pattern(shapes))
+        self._function = Function(self.name, self._replay, parameters, call, self.engine.splits)
+        self._kept: list[Tensor] | None = None
+        if self.engine.is_new(call):
+            self._kept = [output.detach().clone() for output in outputs]
         return observe(self, outputs, saved)
 
     def _replay(self, leaves: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
@@ -244,11 +243,11 @@ class Operation:
         kept, self._kept = self._kept, None
         with self.engine.paused():
             if self.func is F.linear and self._is_plain_linear(saved, current.samples):
+                self.engine.splits.setdefault(self._function.call, {})[0,] = (True,)  # needs no check by its outputs
                 current.add(DirectLinear(self._names, saved[0], grads[0]))
                 return
-            replay = Replay(self._function, list(saved), list(grads), current.samples, self.engine.layouts, kept)
-            self.engine.remember(self._key, self._function.mapped)
-            current.add(replay)
+            layouts = self.engine.layouts
+            current.add(Replay(self._function, list(saved), list(grads), current.samples, layouts, kept))
 
     def _is_plain_linear(self, saved: Sequence[Tensor], samples: int) -> bool:
         """F.linear(x, parameter, parameter or None) with samples first: the Linear rule applies."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from headway.errors import warn
 from headway.grads.attention import AttentionSite
 from headway.grads.containers import Container
 from headway.grads.elementwise import refuse_batch_statistics
+from headway.grads.fallback import Splits
 from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
 from headway.grads.passes import Pass
@@ -74,7 +75,7 @@ class Engine:
         self._uses: dict[str, int] = {}
         self._shared = _shared_names(model, self._names)
         self._scratch = Scratch()
-        self._mapped: dict[str, tuple[bool, ...]] = {}
+        self.splits: Splits = {}
         self._sites: list[Site] = []
         self._handles: list[Any] = []
 
@@ -190,14 +191,9 @@ class Engine:
         """Whether several modules own a parameter."""
         return name in self._shared
 
-    def remember(self, call: str, mapped: tuple[bool, ...] | None) -> None:
-        """Keep which inputs of a call are split by sample."""
-        if mapped is not None:
-            self._mapped[call] = mapped
-
-    def remembered(self, call: str) -> tuple[bool, ...] | None:
-        """What `remember` was told."""
-        return self._mapped.get(call)
+    def is_new(self, call: Hashable) -> bool:
+        """Whether a call that will be replayed has still to be checked, for which its outputs must be kept."""
+        return self.checking or call not in self.splits
 
     def carries_samples(self, tensor: Tensor) -> bool:
         """Whether a tensor that no parameter has made depends on the samples, as far as can be told.
