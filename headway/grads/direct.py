@@ -219,12 +219,12 @@ class Operation:
 
     def observe(self, outputs: list[Tensor], saved: list[Tensor]) -> tuple[Tensor, ...]:
         """Listen to the outputs of an operation that sees samples."""
-        self.engine.count_use(self._names)
         parameters = {name: self.engine.parameters[name] for name in self._names}
         rows = tuple(origin.batched for origin in self._origins.values())
         shapes = [*(tensor.shape for tensor in saved), *self._shapes.values()]
         call = (self.name, tuple(self._others), rows, shape_pattern(shapes))
         self._function = Function(self.name, self._replay, parameters, call, self.engine.splits)
+        self.engine.count_use(self._names, call, [*saved, *outputs])
         self._kept: list[Tensor] | None = None
         if self.engine.is_new(call):
             self._kept = [output.detach().clone() for output in outputs]
@@ -243,6 +243,7 @@ class Operation:
         kept, self._kept = self._kept, None
         with self.engine.paused():
             if self.func is F.linear and self._is_plain_linear(saved, current.samples):
+                self.engine.layouts.refuse_two_readings(self.name, grads[0], current.samples)
                 self.engine.splits.setdefault(self._function.call, {})[0,] = (True,)  # needs no check by its outputs
                 current.add(DirectLinear(self._names, saved[0], grads[0]))
                 return
@@ -251,6 +252,8 @@ class Operation:
 
     def _is_plain_linear(self, saved: Sequence[Tensor], samples: int) -> bool:
         """F.linear(x, parameter, parameter or None) with samples first: the Linear rule applies."""
+        if self.engine.layouts.declared(self.name) == "positions-first":
+            return False
         direct = all(origin.leaf for origin in self._origins.values())
         weight_first = list(self._origins) in ([1], [1, 2]) and len(self._shapes[1]) == 2
         return direct and weight_first and len(saved) == 1 and saved[0].shape[0] == samples

@@ -68,11 +68,11 @@ class Engine:
         self.batch_hint: int | None = None
         self.depth = 0
         self.low_precision = False
-        self._input_shape: tuple[int, ...] = ()
         self._device_type = next((p.device.type for p in self.parameters.values()), "cpu")
         self._paused = False
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._uses: dict[str, int] = {}
+        self._calls: set[tuple[Any, ...]] = set()
         self._shared = _shared_names(model, self._names)
         self._scratch = Scratch()
         self.splits: Splits = {}
@@ -176,12 +176,19 @@ class Engine:
         """The name of a scored parameter, or None."""
         return self._names.get(id(parameter))
 
-    def count_use(self, names: Sequence[str]) -> None:
-        """Note that parameters take part in a forward; a recomputation during the backward is not a new use."""
+    def count_use(self, names: Sequence[str], call: Hashable = None, tensors: Sequence[Tensor] = ()) -> None:
+        """Note that parameters take part in a forward; a recomputation during the backward is not a new use.
+
+        Args:
+            names: the parameters.
+            call: what uses them.
+            tensors: the tensors of the call in which the samples will have to be found.
+        """
         self.low_precision = self.low_precision or torch.is_autocast_enabled(self._device_type)
         if self.current is None:
             for name in names:
                 self._uses[name] = self._uses.get(name, 0) + 1
+            self._calls.add((call, *(tensor.shape[:2] for tensor in tensors)))
 
     def once(self, name: str) -> bool:
         """Whether a parameter has had exactly one use, so that it can be reduced at once."""
@@ -219,15 +226,21 @@ class Engine:
         if first is None:
             self.batch_hint = None
         else:
-            self._input_shape = tuple(first.shape)
             self.batch_hint = first.shape[1 if declared == "positions-first" and first.dim() > 1 else 0]
 
     # What the meter asks
 
     def circumstances(self, samples: int) -> tuple[object, ...]:
-        """What a batch has to have in common with an earlier one for the earlier checks to hold for it too."""
+        """What a batch has to have in common with an earlier one for the earlier checks to hold for it too.
+
+        That is whatever decides where the samples are: which calls saw samples, and which dimensions of their
+        tensors have as many entries as there are samples.
+        """
         modes = tuple(module.training for module in self.model.modules())
-        return samples, samples in self._input_shape[1:], modes, tuple(self._uses.items())
+        calls = frozenset(
+            (call, *(tuple(size == samples for size in shape) for shape in shapes)) for call, *shapes in self._calls
+        )
+        return samples, modes, tuple(self._uses.items()), calls
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -250,6 +263,7 @@ class Engine:
         finally:
             self.current = None
             self._uses.clear()
+            self._calls.clear()
 
 
 def _has_usual_names(module: nn.Module, own: Mapping[str, str]) -> bool:

@@ -126,6 +126,7 @@ class Replay:
                     f"output, got shape {list(grad.shape)}; give it a rule with register_rule, or pass "
                     f"layout={{{function.name!r}: 'shared'}} if the call sees no samples"
                 )
+            layouts.refuse_two_readings(function.name, grad, samples)
         self._out_dims = [dim or 0 for dim in out_dims]
         self._grads = [g.movedim(dim, 0) for g, dim in zip(grads, self._out_dims, strict=True)]
         by_shape = tuple(dim is not None for dim in self._in_dims)

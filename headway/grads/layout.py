@@ -6,7 +6,7 @@ samples are; where a shape can be read in two ways, or hides them, the user says
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
@@ -40,6 +40,7 @@ class Layouts:
                 )
         self._declared = dict(declared)
         self.positions_first_seen: str | None = None
+        self._positions_first_calls: set[str] = set()
 
     def declared(self, module: str) -> Layout | None:
         """The layout that the user gave for a module, by the first pattern that matches."""
@@ -63,11 +64,7 @@ class Layouts:
         if declared == "positions-first" and second:
             return "positions-first"
         if first and second and declared is None and self.positions_first_seen and samples > 1:
-            raise LayoutError(
-                f"{module}: expected a shape that tells samples from positions, got {list(shape)} for "
-                f"{samples} samples in a model with sequence-first parts ({self.positions_first_seen}); "
-                f"pass layout={{{module!r}: 'positions-first'}} or 'samples-first'"
-            )
+            raise _two_readings(module, shape, samples, self.positions_first_seen)
         if first:
             return "samples-first"
         if second and declared is None:
@@ -83,6 +80,27 @@ class Layouts:
             f"{list(shape)}; pass layout={{{module!r}: 'flat'}} if each sample's rows stand together in "
             f"dimension 0, or 'shared' if the call sees no samples"
         )
+
+    def refuse_two_readings(self, call: str, output: Tensor, samples: int) -> None:
+        """Refuse an output of a replayed call with samples in dimension 0 or 1, where either could be meant.
+
+        Raises:
+            LayoutError: both have B entries, and the call or a module has had its samples in dimension 1 before.
+        """
+        if output.dim() < 3 or samples == 1 or output.shape[1] != samples or self.declared(call) is not None:
+            return
+        if output.shape[0] != samples:
+            self._positions_first_calls.add(call)
+        elif call in self._positions_first_calls or self.positions_first_seen:
+            raise _two_readings(call, output.shape, samples, self.positions_first_seen or call)
+
+
+def _two_readings(call: str, shape: Sequence[int], samples: int, seen: str) -> LayoutError:
+    return LayoutError(
+        f"{call}: expected a shape that tells samples from positions, got {list(shape)} for "
+        f"{samples} samples in a model with sequence-first parts ({seen}); "
+        f"pass layout={{{call!r}: 'positions-first'}} or 'samples-first'"
+    )
 
 
 def samples_first(tensor: Tensor, layout: Layout, samples: int) -> Tensor:

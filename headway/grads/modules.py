@@ -28,9 +28,9 @@ class ModuleSite(OwnerSite):
         wanted = [i for i, leaf in enumerate(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
         if not wanted:
             return output
-        self.engine.count_use(self.names)
         alone = [None if i in places else leaf for i, leaf in enumerate(leaves)]
         call = ModuleCall(self, alone, spec, places, wanted, shape_pattern([tensor.shape for tensor in tensors]))
+        self.engine.count_use(self.names, call.function.call, [*tensors, *(outputs[i] for i in wanted)])
         if self.engine.is_new(call.function.call):
             call.kept = [outputs[i].detach().clone() for i in wanted]
         for i, observed in zip(wanted, observe(call, [outputs[i] for i in wanted], tensors), strict=True):

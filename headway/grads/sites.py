@@ -224,7 +224,7 @@ class RuleSite(OwnerSite):
         if not self._trains and not self.rule.samples_first and self.sees_no_samples(inputs):
             shared: Tensor = self.share(args, kwargs, output)
             return shared
-        self.engine.count_use(self.names)
+        self.engine.count_use(self.names, self.path, [output])
         if self._trains:
             return observe_and_train(self, output, list(self._trained.values()), inputs)
         return observe(self, [output], inputs)[0] if output.requires_grad else output
@@ -235,9 +235,9 @@ class RuleSite(OwnerSite):
         result: Tensor = torch.ops.headway.observe(output, saved, self._number)
         return result
 
-    def called(self) -> None:
+    def called(self, output: Tensor) -> None:
         """See `CompiledListener.called`."""
-        self.engine.count_use(self.names)
+        self.engine.count_use(self.names, self.path, [output])
 
     def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> RuleContribution:
         """Describe a call's share of the gradients, samples first."""
