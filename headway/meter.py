@@ -383,7 +383,8 @@ class Meter:
                     handle.remove()
         missing = [name for name in plan if name not in current.results]
         trained = {name for name in missing if self._was_trained(name, arrived, backward)}
-        compared = check_complete(current, plan, trained, arrived)
+        doubt = self._engine.layouts.doubt(losses.shape[0])
+        compared = check_complete(current, plan, trained, arrived, doubt)
         values = self._values(current, plan, weights) if plan else {}
         if compared:
             if spot is not None:

@@ -12,7 +12,7 @@ from headway.grads.passes import Pass
 
 
 def check_complete(
-    current: Pass, wanted: Collection[str], trained: Collection[str], arrived: Mapping[str, Tensor]
+    current: Pass, wanted: Collection[str], trained: Collection[str], arrived: Mapping[str, Tensor], doubt: str = ""
 ) -> bool:
     """Compare the reductions of a pass with the gradients that it left.
 
@@ -21,6 +21,7 @@ def check_complete(
         wanted: the parameters that were to be scored.
         trained: those that received a gradient.
         arrived: that gradient by name, on a pass that adds up its totals.
+        doubt: what else to say of parameters that were missed, see `Layouts.doubt`.
 
     Returns:
         Whether the totals were compared.
@@ -35,7 +36,7 @@ def check_complete(
             f"expected every trained parameter to be scored, got gradients without scores for "
             f"{', '.join(missed[:5])}; make the meter before the forward pass and before torch.compile runs, and use "
             f"parameters inside the model's own modules (inside torch.compile, only through modules with a rule); or "
-            f"leave them out with where="
+            f"leave them out with where={doubt}"
         )
     if wanted and not current.results:
         raise LossError("expected losses that depend on the model, got a graph that does not reach it")

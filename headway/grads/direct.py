@@ -35,7 +35,7 @@ class Origin:
         names: the parameters that it depends on.
         rebuild: computes it again from the parameters.
         row: computes a version for a batch of one sample, where the tensor was expanded over the batch.
-        batched: dimension 0 is the batch, so that a sample sees only its own row.
+        batched: the dimension that is the batch, where there is one: a sample sees only its own row.
         leaf: the tensor is the parameter itself.
     """
 
@@ -43,7 +43,7 @@ class Origin:
     names: tuple[str, ...]
     rebuild: Callable[[Leaves], Tensor]
     row: Callable[[Leaves], Tensor] | None = None
-    batched: bool = False
+    batched: int | None = None
     leaf: bool = False
 
     def for_sample(self, leaves: Leaves, index: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class Origin:
         if self.row is not None:
             return self.row(leaves)
         value = self.rebuild(leaves)
-        return value.index_select(0, index) if self.batched else value
+        return value if self.batched is None else value.index_select(self.batched, index)
 
 
 class Tracked(Tensor):
@@ -134,13 +134,25 @@ def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any
         return tree_unflatten(flat, out_spec)
     names = tuple(dict.fromkeys(name for origin in origins.values() for name in origin.names))
     call = Operation(engine, func, spec, plain, origins, others, names, wanted)
-    if any(engine.carries_samples(tensor) for tensor in saved):
+    if _sees_samples(engine, saved, [flat[i] for i in wanted]):
         for i, output in zip(wanted, call.observe([flat[i] for i in wanted], saved), strict=True):
             flat[i] = output
     else:
         for i in wanted:
             flat[i] = track(flat[i], call.origin(i, flat[i], saved))
     return tree_unflatten(flat, out_spec)
+
+
+def _sees_samples(engine: Engine, tensors: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
+    """Whether an operation sees samples.
+
+    A vector that only happens to be as long as the batch is summed over, so that its length does not come out again.
+    """
+    return any(
+        engine.carries_samples(tensor)
+        and (tensor.requires_grad or tensor.dim() != 1 or any(len(tensor) in output.shape for output in outputs))
+        for tensor in tensors
+    )
 
 
 class Operation:
@@ -187,26 +199,28 @@ class Operation:
             return value
 
         batch = self.engine.batch_hint
-        is_batch = batch is not None and output.shape[:1] == (batch,)
-        if is_batch and self._expands(output):
-            return Origin(self.engine, self._names, rebuild, self._for_one(rebuild), True)
-        batched = is_batch and any(origin.batched for origin in self._origins.values())
-        return Origin(self.engine, self._names, rebuild, None, batched)
+        dim = 1 if self.engine.layouts.declared("") == "positions-first" else 0
+        is_batch = batch is not None and output.dim() > dim and output.shape[dim] == batch
+        if is_batch and self._expands(output, dim):
+            return Origin(self.engine, self._names, rebuild, self._for_one(rebuild, dim, output.dim()), dim)
+        batched = is_batch and any(origin.batched is not None for origin in self._origins.values())
+        return Origin(self.engine, self._names, rebuild, None, dim if batched else None)
 
-    def _expands(self, output: Tensor) -> bool:
-        """Whether the operation repeats a tensor along a new or single first dimension."""
+    def _expands(self, output: Tensor, dim: int) -> bool:
+        """Whether the operation repeats a tensor along a new or single dimension."""
         if self.func not in _EXPANSIONS or len(self._origins) != 1:
             return False
         (before,) = self._shapes.values()
-        return len(before) < output.dim() or before[0] == 1
+        place = dim - (output.dim() - len(before))  # sizes are matched from the last on
+        return place < 0 or before[place] == 1
 
-    def _for_one(self, rebuild: Callable[[Leaves], Tensor]) -> Callable[[Leaves], Tensor]:
-        """The expansion for a batch of one sample: the first size, the batch, becomes 1."""
+    def _for_one(self, rebuild: Callable[[Leaves], Tensor], dim: int, dims: int) -> Callable[[Leaves], Tensor]:
+        """The expansion for a batch of one sample: the size of the batch becomes 1."""
         sizes = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, int)]
-        if not sizes:
-            return lambda leaves: rebuild(leaves)[:1]
+        if len(sizes) < dims - dim:  # the sizes of another tensor
+            return lambda leaves: rebuild(leaves).narrow(dim, 0, 1)
         small = list(self._leaves)
-        small[sizes[0]] = 1
+        small[sizes[dim - dims]] = 1
         ((place, origin),) = self._origins.items()
 
         def row(leaves: Leaves) -> Tensor:
@@ -298,7 +312,9 @@ def is_tracked(tree: Any) -> bool:
 
 def anchor(tree: Any) -> Any:
     """End the tracking of tensors that were expanded over the batch: from here on they are activations."""
-    return tree_map(lambda leaf: _anchor(leaf) if isinstance(leaf, Tracked) and leaf.origin.batched else leaf, tree)
+    return tree_map(
+        lambda leaf: _anchor(leaf) if isinstance(leaf, Tracked) and leaf.origin.batched is not None else leaf, tree
+    )
 
 
 def _anchor(tensor: Tracked) -> Tensor:

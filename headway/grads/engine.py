@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -65,7 +67,6 @@ class Engine:
         self.armed = True
         self.checking = True
         self.current: Pass | None = None
-        self.batch_hint: int | None = None
         self.depth = 0
         self.low_precision = False
         self._device_type = next((p.device.type for p in self.parameters.values()), "cpu")
@@ -218,15 +219,24 @@ class Engine:
     def _buffers(self) -> set[int]:
         return {buffer.untyped_storage().data_ptr() for buffer in self.model.buffers()}
 
+    @property
+    def batch_hint(self) -> int | None:
+        """The number of samples that the model's inputs show, during its forward; None if they do not show it.
+
+        Outside of the model's forward nothing is known of the calls of its parts.
+        """
+        return self.layouts.shown or None if self.depth or self.current is not None else None
+
     def set_batch_hint(self, tree: Any) -> None:
-        """Read the number of samples off the model's first input."""
-        declared = self.layouts.declared("")
-        tensors = (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.dim() > 0)
-        first = next(tensors, None)
-        if first is None:
-            self.batch_hint = None
-        else:
-            self.batch_hint = first.shape[1 if declared == "positions-first" and first.dim() > 1 else 0]
+        """Read the number of samples off the model's first input.
+
+        Single numbers and square matrices (masks, adjacencies) count only where there is nothing else.
+        """
+        tensors = [tensor for tensor in _tensors(tree) if tensor.dim() > 0]
+        telling = (t for t in tensors if t.shape != (1,) and not (t.dim() == 2 and t.shape[0] == t.shape[1]))
+        first = next(telling, tensors[0] if tensors else None)
+        second = self.layouts.declared("") == "positions-first"
+        self.layouts.shown = 0 if first is None else first.shape[1 if second and first.dim() > 1 else 0]
 
     # What the meter asks
 
@@ -264,6 +274,19 @@ class Engine:
             self.current = None
             self._uses.clear()
             self._calls.clear()
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    """The tensors in nested arguments, also in mappings of any type, dataclasses and namespaces."""
+    for leaf in tree_leaves(tree):
+        inner = [leaf]
+        if isinstance(leaf, Mapping):
+            inner = tree_leaves(dict(leaf))
+        elif isinstance(leaf, SimpleNamespace):
+            inner = tree_leaves(vars(leaf))
+        elif is_dataclass(leaf):
+            inner = tree_leaves([getattr(leaf, field.name) for field in fields(leaf)])
+        yield from (value for value in inner if isinstance(value, Tensor))
 
 
 def _has_usual_names(module: nn.Module, own: Mapping[str, str]) -> bool:

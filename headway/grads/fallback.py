@@ -132,7 +132,7 @@ class Replay:
         by_shape = tuple(dim is not None for dim in self._in_dims)
         self._mapped = function.splits.get(function.call, {}).get(tuple(self._in_dims), by_shape)
         if outputs is not None:
-            self._check([o.movedim(dim, 0) for o, dim in zip(outputs, self._out_dims, strict=True)])
+            self._check([o.movedim(dim, 0) for o, dim in zip(outputs, self._out_dims, strict=True)], layouts)
             function.splits.setdefault(function.call, {})[tuple(self._in_dims)] = self._mapped
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
@@ -140,7 +140,7 @@ class Replay:
         grads, _ = self._run(start, stop)
         return {name: Dense(value) for name, value in grads.items()}
 
-    def _check(self, outputs: Sequence[Tensor]) -> None:
+    def _check(self, outputs: Sequence[Tensor], layouts: Layouts) -> None:
         """Find which tensors are split by sample, by asking which choice gives the outputs again."""
         by_shape = tuple(dim is not None for dim in self._in_dims)
         only_inputs = tuple(
@@ -161,7 +161,7 @@ class Replay:
         raise RuleError(
             f"{self.function.name}: expected a call that treats samples apart and gives the same result twice, "
             f"got one that does not ({problem}); if it draws random numbers, draw them in a submodule such as "
-            f"nn.Dropout, otherwise give it a rule with register_rule"
+            f"nn.Dropout, otherwise give it a rule with register_rule{layouts.doubt(len(outputs[0]))}"
         )
 
     def _run(self, start: int, stop: int) -> tuple[dict[str, Tensor], list[Tensor]]:

@@ -41,6 +41,7 @@ class Layouts:
         self._declared = dict(declared)
         self.positions_first_seen: str | None = None
         self._positions_first_calls: set[str] = set()
+        self.shown: int | None = None  # samples that the model's inputs show; 0 if there is no tensor among them
 
     def declared(self, module: str) -> Layout | None:
         """The layout that the user gave for a module, by the first pattern that matches."""
@@ -93,6 +94,20 @@ class Layouts:
             self._positions_first_calls.add(call)
         elif call in self._positions_first_calls or self.positions_first_seen:
             raise _two_readings(call, output.shape, samples, self.positions_first_seen or call)
+
+    def doubt(self, samples: int) -> str:
+        """What to add to an error where the model's inputs do not show the samples."""
+        if self.shown is None or self.shown == samples:
+            return ""
+        if self.shown == 0:
+            return (
+                "; no argument of the model shows how many samples there are: pass the samples to the model as a tensor"
+            )
+        return (
+            f"; the model's input shows {self.shown} samples for {samples} losses: pass layout='positions-first' if it "
+            f"is sequence-first; if its first tensor is not the batch, pass layout={{'name': 'samples-first'}} for the "
+            f"modules that see samples"
+        )
 
 
 def _two_readings(call: str, shape: Sequence[int], samples: int, seen: str) -> LayoutError:

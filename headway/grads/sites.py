@@ -248,11 +248,12 @@ class RuleSite(OwnerSite):
                     f"got shape {list(grad.shape)}"
                 )
             return RuleContribution(self, saved, grad)
-        if self._are_positions(saved[0]):  # only a compiled graph gets here: eager calls were tracked instead
+        if self._are_positions(saved[0]):  # where the number of samples is known, eager calls were tracked instead
             raise LayoutError(
-                f"{self.path}: expected inputs that belong to samples, got the same positions for all of them "
-                f"inside torch.compile, where headway cannot follow them; leave its parameters out with where=, "
-                f"or pass layout={{{self.path!r}: 'samples-first'}} if they are not positions"
+                f"{self.path}: expected inputs that belong to samples, got 0, 1, ..., {len(saved[0]) - 1}; if these "
+                f"are positions, the same for all samples, pass layout={{{self.path!r}: 'shared'}}, or, inside "
+                f"torch.compile, where headway cannot follow them, leave its parameters out with where=; if they are "
+                f"not, pass layout={{{self.path!r}: 'samples-first'}}"
             )
         layout = self.engine.layouts.find(self.path, grad, samples)
         if layout == "samples-first":
