@@ -34,6 +34,9 @@ _ATTACHED: weakref.WeakKeyDictionary[nn.Module, Engine] = weakref.WeakKeyDiction
 _PLAIN_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 """Containers whose own forward, if they have one, uses no parameter."""
 
+_RECURRENCES = (nn.RNN.forward, nn.GRU.forward, nn.LSTM.forward)
+"""What is replayed as a recurrence; a subclass with a forward of its own is a module like any other."""
+
 
 class Engine:
     """Per-sample reductions of a model's gradients.
@@ -130,11 +133,11 @@ class Engine:
                 for local, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
                 if id(parameter) in self._names
             }
-            if isinstance(module, nn.RNNBase):
+            if isinstance(module, nn.RNNBase) and not module.batch_first:
+                self.layouts.positions_first_seen = path
+            if isinstance(module, nn.RNNBase) and type(module).forward in _RECURRENCES and rule_for(module) is None:
                 if own:
                     yield RecurrentSite(self, path, module, own)
-                if not module.batch_first:
-                    self.layouts.positions_first_seen = path
             elif type(module) is nn.MultiheadAttention:
                 below = {
                     local: self._names[id(parameter)]
