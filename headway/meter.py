@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from headway.errors import LossError, ModelError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
-from headway.grads.accounting import check_complete
+from headway.grads.accounting import check_complete, check_reached
 from headway.grads.accumulation import Accumulation
 from headway.grads.passes import Pass
 from headway.grads.verification import Verification, compare, one_at_a_time, spot_check
@@ -385,6 +385,8 @@ class Meter:
         trained = {name for name in missing if self._was_trained(name, arrived, backward)}
         doubt = self._engine.layouts.doubt(losses.shape[0])
         compared = check_complete(current, plan, trained, arrived, doubt)
+        if plan and not current.results:
+            check_reached(losses, self._trainable.values())
         values = self._values(current, plan, weights) if plan else {}
         if compared:
             if spot is not None:

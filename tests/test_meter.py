@@ -516,3 +516,23 @@ def test_an_unused_parameter_scores_zero() -> None:
     scores = Meter(model, [NormAll(), NormAll(where="used.*", name="used")]).backward(losses(model, *batch()))
     torch.testing.assert_close(scores["norm_all"], scores["used"])
     assert model.idle.weight.grad is None
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_signal_whose_parameters_are_all_idle_scores_zero(accumulate: int) -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.one, self.two = nn.Linear(6, 6), nn.Linear(6, 4), nn.Linear(6, 4)
+
+        def forward(self, x: torch.Tensor, head: str) -> torch.Tensor:
+            return getattr(self, head)(torch.tanh(self.body(x)))
+
+    model = Heads()
+    meter = Meter(model, NormAll(where="one.*"), accumulate=accumulate)
+    for _ in range(2):
+        assert meter.backward(model(batch()[0], "two").square().sum(1)).tolist() == [0.0] * 10
+        assert meter.score(model(batch()[0], "two").square().sum(1)).tolist() == [0.0] * 10
+    assert (meter.backward(model(batch()[0], "one").square().sum(1)) > 0).all()
+    with pytest.raises(LossError, match="does not reach it"):
+        meter.backward(torch.ones(3, requires_grad=True) * 2)

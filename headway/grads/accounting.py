@@ -27,7 +27,6 @@ def check_complete(
         Whether the totals were compared.
 
     Raises:
-        LossError: nothing arrived at all.
         UnscoredGradientError: a parameter has gradient without scores, or more than its scores account for.
     """
     missed = [name for name in wanted if name in trained and name not in current.results]
@@ -38,14 +37,33 @@ def check_complete(
             f"parameters inside the model's own modules (inside torch.compile, only through modules with a rule); or "
             f"leave them out with where={doubt}"
         )
-    if wanted and not current.results:
-        raise LossError("expected losses that depend on the model, got a graph that does not reach it")
     if current.totals is None or not all(bool(torch.isfinite(gradient).all()) for gradient in arrived.values()):
         return False
     for name in wanted:
         if name in arrived and name in current.totals:
             _compare(name, current.totals[name], arrived[name])
     return True
+
+
+def check_reached(losses: Tensor, parameters: Collection[Tensor]) -> None:
+    """Look for the model in the losses' graph, after a pass that scored no parameter: they may all have been idle.
+
+    Raises:
+        LossError: the graph does not reach any of the parameters.
+    """
+    wanted = {id(parameter) for parameter in parameters}
+    nodes = [losses.grad_fn]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        if node is None:
+            continue
+        if id(getattr(node, "variable", None)) in wanted:  # only a node that fills .grad has a variable
+            return
+        found = {following for following, _ in node.next_functions} - seen
+        seen |= found
+        nodes += found
+    raise LossError("expected losses that depend on the model, got a graph that does not reach it")
 
 
 def _compare(name: str, total: Tensor, gradient: Tensor) -> None:
