@@ -229,10 +229,11 @@ class _Verify:
         except UsageError as error:
             print(f"headway verify: {error}", file=sys.stderr)
             return 2
+        made_with = code_fingerprint()  # now, because the files may change while the runs go on
         code = repeat(specs, options.out, options.data_dir, options.device, options.workers)
         if code == INTERRUPTED:
             return code
-        return max(code, verify.compare(runs, options.out, code_fingerprint()))
+        return max(code, verify.compare(runs, options.out, made_with))
 
 
 def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:

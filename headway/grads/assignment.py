@@ -53,7 +53,7 @@ class Assignment:
         """Keep the call without its tensors; those are saved in the graph."""
         self.engine = origin.engine
         self.name = f"{', '.join(origin.names)} in __setitem__"
-        self.engine.count_use(origin.names)
+        self.engine.count_use(origin.names, self.name, [target])
         leaves, self._spec = tree_flatten(index)
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -63,8 +63,8 @@ class Assignment:
         def rebuild(leaves: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
             return [origin.rebuild(leaves).unsqueeze(0)]
 
-        parameters = self.engine.parameters
-        self._function = Function(self.name, rebuild, {name: parameters[name] for name in origin.names})
+        parameters = {name: self.engine.parameters[name] for name in origin.names}
+        self._function = Function(self.name, rebuild, parameters, self.name, self.engine.splits)
 
     def tensors(self, index: Any) -> list[Tensor]:
         """The tensors of an index."""
@@ -93,7 +93,9 @@ class Assignment:
         layouts, shape = self.engine.layouts, self._shape
         each = layouts.rows_each(self.name, shape[0] if shape else 0, samples)
         preferred = 1 if layouts.declared(self.name) == "positions-first" else 0
-        dim = sample_dim(torch.empty(shape, device="meta"), samples * each, preferred)
+        target = torch.empty(shape, device="meta")
+        layouts.refuse_two_readings(self.name, target, samples)
+        dim = sample_dim(target, samples * each, preferred)
         if dim is None:
             raise LayoutError(
                 f"{self.name}: expected a tensor of {samples} samples (one per loss) in dimension 0 or 1 to write "

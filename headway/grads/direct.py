@@ -19,11 +19,10 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from headway.errors import RuleError
 from headway.grads.assignment import assign, explicit
-from headway.grads.fallback import Function, Leaves, Replay
+from headway.grads.fallback import Function, Leaves, Replay, shape_pattern
 from headway.grads.folding import by_sample
-from headway.grads.linear import outer_product, sum_positions
+from headway.grads.linear import DirectLinear
 from headway.grads.observe import observe
-from headway.grads.persample import PerSample, promote
 
 if TYPE_CHECKING:
     from headway.grads.engine import Engine
@@ -38,7 +37,7 @@ class Origin:
         names: the parameters that it depends on.
         rebuild: computes it again from the parameters.
         row: computes a version for a batch of one sample, where the tensor was expanded over the batch.
-        batched: dimension 0 is the batch, so that a sample sees only its own rows.
+        batched: the dimension that is the batch, where there is one: a sample sees only its own rows.
         leaf: the tensor is the parameter itself.
     """
 
@@ -46,7 +45,7 @@ class Origin:
     names: tuple[str, ...]
     rebuild: Callable[[Leaves], Tensor]
     row: Callable[[Leaves], Tensor] | None = None
-    batched: bool = False
+    batched: int | None = None
     leaf: bool = False
 
     def for_sample(self, leaves: Leaves, index: Tensor) -> Tensor:
@@ -54,7 +53,7 @@ class Origin:
         if self.row is not None:
             return self.row(leaves)
         value = self.rebuild(leaves)
-        return value.index_select(0, index) if self.batched else value
+        return value if self.batched is None else value.index_select(self.batched, index)
 
 
 class Tracked(Tensor):
@@ -166,7 +165,7 @@ def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any
     if not wanted:
         return tree_unflatten(flat, out_spec)
     call = Operation(engine, func, spec, plain, origins, others, _names_of(origins), wanted)
-    if any(call.carries_samples(tensor) for tensor in saved):
+    if call.sees_samples(saved, [flat[i] for i in wanted]):
         for i, output in zip(wanted, call.observe([flat[i] for i in wanted], saved), strict=True):
             flat[i] = output
     else:
@@ -218,7 +217,6 @@ class Operation:
         self.engine = engine
         self.func = func
         self.name = f"{', '.join(names)} in {getattr(func, '__name__', func)}"
-        self._key = f"{self.name}/{len(others)}"
         self._spec = spec
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._shapes = {i: leaves[i].shape for i in origins}
@@ -244,19 +242,34 @@ class Operation:
             value: Tensor = self._again(rebuilt, others)[index]
             return value
 
-        each = self._rows_each(output)
-        if each and self._expands(output):
-            return Origin(self.engine, self._names, rebuild, self._for_one(rebuild, each), True)
-        batched = each > 0 and any(origin.batched for origin in self._origins.values())
-        return Origin(self.engine, self._names, rebuild, None, batched)
+        layouts = self.engine.layouts
+        second = layouts.declared("") == "positions-first" and layouts.declared(self.name) != "flat"
+        dim = 1 if second else 0
+        each = self._rows_each(output, dim)
+        if each and self._expands(output, dim):
+            return Origin(self.engine, self._names, rebuild, self._for_one(rebuild, dim, output.dim(), each), dim)
+        batched = each > 0 and any(origin.batched is not None for origin in self._origins.values())
+        return Origin(self.engine, self._names, rebuild, None, dim if batched else None)
 
-    def _rows_each(self, tensor: Tensor) -> int:
+    def _rows_each(self, tensor: Tensor, dim: int = 0) -> int:
         """How many rows each sample of the batch would have in a tensor; 0 if it has no room for them."""
         batch = self.engine.batch_hint
-        if batch is None or tensor.dim() == 0:
+        if batch is None or tensor.dim() <= dim:
             return 0
-        each = self.engine.layouts.rows_each(self.name, len(tensor), batch)
-        return each if len(tensor) == each * batch else 0
+        each = self.engine.layouts.rows_each(self.name, tensor.shape[dim], batch)
+        return each if tensor.shape[dim] == each * batch else 0
+
+    def sees_samples(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
+        """Whether the operation sees samples.
+
+        A vector that only happens to be as long as the batch is summed over, so that its length does not come out
+        again.
+        """
+        return any(
+            self.carries_samples(tensor)
+            and (tensor.requires_grad or tensor.dim() != 1 or any(len(tensor) in output.shape for output in outputs))
+            for tensor in tensors
+        )
 
     def carries_samples(self, tensor: Tensor) -> bool:
         """As `Engine.carries_samples`, also where the samples are flat."""
@@ -264,20 +277,23 @@ class Operation:
             tensor = tensor.unflatten(0, (-1, each))
         return self.engine.carries_samples(tensor)
 
-    def _expands(self, output: Tensor) -> bool:
-        """Whether the operation repeats a tensor along a new or single first dimension."""
+    def _expands(self, output: Tensor, dim: int) -> bool:
+        """Whether the operation repeats a tensor along a new or single dimension."""
         if self.func not in _EXPANSIONS or len(self._origins) != 1:
             return False
         (before,) = self._shapes.values()
-        return len(before) < output.dim() or before[0] == 1
+        place = dim - (output.dim() - len(before))  # sizes are matched from the last on
+        return place < 0 or before[place] == 1
 
-    def _for_one(self, rebuild: Callable[[Leaves], Tensor], rows: int) -> Callable[[Leaves], Tensor]:
-        """The expansion for a batch of one sample: the first size, the batch, becomes the rows of a sample."""
+    def _for_one(
+        self, rebuild: Callable[[Leaves], Tensor], dim: int, dims: int, rows: int
+    ) -> Callable[[Leaves], Tensor]:
+        """The expansion for a batch of one sample: the size of the batch becomes the rows of a sample."""
         sizes = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, int)]
-        if not sizes:
-            return lambda leaves: rebuild(leaves)[:rows]
+        if len(sizes) < dims - dim:  # the sizes of another tensor
+            return lambda leaves: rebuild(leaves).narrow(dim, 0, rows)
         small = list(self._leaves)
-        small[sizes[0]] = rows
+        small[sizes[dim - dims]] = rows
         ((place, origin),) = self._origins.items()
 
         def row(leaves: Leaves) -> Tensor:
@@ -290,16 +306,15 @@ class Operation:
 
     def observe(self, outputs: list[Tensor], saved: list[Tensor]) -> tuple[Tensor, ...]:
         """Listen to the outputs of an operation that sees samples."""
-        self.engine.count_use(self._names)
-        if self.engine.checking:
-            kept = [output.detach().clone() for output in outputs]
-            self._kept: list[Tensor] | None = kept
-        else:
-            self._kept = None
-        parameters = self.engine.parameters
-        self._function = Function(self.name, self._replay, {name: parameters[name] for name in self._names})
-        self._function.way_out = _WAY_OUT
-        self._function.mapped = self.engine.remembered(self._key)
+        parameters = {name: self.engine.parameters[name] for name in self._names}
+        rows = tuple(origin.batched for origin in self._origins.values())
+        shapes = [*(tensor.shape for tensor in saved), *self._shapes.values()]
+        call = (self.name, tuple(self._others), rows, shape_pattern(shapes))
+        self._function = Function(self.name, self._replay, parameters, call, self.engine.splits, way_out=_WAY_OUT)
+        self.engine.count_use(self._names, self.name, [*outputs, *saved], call)
+        self._kept: list[Tensor] | None = None
+        if self.engine.is_new(call):
+            self._kept = [output.detach().clone() for output in outputs]
         return observe(self, outputs, [self._to_keep(tensor) for tensor in saved])
 
     def _to_keep(self, tensor: Tensor) -> Tensor:
@@ -322,42 +337,24 @@ class Operation:
             return
         kept, self._kept = self._kept, None
         with self.engine.paused():
+            layouts = self.engine.layouts
             if self.func is F.linear:
-                each = self.engine.layouts.rows_each(self.name, len(grads[0]), current.samples)
+                each = layouts.rows_each(self.name, len(grads[0]), current.samples)
                 if self._is_plain_linear(saved, current.samples * each):
+                    layouts.refuse_two_readings(self.name, grads[0], current.samples)
+                    self.engine.splits.setdefault(self._function.call, {})[0,] = (True,)  # outputs need no check
                     linear = DirectLinear(self._names, saved[0], grads[0])
                     current.add(by_sample(linear, each, self.engine.parameters))
                     return
-            replay = Replay(self._function, list(saved), list(grads), current.samples, self.engine.layouts, kept)
-            self.engine.remember(self._key, self._function.mapped)
-            current.add(replay)
+            current.add(Replay(self._function, list(saved), list(grads), current.samples, layouts, kept))
 
     def _is_plain_linear(self, saved: Sequence[Tensor], rows: int) -> bool:
         """F.linear(x, parameter, parameter or None) with samples first: the Linear rule applies."""
+        if self.engine.layouts.declared(self.name) == "positions-first":
+            return False
         direct = all(origin.leaf for origin in self._origins.values())
         weight_first = list(self._origins) in ([1], [1, 2]) and len(self._shapes[1]) == 2
         return direct and weight_first and len(saved) == 1 and saved[0].shape[0] == rows
-
-
-@dataclass
-class DirectLinear:
-    """The contribution of F.linear on parameters of some module."""
-
-    params: tuple[str, ...]
-    inputs: Tensor
-    grad_output: Tensor
-
-    @property
-    def footprint(self) -> int:
-        """See `Contribution.footprint`."""
-        wide = self.inputs.shape[-1], self.grad_output.shape[-1]
-        return sum(wide) if self.inputs.dim() == 2 else wide[0] * wide[1]
-
-    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
-        """See `Contribution.block`."""
-        a, b = promote(self.inputs[start:stop], self.grad_output[start:stop])
-        forms: list[PerSample] = [outer_product(a, b), sum_positions(b)]
-        return dict(zip(self.params, forms, strict=False))
 
 
 def is_tracked_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -378,7 +375,9 @@ def is_tracked(tree: Any) -> bool:
 
 def anchor(tree: Any) -> Any:
     """End the tracking of tensors that were expanded over the batch: from here on they are activations."""
-    return tree_map(lambda leaf: _anchor(leaf) if isinstance(leaf, Tracked) and leaf.origin.batched else leaf, tree)
+    return tree_map(
+        lambda leaf: _anchor(leaf) if isinstance(leaf, Tracked) and leaf.origin.batched is not None else leaf, tree
+    )
 
 
 def _anchor(tensor: Tracked) -> Tensor:
