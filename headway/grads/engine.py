@@ -66,7 +66,7 @@ class Engine:
         self.current: Pass | None = None
         self.batch_hint: int | None = None
         self.depth = 0
-        self.low_precision = False
+        self._saw_autocast = False
         self._input_shape: tuple[int, ...] = ()
         self._device_type = next((p.device.type for p in self.parameters.values()), "cpu")
         self._paused = False
@@ -177,7 +177,7 @@ class Engine:
 
     def count_use(self, names: Sequence[str]) -> None:
         """Note that parameters take part in a forward; a recomputation during the backward is not a new use."""
-        self.low_precision = self.low_precision or torch.is_autocast_enabled(self._device_type)
+        self._saw_autocast = self._saw_autocast or torch.is_autocast_enabled(self._device_type)
         if self.current is None:
             for name in names:
                 self._uses[name] = self._uses.get(name, 0) + 1
@@ -232,6 +232,10 @@ class Engine:
         """What a batch has to have in common with an earlier one for the earlier checks to hold for it too."""
         modes = tuple(module.training for module in self.model.modules())
         return samples, samples in self._input_shape[1:], modes, tuple(self._uses.items())
+
+    def is_low_precision(self) -> bool:
+        """Whether something less than float32 takes part: autocast was on in a forward."""
+        return self._saw_autocast
 
     @contextmanager
     def paused(self) -> Iterator[None]:

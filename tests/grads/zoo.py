@@ -287,6 +287,39 @@ simple(
     x(5, 8),
 )
 
+
+# Biases whose gradient is zero whatever the data: what is computed for them is rounding
+@case("attention by hand", x(6, 8))
+class AttentionByHand(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x))
+
+
+@case("attention pooling", x(9, 8))
+class AttentionPooling(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.score, self.head = nn.Linear(8, 1), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head((torch.softmax(self.score(x), 1) * x).sum(1))
+
+
+def conv_and_instance_norm() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 5))
+
+
+simple("convolution and instance norm", conv_and_instance_norm, x(3, 6, 6))
+simple(
+    "convolution and group norm of single channels",
+    lambda: nn.Sequential(nn.Conv1d(2, 4, 2), nn.GroupNorm(4, 4)),
+    x(2, 7),
+)
+
 # Wiring
 simple("mlp, inplace relu", lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(inplace=True), nn.Linear(5, 3)), x(6))
 simple(
