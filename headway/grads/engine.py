@@ -234,8 +234,12 @@ class Engine:
         return samples, samples in self._input_shape[1:], modes, tuple(self._uses.items())
 
     def is_low_precision(self) -> bool:
-        """Whether something less than float32 takes part: autocast was on in a forward."""
-        return self._saw_autocast
+        """Whether something less than float32 takes part: autocast in a forward, or a parameter of the model."""
+        single = torch.finfo(torch.float32).eps
+        return self._saw_autocast or any(
+            parameter.is_floating_point() and torch.finfo(parameter.dtype).eps > single
+            for parameter in self.model.parameters()
+        )
 
     @contextmanager
     def paused(self) -> Iterator[None]:
