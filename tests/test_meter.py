@@ -21,6 +21,7 @@ from headway.errors import (
     VerificationError,
 )
 
+from .grads.zoo import Checkpointed, CheckpointedBlocks, CheckpointedMethod, weighted_loss
 from .models import batch, losses, mlp, sample_gradients
 
 
@@ -265,15 +266,16 @@ def test_verify_reports_the_largest_difference() -> None:
     assert meter.verification.largest_difference < 1e-12
 
 
+class Odd(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale
+
+
 def test_verify_catches_a_wrong_rule() -> None:
-    class Odd(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(6))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * self.scale
-
     @headway.register_rule(Odd)
     def wrong(module, inputs, grad_output):  # the right total, the wrong samples
         return {"scale": (inputs[0] * grad_output).flip(0)}
@@ -282,6 +284,40 @@ def test_verify_catches_a_wrong_rule() -> None:
         model = nn.Sequential(Odd(), nn.Linear(6, 4))
         with pytest.raises(VerificationError, match=r"0\.scale"):
             Meter(model, NormAll(), verify=True).backward(losses(model, *batch()))
+    finally:
+        headway.unregister_rule(Odd)
+
+
+@pytest.mark.parametrize("make", [lambda: Checkpointed(False), CheckpointedBlocks, CheckpointedMethod])
+def test_verify_follows_checkpoints(make) -> None:
+    model = make().double()
+    meter = Meter(model, GMC(), verify=True)
+    x = torch.randn(5, *((4, 6) if make is CheckpointedMethod else (6,)), dtype=torch.float64)
+    for _ in range(2):
+        meter.backward(weighted_loss(model(x), 5))
+        assert meter.verification is not None
+        assert meter.verification.largest_difference < 1e-10
+
+
+def test_a_checkpointed_method_may_be_gone_through_twice() -> None:
+    model = CheckpointedMethod().double()
+    meter = Meter(model, NormAll())
+    loss = weighted_loss(model(torch.randn(5, 4, 6, dtype=torch.float64)), 5)
+    torch.testing.assert_close(meter.backward(loss, retain_graph=True), meter.backward(loss))
+    assert all(isinstance(p, nn.Parameter) for module in model.modules() for p in module._parameters.values())
+
+
+def test_the_check_of_the_first_batch_sees_into_checkpoints() -> None:
+    @headway.register_rule(Odd)
+    def wrong(module, inputs, grad_output):  # the right total, the wrong samples
+        return {"scale": (inputs[0] * grad_output).flip(0)}
+
+    try:
+        model = Checkpointed(False)
+        model.body = nn.Sequential(nn.Linear(6, 6), Odd())
+        meter = Meter(model, NormAll())
+        with pytest.raises(VerificationError, match=r"body\.1\.scale"):
+            meter.backward(losses(model, *batch()))
     finally:
         headway.unregister_rule(Odd)
 

@@ -53,8 +53,12 @@ class Container:
         if not outermost:
             return
         engine.depth += 1
-        if engine.current is None:
+        if not engine.in_backward:
             engine.set_batch_hint((args, kwargs))
+        self.replace()
+
+    def replace(self) -> None:
+        """Put aliases in the parameters' places."""
         for slots, local, parameter, origin in self._places:
             if slots[local] is parameter:  # somebody may run the module on other tensors (functional_call)
                 slots[local] = track(parameter, origin)

@@ -221,6 +221,7 @@ class Operation:
     def observe(self, outputs: list[Tensor], saved: list[Tensor]) -> tuple[Tensor, ...]:
         """Listen to the outputs of an operation that sees samples."""
         self.engine.count_use(self._names)
+        self.engine.note_following()
         if self.engine.checking:
             kept = [output.detach().clone() for output in outputs]
             self._kept: list[Tensor] | None = kept

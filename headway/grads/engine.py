@@ -70,6 +70,8 @@ class Engine:
         self._input_shape: tuple[int, ...] = ()
         self._device_type = next((p.device.type for p in self.parameters.values()), "cpu")
         self._paused = False
+        self._deaf = False
+        self._followed = False
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._uses: dict[str, int] = {}
         self._shared = _shared_names(model, self._names)
@@ -169,7 +171,12 @@ class Engine:
     @property
     def is_paused(self) -> bool:
         """Whether gradients that come in are somebody else's."""
-        return self._paused
+        return self._paused or self._deaf
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether a backward pass is under way, in which checkpoints run their part of the forward again."""
+        return self.current is not None or self._deaf
 
     def name_of(self, parameter: Tensor) -> str | None:
         """The name of a scored parameter, or None."""
@@ -178,9 +185,13 @@ class Engine:
     def count_use(self, names: Sequence[str]) -> None:
         """Note that parameters take part in a forward; a recomputation during the backward is not a new use."""
         self._saw_autocast = self._saw_autocast or torch.is_autocast_enabled(self._device_type)
-        if self.current is None:
+        if not self.in_backward:
             for name in names:
                 self._uses[name] = self._uses.get(name, 0) + 1
+
+    def note_following(self) -> None:
+        """Note that an operation on parameters was observed; a checkpoint may run it again outside of any module."""
+        self._followed = True
 
     def once(self, name: str) -> bool:
         """Whether a parameter has had exactly one use, so that it can be reduced at once."""
@@ -251,11 +262,43 @@ class Engine:
             self._paused = before
 
     @contextmanager
+    def deaf(self) -> Iterator[None]:
+        """Ignore the gradients that come in, in a backward pass of somebody else.
+
+        Checkpoints run their part of the forward again and expect to see what they saw the first time, so it is
+        observed as before.
+        """
+        self._deaf = True
+        try:
+            with self._standing_in():
+                yield
+        finally:
+            self._deaf = False
+
+    @contextmanager
+    def _standing_in(self) -> Iterator[None]:
+        """Leave aliases in the parameters' places during a backward, if forwards have used parameters directly.
+
+        A checkpoint that runs a method again does it outside of the modules that put the aliases there.
+        """
+        containers = [site for site in self._sites if isinstance(site, Container)] if self._followed else []
+        self.depth += bool(containers)
+        try:
+            for container in containers:
+                container.replace()
+            yield
+        finally:
+            self.depth -= bool(containers)
+            for container in containers:
+                container.release_places()
+
+    @contextmanager
     def run(self, samples: int, plan: Mapping[str, Sequence[Reduction]], totals: bool = False) -> Iterator[Pass]:
         """Open a pass; the backward inside the block is reduced into it."""
         self.current = Pass(samples, plan, lambda name: not self.once(name), self._scratch, totals)
         try:
-            yield self.current
+            with self._standing_in():
+                yield self.current
             with self.paused():
                 self.current.finish()
             self._scratch.forget()

@@ -58,7 +58,7 @@ def one_at_a_time(
     """Reduce the gradient of every loss apart, with one backward pass for each.
 
     Args:
-        engine: the engine to pause meanwhile.
+        engine: the engine that ignores them.
         losses: losses [B]; their graph is kept.
         parameters: the parameters by name.
         plan: the reductions of each.
@@ -67,7 +67,7 @@ def one_at_a_time(
         What is expected for each parameter.
     """
     rows: dict[str, list[list[Tensor]]] = {name: [] for name in plan}
-    with engine.paused():
+    with engine.deaf():
         for loss in losses:
             grads = torch.autograd.grad(
                 loss, list(parameters.values()), retain_graph=True, allow_unused=True, materialize_grads=True

@@ -704,3 +704,39 @@ class Checkpointed(nn.Module):
 simple("checkpoint", lambda: Checkpointed(False), x(6))
 simple("checkpoint, positions", lambda: Checkpointed(False), x(3, 6))
 simple("checkpoint, reentrant", lambda: Checkpointed(True), x(6))
+
+
+class CheckpointedMethod(nn.Module):
+    """A checkpoint around a method that uses a parameter directly, and every kind of site."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 4)
+        self.scale, self.shift = nn.Parameter(torch.randn(6)), nn.Parameter(torch.randn(4, 6))
+        self.recurrent, self.swish = nn.GRU(6, 6, batch_first=True), Swish()
+        self.positions = nn.Embedding(7, 6)
+
+    def middle(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.first(x)) * self.scale + self.positions(torch.arange(4))
+        return self.swish(self.recurrent(x)[0] + self.shift)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = checkpoint(self.middle, x * self.scale, use_reentrant=False)
+        return self.last(checkpoint(self.middle, x, use_reentrant=False))
+
+
+simple("checkpoint of a method", CheckpointedMethod, x(4, 6))
+
+
+class CheckpointedBlocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(DirectTwice() for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x
+
+
+simple("checkpoint of blocks with direct parameters", CheckpointedBlocks, x(6))
