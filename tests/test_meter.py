@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
+import io
+import pickle
+import weakref
 
 import pytest
 import torch
@@ -234,6 +238,71 @@ def test_a_model_that_was_metered_and_detached_is_as_before() -> None:
         assert not module._forward_hooks
         assert not module._forward_pre_hooks
     copy.deepcopy(model)
+
+
+class Mixed(nn.Module):
+    """Every kind of site: a layer, attention, a direct parameter, normalisation in eval mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.TransformerEncoderLayer(6, 2, 12, 0.0, batch_first=True)
+        self.gain, self.head = nn.Parameter(torch.randn(6)), nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4).eval())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.block(x.unsqueeze(1)).squeeze(1) * self.gain)
+
+
+def saved_and_loaded(model: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(model, file)
+    assert b"headway" not in file.getvalue()  # it loads where headway is not installed
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+    "save": saved_and_loaded,
+    "copy of a copy": lambda model: pickle.loads(pickle.dumps(copy.deepcopy(model))),
+}
+
+
+@pytest.mark.parametrize("duplicate", COPIES.values(), ids=COPIES)
+def test_a_copy_of_a_metered_model_is_a_model_of_its_own(duplicate) -> None:
+    torch.manual_seed(0)
+    model, plain = Mixed(), Mixed()
+    x, y = batch()
+    meter = Meter(model, NormAll())
+    meter.backward(losses(model, x, y))
+    twin = duplicate(model)
+    with torch.no_grad():
+        for parameter, value in zip(twin.parameters(), plain.parameters(), strict=True):
+            parameter.copy_(value)  # the copy uses its own parameters
+    twin.zero_grad()
+    losses(twin, x, y).mean().backward()
+    losses(plain, x, y).mean().backward()
+    for got, want in zip(twin.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, want.grad)
+    model.zero_grad()
+    want = meter.backward(losses(model, x, y))
+    twin.zero_grad()
+    with Meter(twin, NormAll()) as other, Meter(plain, NormAll()) as judge:
+        torch.testing.assert_close(other.backward(losses(twin, x, y)), judge.score(losses(plain, x, y)))
+        model.zero_grad()
+        torch.testing.assert_close(meter.backward(losses(model, x, y)), want)
+
+
+def test_a_copy_of_a_metered_model_outlives_its_meter() -> None:
+    model = Mixed()
+    meter = Meter(model, GMC())
+    average = torch.optim.swa_utils.AveragedModel(model)
+    engine = weakref.ref(meter._engine)
+    meter.detach()
+    del meter, model
+    gc.collect()
+    assert engine() is None
+    assert average(batch()[0]).shape == (10, 4)
 
 
 def test_a_plain_backward_still_trains_a_metered_model() -> None:

@@ -16,6 +16,7 @@ from headway.errors import warn
 from headway.grads.attention import AttentionSite
 from headway.grads.containers import Container
 from headway.grads.elementwise import refuse_batch_statistics
+from headway.grads.hooks import Hook
 from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
 from headway.grads.passes import Pass
@@ -124,7 +125,7 @@ class Engine:
             if any(path.startswith(unit) for unit in units):
                 continue
             if isinstance(module, _BatchNorm) and self.parameters:
-                self._handles.append(module.register_forward_pre_hook(self._guard(path or "model")))
+                self._handles.append(module.register_forward_pre_hook(Hook(self._guard(path or "model"))))
             own = {
                 local: self._names[id(parameter)]
                 for local, parameter in module.named_parameters(recurse=False, remove_duplicate=False)

@@ -15,6 +15,7 @@ from headway.errors import LayoutError
 from headway.grads import compiled
 from headway.grads.direct import Origin, Tracked, anchor, is_tracked, is_tracked_call, track
 from headway.grads.fallback import Leaves
+from headway.grads.hooks import Hook
 from headway.grads.layout import samples_first
 from headway.grads.observe import observe, observe_and_train
 from headway.grads.persample import Dense, PerSample
@@ -78,8 +79,8 @@ class OwnerSite:
     def attach(self) -> list[Any]:
         """See `Site.attach`."""
         return [
-            self.module.register_forward_pre_hook(self._before, with_kwargs=True),
-            self.module.register_forward_hook(self._after, with_kwargs=True, always_call=True),
+            self.module.register_forward_pre_hook(Hook(self._before), with_kwargs=True),
+            self.module.register_forward_hook(Hook(self._after), with_kwargs=True, always_call=True),
         ]
 
     def release(self) -> None:
