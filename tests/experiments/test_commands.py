@@ -53,6 +53,17 @@ def test_bad_use_is_exit_code_2_and_nothing_happens(
     assert not (tmp_path / "runs").exists()
 
 
+def test_an_option_that_is_repeated_keeps_all_of_its_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    repeated = ["--signal", "gmc", "--signal", "uniform", "dot", "--condition", "noise", "--condition", "curriculum"]
+    assert run(tmp_path / "runs", *QUICK, "--epochs", "1", "--seeds", "0", *repeated, "--dry-run") == 0
+    _, *rows, _last = capsys.readouterr().out.splitlines()
+    found = [tuple(row.split()[2:4]) for row in rows]
+    assert found == [(name, signal) for name in ("noise", "curriculum") for signal in ("gmc", "uniform", "dot")]
+    assert main(["run", "ablation", "--out", str(tmp_path), *QUICK, "--seeds", "0", "--dry-run", *repeated[:4]]) == 0
+    _, *rows, _last = capsys.readouterr().out.splitlines()
+    assert [row.split()[3] for row in rows] == ["gmc", "uniform"]
+
+
 def test_a_dry_run_lists_and_guesses_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path / "runs", *SMALL, "--seeds", "0:2", "--dry-run") == 0
     header, first, _second, last = capsys.readouterr().out.splitlines()

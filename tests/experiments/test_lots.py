@@ -107,6 +107,15 @@ def test_lots_are_run_each_in_its_folder_and_only_once(tmp_path: Path, capsys: p
     assert sorted((p["beta"], p["floor_unit"]) for p in protocols) == [(0.9, "sample"), (0.99, "sample")]
 
 
+def test_lots_may_be_named_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = campaign(tmp_path)
+    assert run(file, "--lot", "first", "--lot", "second", "--out", tmp_path / "out", "--print-jobs") == 0
+    jobs = [line.split("  #")[0].split() for line in capsys.readouterr().out.splitlines()]
+    assert [[job[at + 1] for at, word in enumerate(job) if word == "--lot"] for job in jobs] == [
+        *(["first"], ["second"], ["second"])
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--bench", type=Path, metavar="FILE", help="results of headway bench as JSON, for the claim about time")
     add("--json", type=Path, metavar="FILE", help="also write JSON")
     add("--markdown", type=Path, metavar="FILE", help="also write Markdown")
-    add("--only", nargs="+", metavar="ID", help="judge only these claims, such as C5 C7")
+    add("--only", action="extend", nargs="+", metavar="ID", help="judge only these claims, such as C5 C7")
     add("--brief", action="store_true", help="one line per claim, without its parts")
     add("--seed", type=int, default=0, metavar="N", help="where the bootstrap's randomness starts (0)")
 

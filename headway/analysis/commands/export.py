@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("path", type=parse_folder, metavar="STORE", help="a run store, or exported lots to put together")
     add("--out", type=Path, required=True, metavar="FILE", help=f"the file, ending in {SUFFIX}")
     add("--finished", action="store_true", help="leave out runs that are not finished")
-    add("--columns", nargs="+", metavar="NAME", help="keep only these metrics")
+    add("--columns", action="extend", nargs="+", metavar="NAME", help="keep only these metrics")
     add("--float32", action="store_true", help="keep half of the digits, for half of the size")
 
 

@@ -38,7 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="only runs of this protocol, such as released (default: all, a folder for each)",
     )
-    add("--only", nargs="+", default=[], metavar="NAME", help="only figures whose names begin with one of these")
+    add(
+        "--only",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="only figures whose names begin with one of these",
+    )
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from headway.data import DATASETS, load
 from headway.errors import DataError, ProtocolError, SpecError, UsageError
 from headway.experiments.campaign import parse_seeds, parse_settings, parse_sweeps
 from headway.experiments.commands.common import add_campaign_arguments, conduct, whole
+from headway.experiments.commands.several import Several
 from headway.experiments.controlled import specs
 from headway.experiments.environment import CONDITIONS
 from headway.experiments.protocol import Protocol
@@ -19,9 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = "Compares signals that choose what a classifier learns from next."
     add = parser.add_argument
-    add("--dataset", nargs="+", default=["digits"], metavar="NAME", help=f"out of {', '.join(DATASETS)}")
-    add("--condition", nargs="+", default=list(CONDITIONS), metavar="NAME", help=f"out of {', '.join(CONDITIONS)}")
-    add("--signal", nargs="+", default=list(SIX), metavar="NAME", help=f"out of {', '.join(NAMES)}")
+    several = partial(add, action=Several, nargs="+", metavar="NAME")
+    several("--dataset", default=["digits"], help=f"out of {', '.join(DATASETS)}")
+    several("--condition", default=list(CONDITIONS), help=f"out of {', '.join(CONDITIONS)}")
+    several("--signal", default=list(SIX), help=f"out of {', '.join(NAMES)}")
     add("--seeds", default="0:3", metavar="SEEDS", help="0:20 for 0 to 19; 0,3,7; or 5 for seed 5 alone")
     add("--protocol", default="released", metavar="NAME", help="paper, released or demo")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of the protocol; repeatable")

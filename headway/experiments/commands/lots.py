@@ -15,6 +15,8 @@ from headway.errors import UsageError, did_you_mean
 from headway.experiments.commands.common import INTERRUPTED, add_campaign_arguments
 from headway.experiments.commands.helping import Defaults
 from headway.experiments.commands.output import emit
+from headway.experiments.commands.several import Several
+from headway.experiments.commands.sharing import without
 from headway.experiments.lots import Lot, read_campaign_file
 from headway.runs import RunSpec
 
@@ -50,7 +52,7 @@ def execute(arguments: Sequence[str], experiments: Mapping[str, ExperimentComman
     prepared = [(lot, *_prepare(lot, options, experiments, options.file)) for lot in lots]
     worst = 0
     for lot, command, own in prepared:
-        own.command_line = ["headway", "run", "--campaign", *arguments, "--lot", lot.name]
+        own.command_line = ["headway", "run", "--campaign", *without(arguments, "--lot"), "--lot", lot.name]
         if not own.print_jobs:
             emit(f"lot {lot.name}:")
         code = command.execute(own)
@@ -69,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=Defaults,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="a campaign file (TOML)")
-    parser.add_argument("--lot", nargs="+", default=[], metavar="NAME", help="only these lots")
+    parser.add_argument("--lot", action=Several, nargs="+", default=[], metavar="NAME", help="only these lots")
     add_campaign_arguments(parser)
     return parser
 

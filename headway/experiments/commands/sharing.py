@@ -120,6 +120,18 @@ def pass_on(command_line: Sequence[str]) -> list[str]:
     return kept
 
 
+def without(words: Sequence[str], option: str) -> list[str]:
+    """Words of a command line without an option and its values, however many it has."""
+    kept: list[str] = []
+    is_dropping = False
+    for word in words:
+        if word.startswith("-"):
+            is_dropping = _means(word, option)
+        if not is_dropping:
+            kept.append(word)
+    return kept
+
+
 def _means(word: str, option: str) -> bool:
     """Tell whether a word is an option, perhaps abbreviated, perhaps with its value behind "="."""
     return len(word) > 2 and option.startswith(word.partition("=")[0])
