@@ -36,6 +36,8 @@ def run(out: Path, *options: str) -> int:
         (["--set", "beta=red"], "beta: expected a value of type float, got 'red'"),
         (["--set", "beta"], "expected FIELD=VALUE, got 'beta'"),
         (["--set", "batch_size=5000"], "batch_size: expected at most the 1442 images of digits, got 5000"),
+        (["--epochs", "3", "--sweep", "epochs=2,4"], "expected the length of runs once, got --epochs and epochs=..."),
+        (["--epochs", "3", "--set", "epochs_curriculum_mnist=4"], "got --epochs and epochs_curriculum_mnist=..."),
         (["--epochs", "0"], "expected a whole number of at least 1, got '0'"),
         (["--workers", "-1"], "expected a whole number of at least 0, got '-1'"),
         (["--workers", "two"], "expected a whole number of at least 0, got 'two'"),
@@ -64,11 +66,36 @@ def test_an_option_that_is_repeated_keeps_all_of_its_values(tmp_path: Path, caps
     assert [row.split()[3] for row in rows] == ["gmc", "uniform"]
 
 
+@pytest.mark.parametrize(
+    ("options", "lengths"),
+    [
+        ([], ["500", "100"]),
+        (["--epochs", "3"], ["3", "3"]),
+        (["--set", "epochs=3"], ["3", "3"]),
+        (["--sweep", "epochs=3,4"], ["3", "3", "4", "4"]),
+        (["--set", "epochs_curriculum_mnist=3"], ["3", "100"]),
+        (["--set", "epochs=3", "--set", "epochs_curriculum_mnist=7"], ["7", "3"]),
+    ],
+)
+def test_the_length_that_is_asked_for_holds_in_every_condition(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    lengths: list[str],
+) -> None:
+    monkeypatch.setattr("headway.data.loading.find", lambda spec, places: None)
+    few = ["--dataset", "mnist", "--signal", "gmc", "--seeds", "0", "--dry-run"]
+    assert run(tmp_path / "runs", *few, *options) == 0
+    _, *rows, _last = capsys.readouterr().out.splitlines()
+    assert [row.split()[5] for row in rows] == lengths
+
+
 def test_a_dry_run_lists_and_guesses_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path / "runs", *SMALL, "--seeds", "0:2", "--dry-run") == 0
     header, first, _second, last = capsys.readouterr().out.splitlines()
-    assert header.split() == ["run", "dataset", "condition", "method", "seed", "state"]
-    assert first.split()[1:] == ["digits", "noise", "uniform", "0", "pending"]
+    assert header.split() == ["run", "dataset", "condition", "method", "seed", "length", "state"]
+    assert first.split()[1:] == ["digits", "noise", "uniform", "0", "1", "epochs", "pending"]
     assert last.startswith("2 runs: 2 pending; about ")
     assert last.endswith(" with 1 worker")
     assert not (tmp_path / "runs").exists()

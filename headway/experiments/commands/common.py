@@ -21,7 +21,7 @@ from headway.experiments.places import open_store
 from headway.experiments.runner import Campaign, cores, default_workers, run_campaign
 from headway.experiments.tally import Tally
 from headway.experiments.tensorboard import Mirror, mirrored
-from headway.experiments.wording import aligned, dataset_of, label
+from headway.experiments.wording import aligned, dataset_of, label, length_of
 from headway.runs import RunSpec, State
 from headway.runs.places import Place, Url, parse_place
 from headway.runs.wording import count, duration
@@ -154,9 +154,10 @@ def _rehearse(campaign: Campaign, workers: int | None, why_no_estimate: str) -> 
 
 
 def _print_plan(plan: Plan, specs: Sequence[RunSpec], why_no_estimate: str) -> None:
-    rows = [("run", "dataset", "condition", "method", "seed", "state")]
+    rows = [("run", "dataset", "condition", "method", "seed", "length", "state")]
     for spec, record in zip(specs, plan.records, strict=True):
-        rows.append((spec.run_id, dataset_of(spec), spec.condition, spec.method, str(spec.seed), record.state.value))
+        names = (dataset_of(spec), spec.condition, spec.method, str(spec.seed), length_of(spec))
+        rows.append((spec.run_id, *names, record.state.value))
     emit(aligned(rows))
     states = Counter(record.state.value for record in plan.records)
     counts = ", ".join(f"{number} {state}" for state, number in states.items())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Container
 from functools import partial
 
 from headway.data import DATASETS, load
 from headway.errors import DataError, ProtocolError, SpecError, UsageError
-from headway.experiments.campaign import parse_seeds, parse_settings, parse_sweeps
+from headway.experiments.campaign import check_length, parse_seeds, parse_settings, parse_sweeps
 from headway.experiments.commands.common import add_campaign_arguments, conduct, whole
 from headway.experiments.commands.several import Several
 from headway.experiments.controlled import specs
@@ -15,6 +16,9 @@ from headway.experiments.environment import CONDITIONS
 from headway.experiments.protocol import Protocol
 from headway.experiments.signals import NAMES, SIX
 from headway.runs import RunSpec
+
+LENGTHS = ("epochs", "epochs_curriculum_mnist")
+"""The fields for the length of a run: the general one, and that of a special case."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,17 +54,30 @@ def expand(options: argparse.Namespace) -> list[RunSpec]:
         UsageError: an option names what does not exist.
     """
     try:
-        protocol = Protocol.named(options.protocol).override(parse_settings(options.set))
+        settings, sweeps = parse_settings(options.set), parse_sweeps(options.sweep)
+        check_length("--epochs", options.epochs, LENGTHS, {**settings, **sweeps[0]})
+        protocol = Protocol.named(options.protocol).override(settings)
         seeds = parse_seeds(options.seeds)
         return [
             spec
-            for values in parse_sweeps(options.sweep)
+            for values in sweeps
+            for own in [protocol.override(values)]
             for spec in specs(
-                options.dataset, options.condition, options.signal, seeds, protocol.override(values), options.epochs
+                options.dataset,
+                options.condition,
+                options.signal,
+                seeds,
+                own,
+                options.epochs or _length(own, {**settings, **values}),
             )
         ]
     except (ProtocolError, SpecError) as error:
         raise UsageError(str(error)) from error
+
+
+def _length(protocol: Protocol, given: Container[str]) -> int | None:
+    """The length of all runs if only the general field for it was given, which then also holds where another would."""
+    return protocol.epochs if [name for name in LENGTHS if name in given] == ["epochs"] else None
 
 
 def _find_data(options: argparse.Namespace, runs: list[RunSpec]) -> str:

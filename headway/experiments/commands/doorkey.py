@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 
 from headway.errors import ProtocolError, SpecError, UsageError
-from headway.experiments.campaign import parse_seeds, parse_settings, parse_sweeps
+from headway.experiments.campaign import check_length, parse_seeds, parse_settings, parse_sweeps
 from headway.experiments.commands.common import add_campaign_arguments, conduct, whole
 from headway.experiments.commands.several import Several
 from headway.experiments.doorkey import CONDITIONS, PAPER_METHODS, specs
@@ -43,11 +43,13 @@ def expand(options: argparse.Namespace) -> list[RunSpec]:
         UsageError: an option names what does not exist, or what does not go together.
     """
     try:
-        protocol = ExplorationProtocol.named(options.preset).override(parse_settings(options.set))
+        settings, sweeps = parse_settings(options.set), parse_sweeps(options.sweep)
+        check_length("--steps", options.steps, ["steps"], {**settings, **sweeps[0]})
+        protocol = ExplorationProtocol.named(options.preset).override(settings)
         seeds = parse_seeds(options.seeds)
         return [
             spec
-            for values in parse_sweeps(options.sweep)
+            for values in sweeps
             for spec in specs(
                 options.method,
                 options.noise,
