@@ -240,10 +240,30 @@ def test_jobs_are_printed_without_the_data(
 ) -> None:
     """They may be run on other machines, where the data are."""
     monkeypatch.setenv("HEADWAY_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setattr("headway.experiments.commands.controlled.load", missing)
+    monkeypatch.setattr("headway.experiments.commands.datasets.load", missing)
     words = ["--dataset", "mnist", "--condition", "noise", "--signal", "gmc", "--seeds", "0:3", "--print-jobs"]
     assert main(["run", "controlled", *words, "--out", str(tmp_path / "runs")]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_only_the_data_of_runs_that_are_to_be_done_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("headway.data.loading.find", lambda spec, places: None)
+    monkeypatch.setattr("headway.data.loading.fetch", unreachable)
+    out, options = tmp_path / "runs", [*SMALL, "--dataset", "digits", "mnist", "--seeds", "0"]
+    assert run(out, *options, "--print-jobs") == 0
+    digits, _ = (line.split(" --only ")[1].split()[0] for line in capsys.readouterr().out.splitlines())
+    assert run(out, *options) == 1
+    assert not out.exists()
+    assert run(out, *options, "--only", digits) == 0
+    monkeypatch.setattr("headway.experiments.commands.datasets.load", unreachable)
+    assert run(out, *options, "--shard", "1/2") == 0
+    assert f"1 run in {out}: 1 done (1 before)" in capsys.readouterr().out
+
+
+def unreachable(*arguments: object, **options: object) -> NoReturn:
+    raise DataError("out of reach")
 
 
 def missing(name: str, data_dir: Path | None, *, download: bool) -> NoReturn:

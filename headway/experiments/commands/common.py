@@ -8,17 +8,19 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from headway.errors import UsageError
 from headway.experiments.base import Context
 from headway.experiments.campaign import Estimator, Plan, look_up, make_plan
+from headway.experiments.commands.datasets import find_data
 from headway.experiments.commands.output import emit
 from headway.experiments.commands.sharing import add_sharing_arguments, choose, print_jobs
 from headway.experiments.events import Outcome
 from headway.experiments.launching import Request, known_launchers, make_named_launcher
 from headway.experiments.places import open_store
-from headway.experiments.runner import Campaign, cores, default_workers, run_campaign
+from headway.experiments.runner import Campaign, cores, default_workers, left_over, run_campaign
 from headway.experiments.tally import Tally
 from headway.experiments.tensorboard import Mirror, mirrored
 from headway.experiments.wording import aligned, dataset_of, label, length_of
@@ -82,19 +84,53 @@ def above_zero(text: str) -> float:
     return number
 
 
-def conduct(specs: Sequence[RunSpec], options: argparse.Namespace, why_no_estimate: str = "") -> int:
-    """Carry out runs as the options of `add_campaign_arguments` say, or only list them; return the exit code.
+@dataclass(frozen=True)
+class Prepared:
+    """The runs that a command is to carry out, with their data at hand.
+
+    Attributes:
+        specs: the runs.
+        options: how they are carried out, by the options of `add_campaign_arguments`.
+        why_no_estimate: why a dry run cannot guess how long the runs take; empty if it can.
+    """
+
+    specs: Sequence[RunSpec]
+    options: argparse.Namespace
+    why_no_estimate: str
+
+
+def conduct(specs: Sequence[RunSpec], options: argparse.Namespace) -> int:
+    """Prepare runs and carry them out, or only list them; return the exit code."""
+    return carry_out(prepare(specs, options))
+
+
+def prepare(specs: Sequence[RunSpec], options: argparse.Namespace) -> Prepared:
+    """Choose a command's runs, and have the data of those that are not over on this machine.
+
+    What runs nothing, a dry run or printed jobs, only looks for the data.
 
     Args:
-        specs: the runs.
+        specs: all runs that the options mean.
         options: the parsed options.
-        why_no_estimate: why a dry run cannot guess how long the runs take; empty if it can.
+
+    Raises:
+        UsageError: there is no run of an id, or a batch would be larger than its dataset.
+        HeadwayError: a dataset cannot be had, or the store cannot be read.
+    """
+    chosen = choose(specs, options.shard, options.only)
+    left = left_over(Campaign(chosen, open_store(options.out), retry_failed=options.retry_failed))
+    missing = find_data(left, options.data_dir, download=not (options.dry_run or options.print_jobs))
+    return Prepared(chosen, options, missing)
+
+
+def carry_out(prepared: Prepared) -> int:
+    """Carry out runs that are prepared, or only list them; return the exit code.
 
     Raises:
         UsageError: there is no such device.
         HeadwayError: something is wrong that concerns every run.
     """
-    specs = choose(specs, options.shard, options.only)
+    specs, options = prepared.specs, prepared.options
     store = open_store(options.out)
     if options.print_jobs:
         return print_jobs(specs, store, options.command_line)
@@ -104,7 +140,7 @@ def conduct(specs: Sequence[RunSpec], options: argparse.Namespace, why_no_estima
     context = Context(options.data_dir, device, options.keep_weights, options.checkpoint_seconds, threads=threads)
     campaign = Campaign(specs, store, context, options.retry_failed)
     if options.dry_run:
-        return _rehearse(campaign, options.workers, why_no_estimate)
+        return _rehearse(campaign, options.workers, prepared.why_no_estimate)
     _first_words(campaign, options)
     mirror = Mirror(campaign.store, options.tensorboard) if options.tensorboard else None
     try:

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Container
 from functools import partial
 
-from headway.data import DATASETS, load
-from headway.errors import DataError, ProtocolError, SpecError, UsageError
+from headway.data import DATASETS
+from headway.errors import ProtocolError, SpecError, UsageError
 from headway.experiments.campaign import check_length, parse_seeds, parse_settings, parse_sweeps
 from headway.experiments.commands.common import add_campaign_arguments, conduct, whole
 from headway.experiments.commands.several import Several
@@ -39,12 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    return carry_out(expand(options), options)
-
-
-def carry_out(runs: list[RunSpec], options: argparse.Namespace) -> int:
-    """Find the data of runs, carry them out and return the exit code."""
-    return conduct(runs, options, why_no_estimate=_find_data(options, runs))
+    return conduct(expand(options), options)
 
 
 def expand(options: argparse.Namespace) -> list[RunSpec]:
@@ -78,27 +73,3 @@ def expand(options: argparse.Namespace) -> list[RunSpec]:
 def _length(protocol: Protocol, given: Container[str]) -> int | None:
     """The length of all runs if only the general field for it was given, which then also holds where another would."""
     return protocol.epochs if [name for name in LENGTHS if name in given] == ["epochs"] else None
-
-
-def _find_data(options: argparse.Namespace, runs: list[RunSpec]) -> str:
-    """Have all datasets on this machine before the first run needs one.
-
-    What runs nothing, a dry run or printed jobs, only looks; a dry run says what is not there.
-
-    Raises:
-        UsageError: a batch would be larger than a dataset.
-    """
-    only_looks = options.dry_run or options.print_jobs
-    largest = max((int(str(run.protocol["batch_size"])) for run in runs), default=0)
-    for name in dict.fromkeys(options.dataset):
-        try:
-            dataset = load(name, options.data_dir, download=not only_looks)
-        except DataError:
-            if not only_looks:
-                raise
-            return f"{name} is not on this machine yet"
-        if largest > len(dataset.train.labels):
-            raise UsageError(
-                f"batch_size: expected at most the {len(dataset.train.labels)} images of {name}, got {largest}"
-            )
-    return ""
