@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -132,6 +135,18 @@ def test_runs_are_done_once_and_weights_kept(tmp_path: Path, capsys: pytest.Capt
     assert header.split() == ["run", "state", "experiment", "dataset", "condition", "method", "seed", "done", "time"]
     assert first.split()[1:8] == ["done", "controlled", "digits", "noise", "uniform", "0", "1/1"]
     assert last == f"2 runs in {out}: 2 done"
+
+
+@pytest.mark.parametrize("output", [">&-", ">/dev/full", "| true"])
+def test_runs_go_on_whatever_becomes_of_the_output(tmp_path: Path, output: str) -> None:
+    out = tmp_path / "runs"
+    words = [sys.executable, "-m", "headway", "run", "controlled", "--out", str(out), *SMALL, "--seeds", "0"]
+    ended = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {shlex.join(words)} {output}"], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert [record.state for record in RunStore(out).status()] == [State.DONE]
 
 
 def test_a_store_that_cannot_be_used_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

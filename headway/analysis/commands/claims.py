@@ -14,6 +14,7 @@ from headway.analysis.claims.output import SCHEMA
 from headway.analysis.results import Results, load_results
 from headway.errors import UsageError
 from headway.runs.files import store_error, write_bytes
+from headway.runs.output import emit
 from headway.runs.places import parse_folder
 
 ALL = "all"
@@ -51,7 +52,7 @@ def execute(options: argparse.Namespace) -> int:
         return 2
     judged = [evaluate_claims(results, label, bench, options.seed, options.only) for label in labels]
     _say_what_is_missing(results)
-    print("\n\n".join(as_text(claims, verbose=not options.brief) for claims in judged), flush=True)
+    emit("\n\n".join(as_text(claims, verbose=not options.brief) for claims in judged))
     if options.json:
         _write(options.json, json.dumps(document(options.path, results, judged), indent=1) + "\n")
     if options.markdown:

@@ -9,6 +9,7 @@ from pathlib import Path
 from headway.analysis.lots import SUFFIX, write_lot
 from headway.analysis.results import Results, load_results
 from headway.runs import State
+from headway.runs.output import emit
 from headway.runs.places import parse_folder
 
 
@@ -40,7 +41,7 @@ def execute(options: argparse.Namespace) -> int:
         return 2
     number = write_lot(kept, options.out, options.columns, single=options.float32)
     _say_what_is_left_out(results, kept)
-    print(f"{number} {'run' if number == 1 else 'runs'} in {options.out}, {_size(options.out)}")
+    emit(f"{number} {'run' if number == 1 else 'runs'} in {options.out}, {_size(options.out)}")
     return 0
 
 

@@ -19,6 +19,7 @@ from headway.analysis.columns import Array
 from headway.analysis.results import Results, load_results
 from headway.analysis.rundata import RunData
 from headway.errors import UsageError, did_you_mean
+from headway.runs.output import emit
 from headway.runs.places import parse_folder
 
 DIFFERENT = 1
@@ -80,9 +81,9 @@ def prepare(options: argparse.Namespace) -> list[RunData]:
         raise UsageError(f"expected --out apart from the results, got {options.out} and {options.path}")
     runs = choose(load_results(options.path), options.runs, options.seed, options.only)
     for run in runs:
-        print(f"{run.id} {run.label} ({run.protocol})")
+        emit(f"{run.id} {run.label} ({run.protocol})")
     chosen = "" if options.only else f"--seed {options.seed} "
-    print(f"run again in {options.out}; with {chosen}--out {options.out} the same command resumes", flush=True)
+    emit(f"run again in {options.out}; with {chosen}--out {options.out} the same command resumes")
     return runs
 
 
@@ -123,7 +124,7 @@ def compare(before: Sequence[RunData], store: Path, code: str) -> int:
             continue
         made_with = again[run.id].environment.get("code", code)
         if made_with != code:
-            print(f"note: {name} was run again before, by other code ({made_with}); another --out runs it by this one")
+            emit(f"note: {name} was run again before, by other code ({made_with}); another --out runs it by this one")
         found = differences(run.columns, again[run.id].columns)
         if found:
             worst = DIFFERENT
@@ -131,7 +132,7 @@ def compare(before: Sequence[RunData], store: Path, code: str) -> int:
             for word in _versions(run, again[run.id]):
                 print(f"  {word}", file=sys.stderr)
             continue
-        print(f"identical: {name}, {run.rows} rows of {_extent(run.columns, again[run.id].columns)}")
+        emit(f"identical: {name}, {run.rows} rows of {_extent(run.columns, again[run.id].columns)}")
     return worst
 
 

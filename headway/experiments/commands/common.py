@@ -15,7 +15,6 @@ from headway.errors import UsageError
 from headway.experiments.base import Context
 from headway.experiments.campaign import Estimator, Plan, look_up, make_plan
 from headway.experiments.commands.datasets import find_data
-from headway.experiments.commands.output import emit
 from headway.experiments.commands.sharing import add_sharing_arguments, choose, print_jobs
 from headway.experiments.events import Outcome
 from headway.experiments.launching import Request, known_launchers, make_named_launcher
@@ -25,6 +24,7 @@ from headway.experiments.tally import Tally
 from headway.experiments.tensorboard import Mirror, mirrored
 from headway.experiments.wording import aligned, dataset_of, label, length_of
 from headway.runs import RunSpec, State
+from headway.runs.output import emit
 from headway.runs.places import Place, Url, parse_place
 from headway.runs.wording import count, duration
 

@@ -24,11 +24,11 @@ from headway.experiments.commands.common import (
     prepare,
 )
 from headway.experiments.commands.helping import Defaults
-from headway.experiments.commands.output import emit
 from headway.experiments.commands.several import Several
 from headway.experiments.commands.sharing import choose, without
 from headway.experiments.lots import Lot, read_campaign_file
 from headway.runs import RunSpec
+from headway.runs.output import emit
 
 Result = TypeVar("Result")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from headway.errors import UsageError
 from headway.experiments.campaign import look_up
-from headway.experiments.commands.output import emit
 from headway.experiments.wording import label
 from headway.runs import RunSpec, RunStore, State
+from headway.runs.output import emit
 from headway.runs.places import parse_place
 from headway.runs.wording import count
 
