@@ -199,6 +199,23 @@ def test_status_shows_tracebacks_of_what_failed(mixed: RunStore, capsys: pytest.
     assert "waiting" not in output
 
 
+def test_status_of_lots_leaves_out_what_is_no_store(
+    mixed: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "campaign.log").touch()
+    (tmp_path / "unreadable" / "store.json").mkdir(parents=True)
+    assert main(["status", str(tmp_path)]) == 0
+    output = capsys.readouterr()
+    assert output.out.splitlines()[-1].startswith(f"4 runs in {mixed.root}: ")
+    assert output.err.startswith(f"headway status: left out {tmp_path / 'unreadable'}: ")
+
+
+def test_status_of_an_exported_file_names_who_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lot.parquet").touch()
+    assert main(["status", str(tmp_path / "lot.parquet")]) == 2
+    assert f"headway report {tmp_path / 'lot.parquet'} reads exported files" in capsys.readouterr().err
+
+
 def test_status_as_json(mixed: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", str(mixed.root), "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = (
         "Writes the metrics of runs to one Parquet file, without checkpoints and weights. "
-        "Every command that reads a store reads such files too."
+        "The commands that say what runs say (report, watch, claims, figures, verify) read such files too."
     )
     add = parser.add_argument
     add("path", type=parse_folder, metavar="STORE", help="a run store, or exported lots to put together")
