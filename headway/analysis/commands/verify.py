@@ -20,7 +20,7 @@ from headway.analysis.results import Results, load_results
 from headway.analysis.rundata import RunData
 from headway.errors import UsageError, did_you_mean
 from headway.runs.output import emit
-from headway.runs.places import parse_folder
+from headway.runs.places import parse_folder, parse_new_folder
 
 DIFFERENT = 1
 DRAWN = 2
@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--runs", type=int, metavar="N", help=f"how many runs, chosen at random ({DRAWN})")
     add("--seed", type=int, metavar="N", help="where the choice starts (default: another one each time)")
     add("--only", action="append", metavar="RUN", help="the run with this id instead; repeatable")
-    add("--out", type=parse_folder, metavar="DIR", help="where they are run again (default: a new folder in verify)")
+    add(
+        "--out", type=parse_new_folder, metavar="DIR", help="where they are run again (default: a new folder in verify)"
+    )
     add("--workers", type=int, metavar="N", help="processes; 0 runs in this one (default: one per core)")
     add("--data-dir", type=Path, metavar="DIR", help="where datasets are looked for first")
     add("--device", default="cpu", metavar="NAME", help="where tensors live, such as cpu or cuda:0 (cpu)")

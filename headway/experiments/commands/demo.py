@@ -11,13 +11,15 @@ from headway.experiments.events import Outcome
 from headway.experiments.runner import Campaign, make_launcher, run_campaign
 from headway.runs import RunStore
 from headway.runs.output import emit
+from headway.runs.places import parse_new_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the demo."""
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where the runs are kept (%(default)s)")
-    parser.add_argument("--workers", type=int, help="processes; 0 runs in this one (default: one per core)")
-    parser.add_argument("--seeds", type=int, default=3, choices=range(2, 21), metavar="N", help="2 to 20 (%(default)s)")
+    add = parser.add_argument
+    add("--out", type=parse_new_folder, default=Path("runs/demo"), help="where the runs are kept (%(default)s)")
+    add("--workers", type=int, help="processes; 0 runs in this one (default: one per core)")
+    add("--seeds", type=int, default=3, choices=range(2, 21), metavar="N", help="2 to 20 (%(default)s)")
 
 
 def execute(options: argparse.Namespace) -> int:
