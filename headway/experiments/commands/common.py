@@ -15,7 +15,7 @@ from headway.errors import UsageError
 from headway.experiments.base import Context
 from headway.experiments.campaign import Estimator, Plan, look_up, make_plan
 from headway.experiments.commands.datasets import find_data
-from headway.experiments.commands.sharing import add_sharing_arguments, choose, print_jobs
+from headway.experiments.commands.sharing import DEFAULT_OUT, add_sharing_arguments, choose, print_jobs
 from headway.experiments.events import Outcome
 from headway.experiments.launching import Request, known_launchers, make_named_launcher
 from headway.experiments.places import open_store
@@ -35,7 +35,7 @@ _SHOWN_FAILURES = 10
 def add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where and how runs are carried out."""
     add = parser.add_argument
-    add("--out", type=parse_place, default=Path("runs"), metavar="DIR", help="the run store: a folder or a URL")
+    add("--out", type=parse_place, default=DEFAULT_OUT, metavar="DIR", help="the run store: a folder or a URL")
     add("--workers", type=whole(0), metavar="N", help="processes; 0 runs in this one (default: one per core)")
     add("--launcher", default="local", metavar="NAME", help=f"who carries out the runs: {', '.join(known_launchers())}")
     add("--address", metavar="HOST:PORT", help="of the cluster (default: the one at hand, or one of this machine)")

@@ -61,8 +61,10 @@ def execute(arguments: Sequence[str], experiments: Mapping[str, ExperimentComman
     options = _parser().parse_args(arguments)
     lots = read_campaign_file(options.file).choose(options.lot)
     planned = _plan([_make(lot, options, experiments) for lot in lots], options)
+    words = without(arguments, "--lot")
+    words = [str(options.file.absolute()) if Path(word) == options.file else word for word in words]
     for plan in planned:
-        plan.own.command_line = ["headway", "run", "--campaign", *without(arguments, "--lot"), "--lot", plan.lot.name]
+        plan.own.command_line = ["headway", "run", "--campaign", *words, "--lot", plan.lot.name]
     troubles = _Troubles()
     prepared = [(plan.lot, ready) for plan in planned if (ready := troubles.in_lot(plan.lot, plan.prepare)) is not None]
     worst = 0
