@@ -130,6 +130,8 @@ def test_runs_are_done_once_and_weights_kept(tmp_path: Path, capsys: pytest.Capt
     records = RunStore(out).status()
     assert [record.state for record in records] == [State.DONE, State.DONE]
     assert [(out / record.run_id / "final.pt").exists() for record in records] == [True, False]
+    assert run(out, *SMALL, "--seeds", "0:2", "--keep-weights") == 0
+    assert "--keep-weights: 1 run done before without it; only with another --out" in capsys.readouterr().out
     assert main(["status", str(out)]) == 0
     header, first, _second, last = capsys.readouterr().out.splitlines()
     assert header.split() == ["run", "state", "experiment", "dataset", "condition", "method", "seed", "done", "time"]

@@ -91,6 +91,11 @@ sweep = { beta = [0.9, 0.99] }
     )
 
 
+def test_seeds_may_be_a_list(tmp_path: Path) -> None:
+    lot = "[[lot]]\nname='a'\nexperiment='controlled'\nseeds=[0, '5:7']"
+    assert read_campaign_file(write(tmp_path, lot)).lots[0].arguments == ("--seeds=0,5:7",)
+
+
 def test_lots_are_run_each_in_its_folder_and_only_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = campaign(tmp_path), tmp_path / "out"
     assert run(file, "--out", out, "--workers", 0, "--lot", "second") == 0
@@ -155,6 +160,13 @@ def test_a_mistake_in_the_last_lot_is_found_before_the_first_is_run(
     assert run(file, "--out", tmp_path / "out", "--workers", 0) == 2
     assert "campaign.toml: second: " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_options_before_the_file_are_told_their_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "--out", "x", "--campaign", str(campaign(tmp_path))])
+    assert stop.value.code == 2
+    assert "options follow the EXPERIMENT, or the FILE of --campaign" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.errors import UsageError
-from headway.experiments.base import Context
+from headway.experiments.base import WEIGHTS_FILE, Context
 from headway.experiments.campaign import Estimator, Plan, look_up, make_plan
 from headway.experiments.commands.datasets import find_data
 from headway.experiments.commands.sharing import DEFAULT_OUT, add_sharing_arguments, choose, print_jobs
@@ -23,7 +23,7 @@ from headway.experiments.runner import Campaign, cores, default_workers, left_ov
 from headway.experiments.tally import Tally
 from headway.experiments.tensorboard import Mirror, mirrored
 from headway.experiments.wording import aligned, dataset_of, label, length_of
-from headway.runs import RunSpec, State
+from headway.runs import RunRecord, RunSpec, State
 from headway.runs.output import emit
 from headway.runs.places import Place, Url, parse_place
 from headway.runs.wording import count, duration
@@ -210,6 +210,12 @@ def _first_words(campaign: Campaign, options: argparse.Namespace) -> None:
     left = len(records) - done - failed
     before = "".join(f", {number} {word} before" for number, word in ((done, "done"), (failed, "failed")) if number)
     emit(f"{count(len(records), 'run')} in {options.out}{before}; {left} to go {_how(options, left)}")
+    if options.keep_weights and (bare := sum(map(_has_no_weights, records))):
+        emit(f"--keep-weights: {count(bare, 'run')} done before without it; only with another --out are weights kept")
+
+
+def _has_no_weights(record: RunRecord) -> bool:
+    return record.state is State.DONE and record.status is not None and WEIGHTS_FILE not in record.status.files
 
 
 def _how(options: argparse.Namespace, left: int) -> str:
