@@ -120,7 +120,7 @@ def pass_on(command_line: Sequence[str]) -> list[str]:
         if _means(word, "--out"):
             out = parse_place(_value(word, words))
         elif folders := [option for option in _FOLDERS if _means(word, option)]:
-            kept += [folders[0], str(Path(_value(word, words)).absolute())]
+            kept += [folders[0], str(Path(_value(word, words)).expanduser().absolute())]
         elif any(_means(word, option) for option in _DROPPED_WITH_VALUE):
             _value(word, words)
         elif not any(_means(word, option) for option in _DROPPED):
