@@ -12,10 +12,11 @@ from torch.nn.parameter import UninitializedParameter
 
 from headway.errors import LossError, ModelError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
-from headway.grads.accounting import check_complete
+from headway.grads.accounting import check_complete, check_reached
+from headway.grads.accumulation import Accumulation
 from headway.grads.passes import Pass
 from headway.grads.verification import Verification, compare, one_at_a_time, spot_check
-from headway.grads.wrappers import Structure, mean_over, ranks_of, unwrap
+from headway.grads.wrappers import Structure, Wrapper, unwrap
 from headway.moments import Decay, Moments
 from headway.signals import Batch, Scope, Signal
 from headway.signals.base import select
@@ -51,7 +52,8 @@ class Meter:
             are of a sample's own gradient and of the mean gradient either way.
         every: score each k-th batch only; the others cost a plain backward pass and the update of the moments.
         accumulate: micro-batches per optimizer step. Each divides its gradient by this number, and the moments
-            are updated with the last.
+            are updated with the last. If the gradients are zeroed before, as after the rest of an epoch, the moments
+            leave that step out.
         layout: where the samples are in tensors that do not show it, see `headway.grads.layout`.
         simultaneous: sum the weight gradients of layers with several positions from the per-sample gradients.
         verify: compare every scored batch with one-sample-at-a-time autograd. Slow; see `verification`.
@@ -80,7 +82,7 @@ class Meter:
             if number < 1:
                 raise LossError(f"expected {label} to be at least 1, got {number}")
         self.model = unwrap(model)
-        self._ranks = ranks_of(model)
+        self._wrapper = Wrapper(model)
         self._trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         if not self._trainable:
             raise ModelError(
@@ -100,9 +102,7 @@ class Meter:
         self._accumulate = accumulate
         self._verify = verify
         self._batches = 0
-        self._micro = 0
-        self._samples = 0
-        self._before: dict[str, Tensor | None] = {}
+        self._since_step = Accumulation(self._trainable)
         self._checked: set[tuple[object, ...]] = set()
         self.verification: Verification | None = None
         names = {name for plan in self._plans(_probe(self._trainable)).values() for name in _names(plan)}
@@ -140,11 +140,7 @@ class Meter:
         scored = self._engine.armed
         scale = _scale_of(scaler, losses)
         weights = self._weights(losses, scale)
-        if self._micro == 0:
-            self._before, self._samples = {}, 0
-        before = {n: None if p.grad is None else p.grad.clone() for n, p in self._trainable.items()}
-        if self._micro == 0:
-            self._before = before
+        before = self._since_step.begin()
         try:
             scores = self._score(losses, batch, weights, backward=True, retain_graph=retain_graph) if scored else None
             if not scored:
@@ -181,6 +177,14 @@ class Meter:
             signal.end_epoch(self._scopes[name])
 
     # State
+
+    def wrapped_in(self, wrapper: nn.Module) -> None:
+        """Take note of a DistributedDataParallel that was put around the model after the meter was made.
+
+        The meter needs to know of it where gradients are accumulated under `no_sync()`, where losses are added up
+        rather than averaged, and where a scaler's scale differs between ranks.
+        """
+        self._wrapper = Wrapper(wrapper)
 
     def detach(self) -> None:
         """Remove every hook; the model is as it was before."""
@@ -219,10 +223,11 @@ class Meter:
         Raises:
             StateError: micro-batches are being accumulated; save after the last of them.
         """
-        if self._micro:
+        self._since_step.forget_if_zeroed()
+        if self._since_step.count:
             raise StateError(
-                f"expected a meter between optimizer steps, got one after {self._micro} of {self._accumulate} "
-                f"micro-batches; save it after the last"
+                f"expected a meter between optimizer steps, got one after micro-batch {self._since_step.count} of "
+                f"{self._accumulate}; save it after the last, or after zero_grad()"
             )
         return {
             "schema": 1,
@@ -234,8 +239,13 @@ class Meter:
             },
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a state; nothing changes if it does not fit.
+
+        Args:
+            state: what `state_dict` gave.
+            strict: expect moments of the same parameters. Otherwise parameters that only one side has are left out,
+                as after some were frozen, unfrozen or added: their moments are as if they had been zero so far.
 
         Raises:
             StateError: the state belongs to other signals, another model or a newer version.
@@ -254,15 +264,16 @@ class Meter:
             rates = (decay.m, decay.v, decay.bias_correction)
             if rates not in saved_by_decay:
                 raise StateError(f"expected moments with decay {rates}, got {sorted(saved_by_decay)}")
-            moments.check_state(saved_by_decay[rates])
+            moments.check_state(saved_by_decay[rates], strict)
             pairs.append((moments, saved_by_decay[rates]))
         for moments, saved in pairs:
-            moments.load_state_dict(saved)
+            moments.load_state_dict(saved, strict)
         for name, scope in self._scopes.items():
             for key, value in scope.memory.items():
                 value.copy_(state["memory"][name][key])
             scope.version = ()
-        self._batches, self._micro = state["batches"], 0
+        self._batches = state["batches"]
+        self._since_step.clear()
         self._engine.armed = self._batches % self._every == 0
 
     def __repr__(self) -> str:
@@ -324,7 +335,8 @@ class Meter:
         if changed:
             raise ModelError(
                 f"expected the model that the meter was attached to, got one whose trainable parameters differ: "
-                f"{', '.join(changed[:5])}; call detach() and make a new meter (load_state_dict keeps what fits)"
+                f"{', '.join(changed[:5])}; call detach(), make a new meter, and give it this one's state_dict() with "
+                f"load_state_dict(state, strict=False)"
             )
 
     def _weights(self, losses: Tensor, scale: Tensor | None) -> Tensor:
@@ -372,7 +384,10 @@ class Meter:
         missing = [name for name in plan if name not in current.results]
         trained = {name for name in missing if self._was_trained(name, arrived, backward)}
         low_precision = (checking or self._verify) and (losses.dtype not in _PRECISE or self._engine.is_low_precision())
-        compared = check_complete(current, plan, trained, arrived, low_precision)
+        doubt = self._engine.layouts.doubt(losses.shape[0])
+        compared = check_complete(current, plan, trained, arrived, low_precision, doubt)
+        if plan and not current.results:
+            check_reached(losses, self._trainable.values())
         values = self._values(current, plan, weights) if plan else {}
         if compared:
             if spot is not None:
@@ -415,10 +430,7 @@ class Meter:
     def _was_trained(self, name: str, arrived: Mapping[str, Tensor], backward: bool) -> bool:
         if name in arrived:
             return True
-        grad, before = self._trainable[name].grad, self._before.get(name)
-        if not backward or grad is None or self._micro:
-            return False
-        return before is None or not torch.equal(grad.to_dense(), before.to_dense())
+        return backward and self._since_step.was_trained(name)
 
     def _put_back(self, before: Mapping[str, Tensor | None]) -> None:
         """Undo what a failed backward pass did to the gradients."""
@@ -430,24 +442,25 @@ class Meter:
         for name, signal in self._signals.items():
             signal.observe(self._scopes[name], batch)
         self._batches += 1
-        self._samples += batch.samples
-        self._micro = (self._micro + 1) % self._accumulate
         self._engine.armed = self._batches % self._every == 0
-        if self._micro == 0 and self._moments:
-            divisor = scale
-            if self._reduction == "sum":
-                device = next(iter(self._trainable.values())).device
-                share = mean_over(self._ranks, torch.tensor(self._samples / self._accumulate, device=device))
-                divisor = share if scale is None else scale * share
-            gradients = {name: self._new_gradient(name) for name in self._trainable}
+        summed = batch.samples if self._reduction == "sum" else 1.0
+        self._since_step.add(summed if scale is None else scale * summed)
+        if self._since_step.count < self._accumulate or not self._wrapper.synchronises:
+            self._since_step.hold()
+            return
+        if self._moments:
+            gradients, divisor = self._since_step.gradients(), self._divisor()
             for moments in self._moments.values():
                 moments.update(gradients, divisor)
-            self._before = {}
+        self._since_step.clear()
 
-    def _new_gradient(self, name: str) -> Tensor | None:
-        """What this batch has added to a parameter's gradient."""
-        grad, before = self._trainable[name].grad, self._before.get(name)
-        return grad if before is None or grad is None else grad - before
+    def _divisor(self) -> Tensor | None:
+        """What the gradient since the last step is the mean gradient times; None for 1."""
+        factor = self._since_step.weight / self._accumulate
+        if isinstance(factor, float) and factor == 1.0:
+            return None
+        device = next(iter(self._trainable.values())).device
+        return self._wrapper.mean_over_ranks(torch.as_tensor(factor, device=device))
 
     def _deliver(self, scores: dict[str, Tensor]) -> Scores:
         detached = {

@@ -237,8 +237,8 @@ class Moments:
             "bad": self._bad.clone(),
         }
 
-    def check_state(self, state: Mapping[str, Any]) -> None:
-        """Make sure that a state fits, without loading it.
+    def check_state(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Make sure that a state fits, without loading it; see `load_state_dict`.
 
         Raises:
             StateError: names or shapes differ.
@@ -247,29 +247,41 @@ class Moments:
         if list(state.get("decay", decay)) != decay:
             raise StateError(f"expected moments with decay {decay}, got {list(state['decay'])}")
         for key, own in (("m", self.m), ("v", self.v)):
-            if key not in state or set(state[key]) != set(own):
+            if strict and set(state.get(key, {})) != set(own):
                 wrong = sorted(set(state.get(key, {})) ^ set(own))[:3]
-                raise StateError(f"expected moments {key} of the same parameters, got a difference in {wrong}")
-            for name, tensor in own.items():
-                if state[key][name].shape != tensor.shape:
+                raise StateError(
+                    f"expected moments {key} of the same parameters, got a difference in {wrong}; "
+                    f"strict=False leaves such parameters out"
+                )
+            for name in own.keys() & state.get(key, {}).keys():
+                if state[key][name].shape != own[name].shape:
                     raise StateError(
-                        f"{name}: expected moments {key} of shape {list(tensor.shape)}, "
+                        f"{name}: expected moments {key} of shape {list(own[name].shape)}, "
                         f"got {list(state[key][name].shape)}"
                     )
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a state; nothing changes if it does not fit.
+
+        Args:
+            state: what `state_dict` gave.
+            strict: expect the same parameters. Otherwise those that only one side has are left out: their moments are
+                as if their gradients had been zero so far.
 
         Raises:
             StateError: names or shapes differ.
         """
-        self.check_state(state)
+        self.check_state(state, strict)
         for key, own in (("m", self.m), ("v", self.v)):
             for name, tensor in own.items():
-                tensor.copy_(state[key][name])
+                if name in state[key]:
+                    tensor.copy_(state[key][name])
+                else:
+                    tensor.zero_()
         self._updates.copy_(state["updates"])
         self._skipped.copy_(state["skipped"])
-        self._bad.copy_(state["bad"])
+        bad = dict(zip(state["m"], state["bad"].tolist(), strict=True))
+        self._bad.copy_(torch.tensor([bad.get(name, False) for name in self.m]))
         self.version += 1
 
 

@@ -175,6 +175,22 @@ def test_accumulated_micro_batches_equal_the_joined_batch() -> None:
     torch.testing.assert_close(a.moments().v["0.weight"], b.moments().v["0.weight"])
 
 
+@pytest.mark.parametrize("to_none", [True, False])
+def test_a_step_that_comes_early_ends_the_accumulation(to_none: bool) -> None:
+    model = nn.Linear(3, 1, bias=False)
+    meter = Meter(model, GMC(beta=0.0), accumulate=4)
+    taken = []
+    for micro in range(20):  # two epochs of ten micro-batches with a gradient of 1, a step after 4, 8 and 10 of them
+        meter.backward(model(torch.ones(2, 3)).squeeze(1))
+        taken.append((meter.moments().updates, meter.moments().m["weight"][0, 0].item()))
+        if micro % 10 in (3, 7, 9):
+            model.zero_grad(set_to_none=to_none)
+            meter.state_dict()  # it is between steps
+    updates, values = zip(*taken, strict=True)
+    assert updates == (0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4)
+    assert set(values[3:]) == {1.0}
+
+
 def test_saved_and_loaded_continues_identically() -> None:
     model = mlp()
     meter = Meter(model, [GMC(), DeltaLoss(window=4)])
@@ -185,6 +201,25 @@ def test_saved_and_loaded_continues_identically() -> None:
     loaded.load_state_dict(copy.deepcopy(meter.state_dict()))
     for want, got in zip(train(meter, model, 4, 5), train(loaded, other, 4, 5), strict=True):
         assert all(torch.equal(want[name], got[name]) for name in want)
+
+
+def test_a_layer_that_is_unfrozen_midway_keeps_the_moments_of_the_others() -> None:
+    model = mlp()
+    model[0].requires_grad_(False)
+    meter = Meter(model, GMC())
+    train(meter, model, 3)
+    model[0].requires_grad_(True)
+    with pytest.raises(ModelError, match=r"load_state_dict\(state, strict=False\)"):
+        train(meter, model, 1)
+    meter.detach()
+    later = Meter(model, GMC())
+    with pytest.raises(StateError, match=r"0\.bias.*strict=False"):
+        later.load_state_dict(meter.state_dict())
+    later.load_state_dict(meter.state_dict(), strict=False)
+    assert later.moments().updates == 3
+    assert torch.equal(later.moments().v["2.weight"], meter.moments().v["2.weight"])
+    assert not later.moments().v["0.weight"].any()
+    train(later, model, 1)
 
 
 def test_state_goes_through_torch_save_with_weights_only(tmp_path) -> None:
@@ -586,3 +621,23 @@ def test_an_unused_parameter_scores_zero() -> None:
     scores = Meter(model, [NormAll(), NormAll(where="used.*", name="used")]).backward(losses(model, *batch()))
     torch.testing.assert_close(scores["norm_all"], scores["used"])
     assert model.idle.weight.grad is None
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_signal_whose_parameters_are_all_idle_scores_zero(accumulate: int) -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.one, self.two = nn.Linear(6, 6), nn.Linear(6, 4), nn.Linear(6, 4)
+
+        def forward(self, x: torch.Tensor, head: str) -> torch.Tensor:
+            return getattr(self, head)(torch.tanh(self.body(x)))
+
+    model = Heads()
+    meter = Meter(model, NormAll(where="one.*"), accumulate=accumulate)
+    for _ in range(2):
+        assert meter.backward(model(batch()[0], "two").square().sum(1)).tolist() == [0.0] * 10
+        assert meter.score(model(batch()[0], "two").square().sum(1)).tolist() == [0.0] * 10
+    assert (meter.backward(model(batch()[0], "one").square().sum(1)) > 0).all()
+    with pytest.raises(LossError, match="does not reach it"):
+        meter.backward(torch.ones(3, requires_grad=True) * 2)

@@ -226,6 +226,17 @@ def final_reward(run: RunData) -> float:
     return float(blocks(last, len(last), skip_missing=True)[0]) if len(last) > 1 else float(last[0])
 
 
+def paid_in_noise(run: RunData) -> float:
+    """The share of all intrinsic reward of a run that was paid while the noise was on; NaN if nothing was paid.
+
+    Rollouts count by what they paid: a signal that fades pays most of it early.
+    """
+    shares, paid = run.columns["noise_reward_share"], run.columns["intrinsic_mean"]
+    known = np.isfinite(shares) & np.isfinite(paid)
+    total = float(paid[known].sum())
+    return float((shares * paid)[known].sum()) / total if total else float("nan")
+
+
 # Both.
 
 

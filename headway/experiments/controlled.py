@@ -14,10 +14,10 @@ import torch
 
 from headway.data import DATASETS, Dataset, load
 from headway.errors import DataError, SpecError, did_you_mean
-from headway.experiments.base import Context, Stopped
+from headway.experiments.base import WEIGHTS_FILE, Context, Stopped
 from headway.experiments.environment import CONDITIONS
 from headway.experiments.protocol import Protocol
-from headway.experiments.provenance import provenance
+from headway.experiments.provenance import continued, in_words, provenance
 from headway.experiments.signals import NAMES
 from headway.experiments.torching import one_thread, saves
 from headway.experiments.trial import Trial
@@ -81,6 +81,7 @@ def run(run: Run, context: Context) -> None:
     Raises:
         Stopped: the context asked for it; the run has left a checkpoint.
     """
+    made_with = [{**provenance("torch"), "device": context.device}]
     with one_thread():
         dataset = _dataset(run.spec, context)
         trial = _make(run.spec, context)
@@ -88,6 +89,7 @@ def run(run: Run, context: Context) -> None:
         if checkpoint is not None:
             state = torch.load(io.BytesIO(checkpoint.payload), weights_only=True)
             _check_data(state.pop("dataset"), dataset)
+            made_with = continued(state.pop("provenance", [{}]), made_with[-1])
             trial.load_state_dict(state)
         epochs = _epochs(run.spec)
         first, start = trial.epoch, time.monotonic()
@@ -106,14 +108,15 @@ def run(run: Run, context: Context) -> None:
                     context.report(trial.epoch, epochs, losses)
             due = row is None or time.monotonic() - last >= context.checkpoint_seconds
             if due and trial.step > saved:
-                run.checkpoint(trial.step, saves({**trial.state_dict(), "dataset": dataset.fingerprint}))
+                origin = {"dataset": dataset.fingerprint, "provenance": made_with}
+                run.checkpoint(trial.step, saves({**trial.state_dict(), **origin}))
                 saved, last = trial.step, time.monotonic()
             if row is None:
                 raise Stopped("stopped on request")
         if context.keep_weights:
-            run.save("final.pt", saves(trial.model.state_dict()))
-        provenance = json.dumps(_provenance(dataset, context)).encode()
-        run.save("provenance.json", lambda file: _write(file, provenance))
+            run.save(WEIGHTS_FILE, saves(trial.model.state_dict()))
+        facts = json.dumps({**in_words(made_with), **_origin(dataset)}).encode()
+        run.save("provenance.json", lambda file: _write(file, facts))
         run.finish()
 
 
@@ -177,12 +180,6 @@ def _check_data(fingerprint: str, dataset: Dataset) -> None:
         )
 
 
-def _provenance(dataset: Dataset, context: Context) -> dict[str, Any]:
-    """What the numbers of a run rest on besides its spec."""
-    return {
-        **provenance("torch"),
-        "device": context.device,
-        "dataset": dataset.name,
-        "fingerprint": dataset.fingerprint,
-        "note": dataset.note,
-    }
+def _origin(dataset: Dataset) -> dict[str, Any]:
+    """Which data the numbers of a run rest on."""
+    return {"dataset": dataset.name, "fingerprint": dataset.fingerprint, "note": dataset.note}

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from headway.errors import EnvError, MethodError, SpecError, did_you_mean
-from headway.experiments.base import Context, Stopped
+from headway.experiments.base import WEIGHTS_FILE, Context, Stopped
 from headway.experiments.exploration import ExplorationProtocol
-from headway.experiments.provenance import provenance
+from headway.experiments.provenance import continued, in_words, provenance
 from headway.experiments.torching import keep_memory, one_thread, saves
 from headway.rl import make_env
 from headway.rl.agent import Policy
@@ -56,7 +56,6 @@ COLUMNS = (
 """The metrics of each rollout; what a method does not have is NaN. Only the last one depends on the machine."""
 
 POLICY_FILE = "policy.pt"
-WEIGHTS_FILE = "final.pt"
 CALIBRATION_STEPS = 256
 
 
@@ -134,25 +133,32 @@ def run(run: Run, context: Context) -> None:
         Stopped: the context asked for it; the run has left a checkpoint.
     """
     keep_memory()
+    here = {**provenance("torch", "numpy", "gymnasium"), "device": context.device}
     with one_thread():
         ppo = make(run.spec, context)
         try:
-            _train(run, ppo, context)
+            made_with = _train(run, ppo, context, here)
         finally:
             ppo.close()
         run.save(POLICY_FILE, saves(ppo.agent.policy.state_dict()))
         if context.keep_weights:
             run.save(WEIGHTS_FILE, saves(_weights(ppo)))
-        facts = json.dumps(_provenance(context)).encode()
+        facts = json.dumps(in_words(made_with)).encode()
         run.save("provenance.json", lambda file: _write(file, facts))
         run.finish()
 
 
-def _train(run: Run, ppo: PPO, context: Context) -> None:
-    """Rollout after rollout; asked to stop in the midst of one, it goes back to where that one began."""
-    checkpoint = run.restore()
+def _train(run: Run, ppo: PPO, context: Context, here: dict[str, str]) -> list[dict[str, str]]:
+    """Rollout after rollout; asked to stop in the midst of one, it goes back to where that one began.
+
+    Returns:
+        what the run was made with, as `continued` gives it; ``here`` is the last.
+    """
+    checkpoint, made_with = run.restore(), [here]
     if checkpoint is not None:
-        ppo.load_state_dict(torch.load(io.BytesIO(checkpoint.payload), weights_only=True))
+        state = torch.load(io.BytesIO(checkpoint.payload), weights_only=True)
+        made_with = continued(state.pop("provenance", [{}]), here)
+        ppo.load_state_dict(state)
     total = _steps(run.spec)
     first, start = ppo.env_steps, time.monotonic()
     saved, last = first, start
@@ -164,7 +170,7 @@ def _train(run: Run, ppo: PPO, context: Context) -> None:
         metrics = ppo.iterate(context.should_stop)
         if metrics is None:
             if before["env_steps"] > saved:
-                run.checkpoint(before["env_steps"], saves(before))
+                run.checkpoint(before["env_steps"], saves({**before, "provenance": made_with}))
             raise Stopped("stopped on request")
         now = time.monotonic()
         speed = (ppo.env_steps - before["env_steps"]) / max(now - began, 1e-9)
@@ -174,8 +180,9 @@ def _train(run: Run, ppo: PPO, context: Context) -> None:
         if context.report is not None:
             context.report(ppo.env_steps, total, shown)
         if now - last >= context.checkpoint_seconds:
-            run.checkpoint(ppo.env_steps, saves(ppo.state_dict()))
+            run.checkpoint(ppo.env_steps, saves({**ppo.state_dict(), "provenance": made_with}))
             saved, last = ppo.env_steps, now
+    return made_with
 
 
 def estimate(spec: RunSpec, context: Context) -> float:
@@ -256,11 +263,6 @@ def _weights(ppo: PPO) -> dict[str, Any]:
         "value": ppo.agent.value.state_dict(),
         "predictor": predictor,
     }
-
-
-def _provenance(context: Context) -> dict[str, Any]:
-    """What the numbers of a run rest on besides its spec."""
-    return {**provenance("torch", "numpy", "gymnasium"), "device": context.device}
 
 
 def _write(file: Writer, content: bytes) -> None:

@@ -202,9 +202,9 @@ class ExplorationProtocol(Fields):
         return -(-(steps or self.steps) // rollout) * rollout
 
     def ppo(self) -> PPOConfig:
-        """The settings of PPO."""
+        """The settings of PPO; grids have their channels last."""
         names = {field.name for field in dataclasses.fields(PPOConfig)} & self.to_dict().keys()
-        return PPOConfig(**{name: getattr(self, name) for name in names})
+        return PPOConfig(channels_first=False, **{name: getattr(self, name) for name in names})
 
     def intrinsic(self) -> IntrinsicConfig:
         """The settings of predictors and scorers."""

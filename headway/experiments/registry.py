@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 from headway.errors import ExperimentError
 from headway.experiments.base import Context
+from headway.experiments.provenance import code_fingerprint
 from headway.runs import Run, RunSpec
 
 _MODULES = {
@@ -75,4 +76,6 @@ def find_experiment(name: str) -> ExperimentModule:
     """
     if name not in _MODULES:
         raise ExperimentError(f"expected an experiment among {', '.join(_MODULES)}, got {name!r}")
-    return cast(ExperimentModule, importlib.import_module(_MODULES[name]))
+    module = importlib.import_module(_MODULES[name])
+    code_fingerprint()  # of the files as they are now: a run tells at its end which code it was made with
+    return cast(ExperimentModule, module)

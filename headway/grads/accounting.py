@@ -18,6 +18,7 @@ def check_complete(
     trained: Collection[str],
     arrived: Mapping[str, Tensor],
     low_precision: bool = False,
+    doubt: str = "",
 ) -> bool:
     """Compare the reductions of a pass with the gradients that it left.
 
@@ -27,12 +28,12 @@ def check_complete(
         trained: those that received a gradient.
         arrived: that gradient by name, on a pass that adds up its totals.
         low_precision: whether something less than float32 took part.
+        doubt: what else to say of parameters that were missed, see `Layouts.doubt`.
 
     Returns:
         Whether the totals were compared.
 
     Raises:
-        LossError: nothing arrived at all.
         UnscoredGradientError: a parameter has gradient without scores, or more than its scores account for.
     """
     missed = [name for name in wanted if name in trained and name not in current.results]
@@ -41,10 +42,8 @@ def check_complete(
             f"expected every trained parameter to be scored, got gradients without scores for "
             f"{', '.join(missed[:5])}; make the meter before the forward pass and before torch.compile runs, and use "
             f"parameters inside the model's own modules (inside torch.compile, only through modules with a rule); or "
-            f"leave them out with where="
+            f"leave them out with where={doubt}"
         )
-    if wanted and not current.results:
-        raise LossError("expected losses that depend on the model, got a graph that does not reach it")
     if current.totals is None or not all(bool(torch.isfinite(gradient).all()) for gradient in arrived.values()):
         return False
     whole = _whole(current, arrived)
@@ -52,6 +51,27 @@ def check_complete(
         if name in arrived and name in current.totals:
             _compare(name, current.totals[name], arrived[name], whole * noise(arrived[name].dtype, low_precision))
     return True
+
+
+def check_reached(losses: Tensor, parameters: Collection[Tensor]) -> None:
+    """Look for the model in the losses' graph, after a pass that scored no parameter: they may all have been idle.
+
+    Raises:
+        LossError: the graph does not reach any of the parameters.
+    """
+    wanted = {id(parameter) for parameter in parameters}
+    nodes = [losses.grad_fn]
+    seen = set(nodes)
+    while nodes:
+        node = nodes.pop()
+        if node is None:
+            continue
+        if id(getattr(node, "variable", None)) in wanted:  # only a node that fills .grad has a variable
+            return
+        found = {following for following, _ in node.next_functions} - seen
+        seen |= found
+        nodes += found
+    raise LossError("expected losses that depend on the model, got a graph that does not reach it")
 
 
 def _whole(current: Pass, arrived: Mapping[str, Tensor]) -> float:

@@ -19,8 +19,8 @@ from torch import Tensor
 class CompiledListener(Protocol):
     """A listener that is also told when its module runs."""
 
-    def called(self) -> None:
-        """The module has run forward."""
+    def called(self, output: Tensor) -> None:
+        """The module has run forward and given `output`."""
         ...
 
     def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
@@ -44,7 +44,7 @@ def observe(output: Tensor, saved: Sequence[Tensor], number: int) -> Tensor:
     """The identity; its backward reports to listener `number`."""
     listener = _LISTENERS.get(number)
     if listener is not None:
-        listener.called()
+        listener.called(output)
     return output.clone()
 
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from headway.grads.fallback import Function, Leaves, Replay
+from headway.grads.fallback import Function, Leaves, Replay, shape_pattern
 from headway.grads.linear import outer_product, sum_positions
 from headway.grads.observe import observe
 from headway.grads.persample import PerSample, promote
@@ -35,7 +35,7 @@ class Origin:
         names: the parameters that it depends on.
         rebuild: computes it again from the parameters.
         row: computes a version for a batch of one sample, where the tensor was expanded over the batch.
-        batched: dimension 0 is the batch, so that a sample sees only its own row.
+        batched: the dimension that is the batch, where there is one: a sample sees only its own row.
         leaf: the tensor is the parameter itself.
     """
 
@@ -43,7 +43,7 @@ class Origin:
     names: tuple[str, ...]
     rebuild: Callable[[Leaves], Tensor]
     row: Callable[[Leaves], Tensor] | None = None
-    batched: bool = False
+    batched: int | None = None
     leaf: bool = False
 
     def for_sample(self, leaves: Leaves, index: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class Origin:
         if self.row is not None:
             return self.row(leaves)
         value = self.rebuild(leaves)
-        return value.index_select(0, index) if self.batched else value
+        return value if self.batched is None else value.index_select(self.batched, index)
 
 
 class Tracked(Tensor):
@@ -134,13 +134,25 @@ def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any
         return tree_unflatten(flat, out_spec)
     names = tuple(dict.fromkeys(name for origin in origins.values() for name in origin.names))
     call = Operation(engine, func, spec, plain, origins, others, names, wanted)
-    if any(engine.carries_samples(tensor) for tensor in saved):
+    if _sees_samples(engine, saved, [flat[i] for i in wanted]):
         for i, output in zip(wanted, call.observe([flat[i] for i in wanted], saved), strict=True):
             flat[i] = output
     else:
         for i in wanted:
             flat[i] = track(flat[i], call.origin(i, flat[i], saved))
     return tree_unflatten(flat, out_spec)
+
+
+def _sees_samples(engine: Engine, tensors: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
+    """Whether an operation sees samples.
+
+    A vector that only happens to be as long as the batch is summed over, so that its length does not come out again.
+    """
+    return any(
+        engine.carries_samples(tensor)
+        and (tensor.requires_grad or tensor.dim() != 1 or any(len(tensor) in output.shape for output in outputs))
+        for tensor in tensors
+    )
 
 
 class Operation:
@@ -161,7 +173,6 @@ class Operation:
         self.engine = engine
         self.func = func
         self.name = f"{', '.join(names)} in {getattr(func, '__name__', func)}"
-        self._key = f"{self.name}/{len(others)}"
         self._spec = spec
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._shapes = {i: leaves[i].shape for i in origins}
@@ -188,26 +199,28 @@ class Operation:
             return value
 
         batch = self.engine.batch_hint
-        is_batch = batch is not None and output.shape[:1] == (batch,)
-        if is_batch and self._expands(output):
-            return Origin(self.engine, self._names, rebuild, self._for_one(rebuild), True)
-        batched = is_batch and any(origin.batched for origin in self._origins.values())
-        return Origin(self.engine, self._names, rebuild, None, batched)
+        dim = 1 if self.engine.layouts.declared("") == "positions-first" else 0
+        is_batch = batch is not None and output.dim() > dim and output.shape[dim] == batch
+        if is_batch and self._expands(output, dim):
+            return Origin(self.engine, self._names, rebuild, self._for_one(rebuild, dim, output.dim()), dim)
+        batched = is_batch and any(origin.batched is not None for origin in self._origins.values())
+        return Origin(self.engine, self._names, rebuild, None, dim if batched else None)
 
-    def _expands(self, output: Tensor) -> bool:
-        """Whether the operation repeats a tensor along a new or single first dimension."""
+    def _expands(self, output: Tensor, dim: int) -> bool:
+        """Whether the operation repeats a tensor along a new or single dimension."""
         if self.func not in _EXPANSIONS or len(self._origins) != 1:
             return False
         (before,) = self._shapes.values()
-        return len(before) < output.dim() or before[0] == 1
+        place = dim - (output.dim() - len(before))  # sizes are matched from the last on
+        return place < 0 or before[place] == 1
 
-    def _for_one(self, rebuild: Callable[[Leaves], Tensor]) -> Callable[[Leaves], Tensor]:
-        """The expansion for a batch of one sample: the first size, the batch, becomes 1."""
+    def _for_one(self, rebuild: Callable[[Leaves], Tensor], dim: int, dims: int) -> Callable[[Leaves], Tensor]:
+        """The expansion for a batch of one sample: the size of the batch becomes 1."""
         sizes = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, int)]
-        if not sizes:
-            return lambda leaves: rebuild(leaves)[:1]
+        if len(sizes) < dims - dim:  # the sizes of another tensor
+            return lambda leaves: rebuild(leaves).narrow(dim, 0, 1)
         small = list(self._leaves)
-        small[sizes[0]] = 1
+        small[sizes[dim - dims]] = 1
         ((place, origin),) = self._origins.items()
 
         def row(leaves: Leaves) -> Tensor:
@@ -220,16 +233,16 @@ class Operation:
 
     def observe(self, outputs: list[Tensor], saved: list[Tensor]) -> tuple[Tensor, ...]:
         """Listen to the outputs of an operation that sees samples."""
-        self.engine.count_use(self._names)
+        parameters = {name: self.engine.parameters[name] for name in self._names}
+        rows = tuple(origin.batched for origin in self._origins.values())
+        shapes = [*(tensor.shape for tensor in saved), *self._shapes.values()]
+        call = (self.name, tuple(self._others), rows, shape_pattern(shapes))
+        self._function = Function(self.name, self._replay, parameters, call, self.engine.splits)
+        self.engine.count_use(self._names, call, [*saved, *outputs])
         self.engine.note_following()
-        if self.engine.checking:
-            kept = [output.detach().clone() for output in outputs]
-            self._kept: list[Tensor] | None = kept
-        else:
-            self._kept = None
-        parameters = self.engine.parameters
-        self._function = Function(self.name, self._replay, {name: parameters[name] for name in self._names})
-        self._function.mapped = self.engine.remembered(self._key)
+        self._kept: list[Tensor] | None = None
+        if self.engine.is_new(call):
+            self._kept = [output.detach().clone() for output in outputs]
         return observe(self, outputs, saved)
 
     def _replay(self, leaves: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
@@ -245,14 +258,17 @@ class Operation:
         kept, self._kept = self._kept, None
         with self.engine.paused():
             if self.func is F.linear and self._is_plain_linear(saved, current.samples):
+                self.engine.layouts.refuse_two_readings(self.name, grads[0], current.samples)
+                self.engine.splits.setdefault(self._function.call, {})[0,] = (True,)  # needs no check by its outputs
                 current.add(DirectLinear(self._names, saved[0], grads[0]))
                 return
-            replay = Replay(self._function, list(saved), list(grads), current.samples, self.engine.layouts, kept)
-            self.engine.remember(self._key, self._function.mapped)
-            current.add(replay)
+            layouts = self.engine.layouts
+            current.add(Replay(self._function, list(saved), list(grads), current.samples, layouts, kept))
 
     def _is_plain_linear(self, saved: Sequence[Tensor], samples: int) -> bool:
         """F.linear(x, parameter, parameter or None) with samples first: the Linear rule applies."""
+        if self.engine.layouts.declared(self.name) == "positions-first":
+            return False
         direct = all(origin.leaf for origin in self._origins.values())
         weight_first = list(self._origins) in ([1], [1, 2]) and len(self._shapes[1]) == 2
         return direct and weight_first and len(saved) == 1 and saved[0].shape[0] == samples
@@ -297,7 +313,9 @@ def is_tracked(tree: Any) -> bool:
 
 def anchor(tree: Any) -> Any:
     """End the tracking of tensors that were expanded over the batch: from here on they are activations."""
-    return tree_map(lambda leaf: _anchor(leaf) if isinstance(leaf, Tracked) and leaf.origin.batched else leaf, tree)
+    return tree_map(
+        lambda leaf: _anchor(leaf) if isinstance(leaf, Tracked) and leaf.origin.batched is not None else leaf, tree
+    )
 
 
 def _anchor(tensor: Tracked) -> Tensor:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from headway.errors import warn
 from headway.grads.attention import AttentionSite
 from headway.grads.containers import Container
 from headway.grads.elementwise import refuse_batch_statistics
+from headway.grads.fallback import Splits
 from headway.grads.hooks import Hook
 from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
@@ -31,6 +34,9 @@ _ATTACHED: weakref.WeakKeyDictionary[nn.Module, Engine] = weakref.WeakKeyDiction
 
 _PLAIN_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 """Containers whose own forward, if they have one, uses no parameter."""
+
+_RECURRENCES = (nn.RNN.forward, nn.GRU.forward, nn.LSTM.forward)
+"""What is replayed as a recurrence; a subclass with a forward of its own is a module like any other."""
 
 
 class Engine:
@@ -65,19 +71,18 @@ class Engine:
         self.armed = True
         self.checking = True
         self.current: Pass | None = None
-        self.batch_hint: int | None = None
         self.depth = 0
         self._saw_autocast = False
-        self._input_shape: tuple[int, ...] = ()
         self._device_type = next((p.device.type for p in self.parameters.values()), "cpu")
         self._paused = False
         self._deaf = False
         self._followed = False
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._uses: dict[str, int] = {}
+        self._calls: set[tuple[Any, ...]] = set()
         self._shared = _shared_names(model, self._names)
         self._scratch = Scratch()
-        self._mapped: dict[str, tuple[bool, ...]] = {}
+        self.splits: Splits = {}
         self._sites: list[Site] = []
         self._handles: list[Any] = []
 
@@ -131,11 +136,11 @@ class Engine:
                 for local, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
                 if id(parameter) in self._names
             }
-            if isinstance(module, nn.RNNBase):
+            if isinstance(module, nn.RNNBase) and not module.batch_first:
+                self.layouts.positions_first_seen = path
+            if isinstance(module, nn.RNNBase) and type(module).forward in _RECURRENCES and rule_for(module) is None:
                 if own:
                     yield RecurrentSite(self, path, module, own)
-                if not module.batch_first:
-                    self.layouts.positions_first_seen = path
             elif type(module) is nn.MultiheadAttention:
                 below = {
                     local: self._names[id(parameter)]
@@ -183,12 +188,19 @@ class Engine:
         """The name of a scored parameter, or None."""
         return self._names.get(id(parameter))
 
-    def count_use(self, names: Sequence[str]) -> None:
-        """Note that parameters take part in a forward; a recomputation during the backward is not a new use."""
+    def count_use(self, names: Sequence[str], call: Hashable = None, tensors: Sequence[Tensor] = ()) -> None:
+        """Note that parameters take part in a forward; a recomputation during the backward is not a new use.
+
+        Args:
+            names: the parameters.
+            call: what uses them.
+            tensors: the tensors of the call in which the samples will have to be found.
+        """
         self._saw_autocast = self._saw_autocast or torch.is_autocast_enabled(self._device_type)
         if not self.in_backward:
             for name in names:
                 self._uses[name] = self._uses.get(name, 0) + 1
+            self._calls.add((call, *(tensor.shape[:2] for tensor in tensors)))
 
     def note_following(self) -> None:
         """Note that an operation on parameters was observed; a checkpoint may run it again outside of any module."""
@@ -202,14 +214,9 @@ class Engine:
         """Whether several modules own a parameter."""
         return name in self._shared
 
-    def remember(self, call: str, mapped: tuple[bool, ...] | None) -> None:
-        """Keep which inputs of a call are split by sample."""
-        if mapped is not None:
-            self._mapped[call] = mapped
-
-    def remembered(self, call: str) -> tuple[bool, ...] | None:
-        """What `remember` was told."""
-        return self._mapped.get(call)
+    def is_new(self, call: Hashable) -> bool:
+        """Whether a call that will be replayed has still to be checked, for which its outputs must be kept."""
+        return self.checking or call not in self.splits
 
     def carries_samples(self, tensor: Tensor) -> bool:
         """Whether a tensor that no parameter has made depends on the samples, as far as can be told.
@@ -227,23 +234,38 @@ class Engine:
     def _buffers(self) -> set[int]:
         return {buffer.untyped_storage().data_ptr() for buffer in self.model.buffers()}
 
+    @property
+    def batch_hint(self) -> int | None:
+        """The number of samples that the model's inputs show, during its forward; None if they do not show it.
+
+        Outside of the model's forward nothing is known of the calls of its parts.
+        """
+        return self.layouts.shown or None if self.depth or self.in_backward else None
+
     def set_batch_hint(self, tree: Any) -> None:
-        """Read the number of samples off the model's first input."""
-        declared = self.layouts.declared("")
-        tensors = (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.dim() > 0)
-        first = next(tensors, None)
-        if first is None:
-            self.batch_hint = None
-        else:
-            self._input_shape = tuple(first.shape)
-            self.batch_hint = first.shape[1 if declared == "positions-first" and first.dim() > 1 else 0]
+        """Read the number of samples off the model's first input.
+
+        Single numbers and square matrices (masks, adjacencies) count only where there is nothing else.
+        """
+        tensors = [tensor for tensor in _tensors(tree) if tensor.dim() > 0]
+        telling = (t for t in tensors if t.shape != (1,) and not (t.dim() == 2 and t.shape[0] == t.shape[1]))
+        first = next(telling, tensors[0] if tensors else None)
+        second = self.layouts.declared("") == "positions-first"
+        self.layouts.shown = 0 if first is None else first.shape[1 if second and first.dim() > 1 else 0]
 
     # What the meter asks
 
     def circumstances(self, samples: int) -> tuple[object, ...]:
-        """What a batch has to have in common with an earlier one for the earlier checks to hold for it too."""
+        """What a batch has to have in common with an earlier one for the earlier checks to hold for it too.
+
+        That is whatever decides where the samples are: which calls saw samples, and which dimensions of their
+        tensors have as many entries as there are samples.
+        """
         modes = tuple(module.training for module in self.model.modules())
-        return samples, samples in self._input_shape[1:], modes, tuple(self._uses.items())
+        calls = frozenset(
+            (call, *(tuple(size == samples for size in shape) for shape in shapes)) for call, *shapes in self._calls
+        )
+        return samples, modes, tuple(self._uses.items()), calls
 
     def is_low_precision(self) -> bool:
         """Whether something less than float32 takes part: autocast in a forward, or a parameter of the model."""
@@ -306,6 +328,20 @@ class Engine:
         finally:
             self.current = None
             self._uses.clear()
+            self._calls.clear()
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    """The tensors in nested arguments, also in mappings of any type, dataclasses and namespaces."""
+    for leaf in tree_leaves(tree):
+        inner = [leaf]
+        if isinstance(leaf, Mapping):
+            inner = tree_leaves(dict(leaf))
+        elif isinstance(leaf, SimpleNamespace):
+            inner = tree_leaves(vars(leaf))
+        elif is_dataclass(leaf):
+            inner = tree_leaves([getattr(leaf, field.name) for field in fields(leaf)])
+        yield from (value for value in inner if isinstance(value, Tensor))
 
 
 def _has_usual_names(module: nn.Module, own: Mapping[str, str]) -> bool:

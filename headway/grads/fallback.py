@@ -8,7 +8,7 @@ batch of one sample, vectorised over the samples of a block with `vmap`, or in a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 
@@ -23,6 +23,21 @@ Leaves = Mapping[str, Tensor]
 ReplayFn = Callable[[Leaves, Sequence[Tensor], Tensor], Sequence[Tensor]]
 """(parameters, tensors of one sample, index [1] of the sample) -> outputs for a batch of that one sample."""
 
+Split = tuple[bool, ...]
+"""Which of a call's tensors are split by sample."""
+
+Splits = dict[Hashable, dict[tuple[int | None, ...], Split]]
+"""What checked replays have found: call, dimensions of its tensors that have B entries -> what is split by sample."""
+
+
+def shape_pattern(shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Shapes up to the numbers themselves: which sizes are 1, and which are equal to each other.
+
+    What is split by sample in one call of a function is so in every call of the same pattern.
+    """
+    letters = {1: 0}
+    return tuple(tuple(letters.setdefault(size, len(letters)) for size in shape) for shape in shapes)
+
 
 @dataclass
 class Function:
@@ -32,15 +47,17 @@ class Function:
         name: how errors call it.
         replay: the function of parameters and one sample's tensors.
         leaves: the parameters by name.
+        call: what tells this call from others of the function, as far as the samples are concerned.
+        splits: what earlier replays have found; this one adds to it.
         numel: numbers in the parameters.
-        mapped: which of the tensors are split by sample; decided at the first, checked pass.
         loop: whether vmap has failed, so that samples are replayed one after another.
     """
 
     name: str
     replay: ReplayFn
     leaves: Mapping[str, Tensor]
-    mapped: tuple[bool, ...] | None = None
+    call: Hashable
+    splits: Splits
     loop: bool = False
     autocast: tuple[str, bool, torch.dtype] | None = None
     numel: int = field(init=False)
@@ -78,10 +95,10 @@ class Replay:
         grads: gradients at its outputs.
         samples: B.
         layouts: what the user said about layouts.
-        outputs: the outputs themselves, on the first pass, to check that the replay gives them again.
+        outputs: the outputs themselves, where the call is new, to check that the replay gives them again.
 
     Raises:
-        LayoutError: an output does not show its samples.
+        LayoutError: an output does not show its samples, or can be read in two ways.
         RuleError: the replay differs from the call, because it is random or mixes the samples.
     """
 
@@ -109,17 +126,21 @@ class Replay:
                     f"output, got shape {list(grad.shape)}; give it a rule with register_rule, or pass "
                     f"layout={{{function.name!r}: 'shared'}} if the call sees no samples"
                 )
+            layouts.refuse_two_readings(function.name, grad, samples)
         self._out_dims = [dim or 0 for dim in out_dims]
         self._grads = [g.movedim(dim, 0) for g, dim in zip(grads, self._out_dims, strict=True)]
+        by_shape = tuple(dim is not None for dim in self._in_dims)
+        self._mapped = function.splits.get(function.call, {}).get(tuple(self._in_dims), by_shape)
         if outputs is not None:
-            self._check([o.movedim(dim, 0) for o, dim in zip(outputs, self._out_dims, strict=True)])
+            self._check([o.movedim(dim, 0) for o, dim in zip(outputs, self._out_dims, strict=True)], layouts)
+            function.splits.setdefault(function.call, {})[tuple(self._in_dims)] = self._mapped
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """See `Contribution.block`."""
         grads, _ = self._run(start, stop)
         return {name: Dense(value) for name, value in grads.items()}
 
-    def _check(self, outputs: Sequence[Tensor]) -> None:
+    def _check(self, outputs: Sequence[Tensor], layouts: Layouts) -> None:
         """Find which tensors are split by sample, by asking which choice gives the outputs again."""
         by_shape = tuple(dim is not None for dim in self._in_dims)
         only_inputs = tuple(
@@ -129,24 +150,23 @@ class Replay:
         first_only = tuple(split and not any(by_shape[:i]) for i, split in enumerate(by_shape))
         problem = "its outputs come out different"
         for mapped in dict.fromkeys((by_shape, only_inputs, first_only)):
-            self.function.mapped = mapped
+            self._mapped = mapped
             try:
                 _, again = self._run(0, len(outputs[0]))
-            except RuntimeError as error:
+            except (RuntimeError, ValueError) as error:
                 problem = str(error).splitlines()[0]
                 continue
             if all(close(x, y) for x, y in zip(again, outputs, strict=True)):
                 return
-        self.function.mapped = None
         raise RuleError(
             f"{self.function.name}: expected a call that treats samples apart and gives the same result twice, "
             f"got one that does not ({problem}); if it draws random numbers, draw them in a submodule such as "
-            f"nn.Dropout, otherwise give it a rule with register_rule"
+            f"nn.Dropout, otherwise give it a rule with register_rule{layouts.doubt(len(outputs[0]))}"
         )
 
     def _run(self, start: int, stop: int) -> tuple[dict[str, Tensor], list[Tensor]]:
         """Gradients by name [c, *shape] and outputs [c, ...] for a range of samples."""
-        mapped = self.function.mapped or tuple(dim is not None for dim in self._in_dims)
+        mapped = self._mapped
         tensors = [
             t.movedim(dim, 0)[start:stop] if split and dim is not None else t
             for t, dim, split in zip(self._tensors, self._in_dims, mapped, strict=True)
@@ -162,7 +182,7 @@ class Replay:
             if not self.function.loop:
                 try:
                     return self._vectorised(tensors, mapped, grads, index)
-                except RuntimeError:
+                except (RuntimeError, ValueError):
                     self.function.loop = True
             return self._looped(tensors, mapped, grads, index)
 

@@ -6,7 +6,7 @@ samples are; where a shape can be read in two ways, or hides them, the user says
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
@@ -40,6 +40,8 @@ class Layouts:
                 )
         self._declared = dict(declared)
         self.positions_first_seen: str | None = None
+        self._positions_first_calls: set[str] = set()
+        self.shown: int | None = None  # samples that the model's inputs show; 0 if there is no tensor among them
 
     def declared(self, module: str) -> Layout | None:
         """The layout that the user gave for a module, by the first pattern that matches."""
@@ -63,11 +65,7 @@ class Layouts:
         if declared == "positions-first" and second:
             return "positions-first"
         if first and second and declared is None and self.positions_first_seen and samples > 1:
-            raise LayoutError(
-                f"{module}: expected a shape that tells samples from positions, got {list(shape)} for "
-                f"{samples} samples in a model with sequence-first parts ({self.positions_first_seen}); "
-                f"pass layout={{{module!r}: 'positions-first'}} or 'samples-first'"
-            )
+            raise _two_readings(module, shape, samples, self.positions_first_seen)
         if first:
             return "samples-first"
         if second and declared is None:
@@ -83,6 +81,41 @@ class Layouts:
             f"{list(shape)}; pass layout={{{module!r}: 'flat'}} if each sample's rows stand together in "
             f"dimension 0, or 'shared' if the call sees no samples"
         )
+
+    def refuse_two_readings(self, call: str, output: Tensor, samples: int) -> None:
+        """Refuse an output of a replayed call with samples in dimension 0 or 1, where either could be meant.
+
+        Raises:
+            LayoutError: both have B entries, and the call or a module has had its samples in dimension 1 before.
+        """
+        if output.dim() < 3 or samples == 1 or output.shape[1] != samples or self.declared(call) is not None:
+            return
+        if output.shape[0] != samples:
+            self._positions_first_calls.add(call)
+        elif call in self._positions_first_calls or self.positions_first_seen:
+            raise _two_readings(call, output.shape, samples, self.positions_first_seen or call)
+
+    def doubt(self, samples: int) -> str:
+        """What to add to an error where the model's inputs do not show the samples."""
+        if self.shown is None or self.shown == samples:
+            return ""
+        if self.shown == 0:
+            return (
+                "; no argument of the model shows how many samples there are: pass the samples to the model as a tensor"
+            )
+        return (
+            f"; the model's input shows {self.shown} samples for {samples} losses: pass layout='positions-first' if it "
+            f"is sequence-first; if its first tensor is not the batch, pass layout={{'name': 'samples-first'}} for the "
+            f"modules that see samples"
+        )
+
+
+def _two_readings(call: str, shape: Sequence[int], samples: int, seen: str) -> LayoutError:
+    return LayoutError(
+        f"{call}: expected a shape that tells samples from positions, got {list(shape)} for "
+        f"{samples} samples in a model with sequence-first parts ({seen}); "
+        f"pass layout={{{call!r}: 'positions-first'}} or 'samples-first'"
+    )
 
 
 def samples_first(tensor: Tensor, layout: Layout, samples: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from headway.grads.fallback import Function, Leaves, Replay
+from headway.grads.fallback import Function, Leaves, Replay, shape_pattern
 from headway.grads.observe import observe
 from headway.grads.sites import OwnerSite
 
@@ -28,9 +28,10 @@ class ModuleSite(OwnerSite):
         wanted = [i for i, leaf in enumerate(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
         if not wanted:
             return output
-        self.engine.count_use(self.names)
-        call = ModuleCall(self, [None if i in places else leaf for i, leaf in enumerate(leaves)], spec, places, wanted)
-        if self.engine.checking:
+        alone = [None if i in places else leaf for i, leaf in enumerate(leaves)]
+        call = ModuleCall(self, alone, spec, places, wanted, shape_pattern([tensor.shape for tensor in tensors]))
+        self.engine.count_use(self.names, call.function.call, [*tensors, *(outputs[i] for i in wanted)])
+        if self.engine.is_new(call.function.call):
             call.kept = [outputs[i].detach().clone() for i in wanted]
         for i, observed in zip(wanted, observe(call, [outputs[i] for i in wanted], tensors), strict=True):
             outputs[i] = observed
@@ -40,15 +41,23 @@ class ModuleSite(OwnerSite):
 class ModuleCall:
     """One call of a module without a rule."""
 
-    def __init__(self, site: ModuleSite, leaves: list[Any], spec: Any, places: list[int], wanted: list[int]) -> None:
+    def __init__(
+        self,
+        site: ModuleSite,
+        leaves: list[Any],
+        spec: Any,
+        places: list[int],
+        wanted: list[int],
+        shapes: tuple[tuple[int, ...], ...],
+    ) -> None:
         """Keep the call without its tensors; those are saved in the graph."""
         self.site = site
         self.kept: list[Tensor] | None = None
         self._leaves, self._spec, self._places, self._wanted = leaves, spec, places, wanted
         engine = site.engine
-        self.function = Function(site.path, self._replay, {name: engine.parameters[name] for name in site.own.values()})
-        self._key = f"{site.path}/{len(places)}"
-        self.function.mapped = engine.remembered(self._key)
+        parameters = {name: engine.parameters[name] for name in site.own.values()}
+        call = (site.path, tuple(places), shapes)
+        self.function = Function(site.path, self._replay, parameters, call, engine.splits)
 
     def _replay(self, parameters: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
         leaves = list(self._leaves)
@@ -68,6 +77,4 @@ class ModuleCall:
             return
         kept, self.kept = self.kept, None
         with engine.paused():
-            replay = Replay(self.function, list(saved), list(grads), current.samples, engine.layouts, kept)
-            engine.remember(self._key, self.function.mapped)
-            current.add(replay)
+            current.add(Replay(self.function, list(saved), list(grads), current.samples, engine.layouts, kept))

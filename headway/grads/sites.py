@@ -225,7 +225,7 @@ class RuleSite(OwnerSite):
         if not self._trains and not self.rule.samples_first and self.sees_no_samples(inputs):
             shared: Tensor = self.share(args, kwargs, output)
             return shared
-        self.engine.count_use(self.names)
+        self.engine.count_use(self.names, self.path, [output])
         if self._trains:
             return observe_and_train(self, output, list(self._trained.values()), inputs)
         return observe(self, [output], inputs)[0] if output.requires_grad else output
@@ -236,9 +236,9 @@ class RuleSite(OwnerSite):
         result: Tensor = torch.ops.headway.observe(output, saved, self._number)
         return result
 
-    def called(self) -> None:
+    def called(self, output: Tensor) -> None:
         """See `CompiledListener.called`."""
-        self.engine.count_use(self.names)
+        self.engine.count_use(self.names, self.path, [output])
 
     def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> RuleContribution:
         """Describe a call's share of the gradients, samples first."""
@@ -249,11 +249,12 @@ class RuleSite(OwnerSite):
                     f"got shape {list(grad.shape)}"
                 )
             return RuleContribution(self, saved, grad)
-        if self._are_positions(saved[0]):  # only a compiled graph gets here: eager calls were tracked instead
+        if self._are_positions(saved[0]):  # where the number of samples is known, eager calls were tracked instead
             raise LayoutError(
-                f"{self.path}: expected inputs that belong to samples, got the same positions for all of them "
-                f"inside torch.compile, where headway cannot follow them; leave its parameters out with where=, "
-                f"or pass layout={{{self.path!r}: 'samples-first'}} if they are not positions"
+                f"{self.path}: expected inputs that belong to samples, got 0, 1, ..., {len(saved[0]) - 1}; if these "
+                f"are positions, the same for all samples, pass layout={{{self.path!r}: 'shared'}}, or, inside "
+                f"torch.compile, where headway cannot follow them, leave its parameters out with where=; if they are "
+                f"not, pass layout={{{self.path!r}: 'samples-first'}}"
             )
         layout = self.engine.layouts.find(self.path, grad, samples)
         if layout == "samples-first":

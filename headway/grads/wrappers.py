@@ -26,19 +26,32 @@ def unwrap(model: nn.Module) -> nn.Module:
             return model
 
 
-def ranks_of(model: nn.Module) -> Any:
-    """The process group over which DistributedDataParallel averages the gradients; None without it."""
-    while isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-        model = inner
-    return model.process_group if isinstance(model, nn.parallel.DistributedDataParallel) else None
+class Wrapper:
+    """The DistributedDataParallel around a model, if there is one.
 
+    Args:
+        model: the model, wrapped or not.
+    """
 
-def mean_over(ranks: Any, number: Tensor) -> Tensor:
-    """The mean of a number over a process group, on the number's device and without a wait of the host."""
-    if ranks is None:
-        return number
-    dist.all_reduce(number, group=ranks)
-    return number / dist.get_world_size(ranks)
+    def __init__(self, model: nn.Module) -> None:
+        """Look for it."""
+        while isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        self._parallel = model if isinstance(model, nn.parallel.DistributedDataParallel) else None
+
+    @property
+    def synchronises(self) -> bool:
+        """Whether gradients are those of all ranks after the backward pass: not under `no_sync()`."""
+        return self._parallel is None or bool(self._parallel.require_backward_grad_sync)
+
+    def mean_over_ranks(self, number: Tensor) -> Tensor:
+        """The mean of a number over the ranks, on the number's device and without a wait of the host."""
+        if self._parallel is None:
+            return number
+        ranks = self._parallel.process_group
+        total = number.clone()
+        dist.all_reduce(total, group=ranks)
+        return total / dist.get_world_size(ranks)
 
 
 def _refuse_shards(model: nn.Module) -> None:

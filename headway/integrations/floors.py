@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+from headway.errors import MethodError
 from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.reward import IntrinsicReward
+from headway.rl.scorers import SignalScorer
+from headway.signals import MomentSignal
 
 
 def fixed_floor(config: IntrinsicConfig, batch: int) -> IntrinsicConfig:
@@ -20,3 +25,31 @@ def fixed_floor(config: IntrinsicConfig, batch: int) -> IntrinsicConfig:
     if config.floor_unit == "sample":
         return config
     return dataclasses.replace(config, floor=config.floor * batch**2, floor_unit="sample")
+
+
+def check_unit(reward: IntrinsicReward, batch: int) -> None:
+    """Refuse a reward whose size depends on how many transitions are scored at once.
+
+    It is not changed instead: whoever made it may use it elsewhere too.
+
+    Args:
+        reward: made by a user.
+        batch: how many transitions the predictor learns from at once.
+
+    Raises:
+        MethodError: it says how to make one that works.
+    """
+    signal: Any = reward.scorer.signal if isinstance(reward.scorer, SignalScorer) else None
+    if getattr(signal, "unit", "sample") == "sample":
+        return
+    way_out = "give its signal unit='sample'"
+    if isinstance(signal, MomentSignal):
+        floor = signal.floor_for(batch)
+        way_out = (
+            f"the floor for batches of update_every={batch} is IntrinsicConfig(floor={floor:.6g}, floor_unit='sample') "
+            f"for make_reward, or floor={floor:.6g}, unit='sample' for a signal of your own"
+        )
+    raise MethodError(
+        f"expected a reward in the unit 'sample', got {reward.name!r} in the unit 'batch', which depends on how many "
+        f"transitions are scored at once; {way_out}"
+    )

@@ -119,7 +119,9 @@ class SourceCallback(Callback):
         self._listeners.attach(pl_module if self._model is None else self._model(pl_module))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Make sure that the loader draws from the sampler."""
+        """Tell the meter what is around the module by now; make sure that the loader draws from the sampler."""
+        if self.meter is not None and trainer.strategy.model is not None:
+            self.meter.wrapped_in(trainer.strategy.model)
         sampler = self._listeners.sampler
         if sampler is None:
             return

@@ -17,7 +17,8 @@ def metered_loss(meter: Meter, losses: Tensor, then: Callable[[Any], None] | Non
     For training loops that call `loss.backward()` themselves. Whatever they do to the loss first, such as dividing it
     by the number of accumulated batches or multiplying it by the scale of a GradScaler, reaches `.grad`; scores and
     moments are of the losses as they are given here. Every such backward pass updates the moments, so that with
-    accumulation a "batch" of theirs is a micro-batch.
+    accumulation a "batch" of theirs is a micro-batch; under DistributedDataParallel only those do that synchronise the
+    gradients, with all since the one before (see `Meter.wrapped_in`).
 
     Args:
         meter: with the reduction "mean" and accumulate=1, which are its defaults.

@@ -372,7 +372,7 @@ class _Hooks(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Attach the meter: the model is where it will be, and has not run yet."""
         owner: Any = self._owner
-        self._owner._listeners.attach(owner.model)
+        self._owner._listeners.attach(owner.model).wrapped_in(owner.model_wrapped)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell signals that look back over epochs."""

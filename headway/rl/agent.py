@@ -38,8 +38,6 @@ class Policy(nn.Module):
         self.head = make_head(action_space)
         self.network = make_network(observation_space.shape, self.head.outputs, config, generator, self.head.last_gain)
         self._scale = config.observation_scale
-        self._known: dict[bytes, Array] = {}
-        self.register_load_state_dict_post_hook(_forget)
 
     def read(self, observations: Array) -> Tensor:
         """Observations [N, ...] as the network takes them."""
@@ -47,21 +45,10 @@ class Policy(nn.Module):
 
     @torch.inference_mode()
     def act(self, observations: Array) -> Array:
-        """The outputs [N, outputs] for observations [N, ...].
-
-        With one environment they are kept until `forget`: in a grid world the agent sees the same things again and
-        again, and the answer is the same.
-        """
-        if len(observations) > 1:
-            return self._outputs(observations)
-        key = observations.tobytes()
-        if key not in self._known:
-            self._known[key] = self._outputs(observations)
-        return self._known[key]
-
-    def forget(self) -> None:
-        """Drop what `act` has kept; call it when the network has changed. Loading a state does."""
-        self._known.clear()
+        """The outputs [N, outputs] for observations [N, ...]."""
+        device = next(self.network.parameters()).device
+        outputs: Array = self.network(self.read(observations).to(device)).cpu().numpy()
+        return outputs
 
     def choose(self, observations: Array, generator: torch.Generator | None = None) -> Array:
         """Actions [N, ...] for observations [N, ...], as the environment takes them.
@@ -75,15 +62,6 @@ class Policy(nn.Module):
             return self.head.to_env(self.head.best(outputs))
         noise = self.head.noise(1, len(observations), generator)[0]
         return self.head.to_env(self.head.sample(outputs, noise))
-
-    def _outputs(self, observations: Array) -> Array:
-        device = next(self.network.parameters()).device
-        outputs: Array = self.network(self.read(observations).to(device)).cpu().numpy()
-        return outputs
-
-
-def _forget(policy: Policy, _: Any) -> None:
-    policy.forget()
 
 
 class Agent:

@@ -67,7 +67,9 @@ class PPOConfig:
 
     # Networks: one for the policy and one for the values, alike but for their outputs
     network: Literal["auto", "cnn", "mlp"] = "auto"
-    """Convolutions and then layers, or layers alone; "auto" takes convolutions for observations [H, W, C]."""
+    """Convolutions and then layers, or layers alone; "auto" takes convolutions for images."""
+    channels_first: bool | None = None
+    """Images are [C, H, W] instead of [H, W, C]. None takes [H, W, C], and refuses images that look like the other."""
     channels: tuple[int, ...] = (32, 64, 64)
     """Outputs of the convolutions (3x3, padding 1, ReLU)."""
     hidden: tuple[int, ...] = (128,)

@@ -99,7 +99,7 @@ class Episodes:
         if getattr(env.single_observation_space, "shape", None) is None:
             raise EnvError(
                 f"expected observations that are arrays, got the space {env.single_observation_space}; "
-                f"wrap the environment in gymnasium.wrappers.vector.FlattenObservation"
+                f"wrap each environment in gymnasium.wrappers.FlattenObservation before vectorising"
             )
         self._obs: Array | None = None
         self._over = np.zeros(env.num_envs, dtype=bool)
@@ -194,6 +194,14 @@ def autoreset_mode(env: Any) -> AutoresetMode:
             f"set it to what the environment does at the end of an episode"
         )
     return mode
+
+
+def has_state(env: Any) -> bool:
+    """Whether `env.state_dict()` is there and is the whole state.
+
+    A wrapper may have one without what it wraps; it then has an attribute `carries_environment` that says so.
+    """
+    return hasattr(env, "state_dict") and bool(getattr(env, "carries_environment", True))
 
 
 def with_last_observations(obs: Array, ended: Mask, infos: Mapping[str, Any]) -> Array:

@@ -91,7 +91,6 @@ def learn_policy(
             is_clipped = ((ratios - 1).abs() > config.clip).float().mean()
             distance = (ratios - 1 - changes).mean()
             history.append(torch.stack([surrogate.detach(), entropy.detach(), is_clipped, distance]))
-    policy.forget()
     return PolicyReport(*torch.stack(history).double().mean(0).tolist())
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headway.errors import MethodError
 from headway.rl.config import PPOConfig
 from headway.rl.predictors.encoders import Initialise, orthogonal, perceptron, uniform
+from headway.rl.spaces import looks_channels_first
 
 
 class ConvNet(nn.Module):
@@ -26,6 +27,7 @@ class ConvNet(nn.Module):
         widths: of the layers after them, the last one that of the outputs.
         generator: where the weights come from.
         initialise: how they are drawn.
+        channels_first: observations are [C, H, W] instead.
     """
 
     def __init__(
@@ -35,10 +37,12 @@ class ConvNet(nn.Module):
         widths: Sequence[int],
         generator: torch.Generator,
         initialise: Initialise = uniform,
+        channels_first: bool = False,
     ) -> None:
         """Draw the weights."""
         super().__init__()
-        height, width, depth = shape
+        self._channels_first = channels_first
+        height, width, depth = (*shape[1:], shape[0]) if channels_first else shape
         self.convolutions = nn.ModuleList()
         for inputs, outputs in itertools.pairwise([depth, *channels]):
             convolution = nn.utils.skip_init(nn.Conv2d, inputs, outputs, 3, padding=1)
@@ -48,8 +52,10 @@ class ConvNet(nn.Module):
         self.layers = perceptron([flat, *widths], generator, initialise)
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Observations [B, H, W, C] to outputs [B, outputs]."""
-        planes = observations.permute(0, 3, 1, 2)  # held with the channels last, so nothing moves
+        """Observations [B, H, W, C], or [B, C, H, W], to outputs [B, outputs]."""
+        planes = observations
+        if not self._channels_first:
+            planes = observations.permute(0, 3, 1, 2)  # held with the channels last, so nothing moves
         for convolution in self.convolutions:
             planes = torch.relu_(convolution(planes))
         outputs: Tensor = self.layers(planes.permute(0, 2, 3, 1).flatten(1))
@@ -92,7 +98,8 @@ def make_network(
         last_gain: the length of the rows of the last layer under the initialisation "orthogonal".
 
     Raises:
-        MethodError: convolutions for observations that are not [H, W, C].
+        MethodError: convolutions for observations that are no images, or images that look like [C, H, W] and are not
+            said to be.
     """
     initialise = orthogonal if config.initialisation == "orthogonal" else uniform
     widths = [*config.hidden, outputs]
@@ -100,7 +107,8 @@ def make_network(
     if config.network == "mlp" or (config.network == "auto" and len(shape) != 3):
         network = Perceptron(math.prod(shape), widths, generator, initialise)
     elif len(shape) == 3:
-        network = ConvNet(shape, config.channels, widths, generator, initialise)
+        _check_layout(shape, config)
+        network = ConvNet(shape, config.channels, widths, generator, initialise, bool(config.channels_first))
     else:
         raise MethodError(
             f"network: expected 'mlp' for observations of shape {list(shape)}, got 'cnn', which takes [H, W, C]"
@@ -109,3 +117,12 @@ def make_network(
         with torch.no_grad():
             network.layers[-1].weight.mul_(last_gain / math.sqrt(2.0))  # type: ignore[operator]
     return network
+
+
+def _check_layout(shape: Sequence[int], config: PPOConfig) -> None:
+    if config.channels_first is None and looks_channels_first(shape):
+        raise MethodError(
+            f"channels_first: expected to be told, got none for observations of shape {list(shape)}, which look like "
+            f"[C, H, W]; use PPOConfig(channels_first=True), with observation_scale=1/255 for pixels, or "
+            f"channels_first=False if they are [H, W, C]"
+        )

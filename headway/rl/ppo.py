@@ -19,14 +19,14 @@ from headway.errors import EnvError, MethodError, StateError
 from headway.rl.agent import Agent, read
 from headway.rl.config import PPOConfig
 from headway.rl.distinct import distinct_rows
-from headway.rl.episodes import Episodes
+from headway.rl.episodes import Episodes, has_state
 from headway.rl.estimate import Values, estimate, explained_variance, payments
 from headway.rl.lanes import Lanes
 from headway.rl.learning import Lesson, learn_policy, learn_values, standardised
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.returns import EpisodeLog
 from headway.rl.reward import IntrinsicResult, IntrinsicReward
-from headway.rl.rollout import Rollout, collect
+from headway.rl.rollout import Rollout, collect, remembering
 
 Array = npt.NDArray[Any]
 Mark = Callable[[str], None]
@@ -94,8 +94,8 @@ class PPO:
             raise EnvError(f"expected observations of numbers, got the space {space}")
         if not space.shape:
             raise EnvError(
-                f"expected observations with an axis, got single numbers ({space}); code them first, for example with "
-                f"gymnasium.wrappers.vector.FlattenObservation"
+                f"expected observations with an axis, got single numbers ({space}); code them first, for example wrap "
+                f"each environment in gymnasium.wrappers.FlattenObservation before vectorising"
             )
         if self.episodes.mode.name == "NEXT_STEP" and self.config.rollout_steps < 2:
             raise MethodError("expected rollouts of at least 2 steps, got 1, which may be a reset and nothing else")
@@ -122,7 +122,8 @@ class PPO:
             metrics by name; None if asked to stop, after which only `load_state_dict` makes sense.
         """
         config, policy = self.config, self.agent.policy
-        rollout = collect(self.episodes, policy.act, policy.head, config.rollout_steps, self._generator, should_stop)
+        act = remembering(policy.act)
+        rollout = collect(self.episodes, act, policy.head, config.rollout_steps, self._generator, should_stop)
         if rollout is None:
             return None
         mark("act")
@@ -237,9 +238,9 @@ class PPO:
         Raises:
             StateError: the environment cannot tell its state.
         """
-        if not hasattr(self.env, "state_dict"):
+        if not has_state(self.env):
             raise StateError(
-                f"expected an environment with state_dict() and load_state_dict(), got {type(self.env).__name__}; "
+                f"expected an environment with state_dict() and load_state_dict(), got {self.env}; "
                 f"headway.rl.make_env makes such environments"
             )
         episodes = self.episodes.state_dict()

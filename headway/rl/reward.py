@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headway.errors import MethodError, StateError, did_you_mean
+from headway.errors import EnvError, MethodError, StateError, did_you_mean
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.predictors import PREDICTORS, Prediction, Predictor
 from headway.rl.scorers import SCORERS, Scorer, SignalScorer
+from headway.rl.spaces import is_image, looks_channels_first
 from headway.rl.transitions import Transitions
 from headway.signals import Signal
 
@@ -274,7 +275,7 @@ def make_reward(
         method: such as "icm+gmc".
         observation_space: of one environment (`env.single_observation_space`).
         action_space: of one environment.
-        config: settings; None for the released ones.
+        config: settings; None for the released ones, which take images as [H, W, C].
         device: where the networks live.
         seed: of the weights, and of the order of minibatches.
 
@@ -283,16 +284,31 @@ def make_reward(
 
     Raises:
         MethodError: no such method.
-        EnvError: a space that the predictor cannot handle.
+        EnvError: a space that the predictor cannot handle, or without a config images that look like [C, H, W].
     """
     parsed = parse_method(method)
     if parsed is None:
         return None
-    config = IntrinsicConfig() if config is None else config
+    config = released_for(observation_space) if config is None else config
     generator = torch.Generator().manual_seed(seed)
     predictor = PREDICTORS.find(parsed.predictor)(observation_space, action_space, config, generator).to(device)
     scorer = SCORERS.find(parsed.scorer)(config, predictor)
     return IntrinsicReward(predictor, scorer, config, generator, name=method)
+
+
+def released_for(observation_space: Any) -> IntrinsicConfig:
+    """The released settings, for observations that they suit.
+
+    Raises:
+        EnvError: images that look like [C, H, W].
+    """
+    if is_image(observation_space) and looks_channels_first(observation_space.shape):
+        raise EnvError(
+            f"expected a config for observations of shape {list(observation_space.shape)}, which look like [C, H, W], "
+            f"got none; use IntrinsicConfig(channels_first=True), with observation_scale=1/255 for pixels, or "
+            f"IntrinsicConfig() if they are [H, W, C]"
+        )
+    return IntrinsicConfig.released()
 
 
 def _scorer(scorer: Scorer | Signal | str, config: IntrinsicConfig, predictor: Predictor) -> Scorer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,6 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, MissingExtraError
+
+PICTURES = (1, 3, 4)
+"""Numbers of channels that pictures have: grey, colours, and colours with a depth, or four frames."""
 
 
 class Coding(ABC):
@@ -153,3 +157,15 @@ def coding_of(space: Any, what: str) -> Coding:
 def is_image(space: Any) -> bool:
     """Whether observations are images: a Box of three dimensions."""
     return type(space).__name__ == "Box" and len(space.shape) == 3
+
+
+def looks_channels_first(shape: Sequence[int]) -> bool | None:
+    """Whether images of a shape look like [C, H, W] rather than [H, W, C]; None where nothing speaks for either.
+
+    For an end of the shape to be the channels speaks that it is 1, 3 or 4, as in pictures, and that the two other sides
+    are equal. A grid one-hot, [7, 7, 20], has more channels than cells in a row: small alone says nothing.
+    """
+    first, middle, last = shape
+    for_first = (first in PICTURES) + (middle == last)
+    for_last = (last in PICTURES) + (first == middle)
+    return for_first > for_last if for_first or for_last else None

@@ -15,7 +15,15 @@ A claim is over when
 - its holder is on another machine and has been silent for its lease. A holder touches its claim several times
   per lease. The waiting process does not compare clocks: it looks for a *change* of the claim and measures
   the silence with its own monotonic clock. No clock needs to be right, and one that jumps back does no harm.
-  The price is that a process has to watch a foreign claim for one lease before it takes it over.
+  The price is that a process has to watch a foreign claim for one lease before it takes it over,
+- its holder's machine was started anew. A machine of the same name in another boot may be this one before a restart,
+  or another one altogether. So the claim must also have been silent for longer than its lease and for longer than
+  this machine has been up: a live namesake would have shown a sign of life since. That silence lies between the
+  times of two files in the run's folder, its claim and one that is written for this, so that no clocks are compared.
+
+Claims from another space of process ids, as of a container that was started again, are watched like foreign ones: the
+other container may still be there. A listing only looks once. It takes a foreign claim for over when its
+time is many leases past, which a wrong clock can get wrong, but nobody takes a run over because of it.
 
 An advisory lock (``flock``) would do on one machine, but many NFS mounts keep such locks local to a client.
 
@@ -37,15 +45,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from headway.errors import ClaimLostError, StoreError
 from headway.runs.files import open_regular, store_error
 from headway.runs.jsonable import parse_object
-from headway.runs.owner import Owner
+from headway.runs.owner import Owner, uptime
+
+T = TypeVar("T")
 
 DEFAULT_LEASE = 90.0
 MAX_LEASE = 3600.0
 BEATS_PER_LEASE = 6
+LEASES_TO_LIST = 20
+"""For how many leases, but half an hour at least, a foreign claim is listed as held after its last sign of life."""
 _RELEASED = b"released"
 _NAME = re.compile(r"claim\.([1-9][0-9]{0,8})", re.ASCII)
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -53,12 +66,23 @@ _NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EOPNOTSUPP, errno.E
 
 @dataclass(frozen=True)
 class Sighting:
-    """A claim as it was found: who holds it and a value that changes with every sign of life."""
+    """A claim as it was found: who holds it and a value that changes with every sign of life.
+
+    In a folder, that begins with the file's time, in nanoseconds.
+    """
 
     owner: Owner | None
     """None when the claim's content is not readable."""
     released: bool
     beat: tuple[int, int, int]
+
+    def is_alive(self) -> bool | None:
+        """Tell whether the holder lives, see `Owner.is_alive`; None also when it is not known who that is."""
+        return self.owner.is_alive() if self.owner else None
+
+    def lease(self, default: float) -> float:
+        """Seconds of silence after which the claim is over; ``default`` holds for one that does not name any."""
+        return min(self.owner.lease if self.owner else default, MAX_LEASE)
 
 
 class LeaseWatch:
@@ -77,8 +101,7 @@ class LeaseWatch:
         if beat != sighting.beat:
             self._seen[path] = (sighting.beat, now)
             return False
-        lease = sighting.owner.lease if sighting.owner else self._lease
-        return now - since >= min(max(lease, 0.0), MAX_LEASE)
+        return now - since >= sighting.lease(self._lease)
 
 
 class Claim:
@@ -170,13 +193,25 @@ def look(folder: str | Path, number: int) -> Sighting | None:
     return Sighting(owner, content.startswith(_RELEASED), beat)
 
 
-def is_held(folder: str | Path) -> bool:
-    """Tell whether a live process holds the run, as far as one look can tell: a foreign claim counts."""
+def look_at_newest(folder: str | Path) -> Sighting | None:
+    """Read the claim that counts; None when the run was never claimed."""
     number = newest(folder)
-    sighting = look(folder, number) if number else None
+    return look(folder, number) if number else None
+
+
+def is_held(folder: str | Path) -> bool:
+    """Tell whether a live process holds the run, as far as one look can tell: for listings only.
+
+    A foreign claim counts until it was silent for many leases by the clock of this machine, which need not be right.
+    """
+    sighting = look_at_newest(folder)
     if sighting is None or sighting.released:
         return False
-    return sighting.owner is None or sighting.owner.is_alive() is not False
+    alive = sighting.is_alive()
+    if alive is not None:
+        return alive
+    patience = LEASES_TO_LIST * max(sighting.lease(DEFAULT_LEASE), DEFAULT_LEASE)
+    return _silence(sighting, time.time()) < patience and not _is_of_an_earlier_boot(sighting, time.time)
 
 
 def try_claim(folder: Path, watch: LeaseWatch, lease: float) -> Claim | None:
@@ -210,6 +245,26 @@ def try_claim(folder: Path, watch: LeaseWatch, lease: float) -> Claim | None:
     return Claim(folder, number + 1, lease)
 
 
+def wait_for_claim(attempt: Callable[[], T | None], look: Callable[[], Sighting | None], lease: float) -> T | None:
+    """Claim a run, and watch a claim for its lease if only that can show whether its holder is gone.
+
+    Args:
+        attempt: tries to claim the run.
+        look: tells its newest claim.
+        lease: holds for a claim that does not name one.
+
+    Returns:
+        what ``attempt`` gave, or None as soon as it is clear that a live process holds the run.
+    """
+    first = look()
+    while (claim := attempt()) is None:
+        seen = look()
+        if seen != first or (seen and seen.is_alive()):
+            return None
+        time.sleep(min(1.0, (seen.lease(lease) if seen else lease) / BEATS_PER_LEASE))
+    return claim
+
+
 def _path(folder: Path, number: int) -> Path:
     return folder / f"claim.{number}"
 
@@ -217,15 +272,53 @@ def _path(folder: Path, number: int) -> Path:
 def _is_over(path: Path, sighting: Sighting, watch: LeaseWatch) -> bool:
     if sighting.released:
         return True
-    alive = sighting.owner.is_alive() if sighting.owner else None
-    return watch.is_silent(path, sighting) if alive is None else not alive
+    alive = sighting.is_alive()
+    if alive is not None:
+        return not alive
+    return watch.is_silent(path, sighting) or _is_of_an_earlier_boot(sighting, lambda: _now(path.parent))
+
+
+def _is_of_an_earlier_boot(sighting: Sighting, now: Callable[[], float]) -> bool:
+    """Tell whether a claim has been silent since before this machine was started.
+
+    Args:
+        sighting: the claim.
+        now: gives the time on the clock that its file has its own from.
+    """
+    if sighting.owner is None or not sighting.owner.may_be_of_an_earlier_boot():
+        return False
+    return _silence(sighting, now()) > max(uptime(), sighting.owner.lease)
+
+
+def _silence(sighting: Sighting, now: float) -> float:
+    return now - sighting.beat[0] / 1e9
+
+
+def _now(folder: Path) -> float:
+    """The time that a sign of life would have if it were shown now; minus infinity when that cannot be known."""
+    temporary = _temporary(folder)
+    try:
+        try:
+            temporary.touch(exist_ok=False)
+            os.utime(temporary)
+            return temporary.stat().st_mtime
+        finally:
+            temporary.unlink(missing_ok=True)
+    except FileNotFoundError:
+        return float("-inf")  # whoever holds the run by now has cleared our temporary file away
+    except OSError as exc:
+        raise store_error("write", temporary, exc) from exc
+
+
+def _temporary(folder: Path) -> Path:
+    return folder / f".claim.{secrets.token_hex(8)}.tmp"
 
 
 def _create(folder: Path, number: int, lease: float) -> bool:
     """Create a claim file with its content in one step; False when it exists."""
     content = json.dumps(Owner.this_process(lease).to_dict()).encode()
     path = _path(folder, number)
-    temporary = folder / f".claim.{secrets.token_hex(8)}.tmp"
+    temporary = _temporary(folder)
     try:
         try:
             with temporary.open("xb") as file:

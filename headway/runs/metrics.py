@@ -51,7 +51,9 @@ class RowLog:
 
         Args:
             row: scalars, strings, None, and lists of numbers, under string keys. Arrays and tensors with no
-                or one dimension are turned into numbers and lists. NaN and infinities are kept.
+                or one dimension are turned into numbers and lists. NaN and infinities are kept; truth values in
+                lists become 1 and 0. A column with a float becomes one of floats in the end: its integers beyond
+                2**53 are rounded.
 
         Raises:
             StoreError: a value is something else, or of another kind than its column was before, or the rows become
@@ -124,7 +126,7 @@ def _clean(value: Any, name: str) -> Value:
 def _clean_item(item: Any, name: str) -> Number:
     number = _clean(item, name)
     if isinstance(number, (int, float)):
-        return number
+        return int(number) if isinstance(number, bool) else number
     raise StoreError(f"expected numbers in the lists of metrics column {name!r}, got {type(item).__name__}")
 
 
@@ -148,15 +150,21 @@ def to_parquet(columns: Columns, metadata: Mapping[str, str]) -> bytes:
 
     Raises:
         MissingExtraError: pyarrow is not installed.
+        StoreError: a column mixes what does not go together, or is too large.
     """
     arrow, parquet = _pyarrow()
-    arrays = [arrow.array(values, type=_arrow_type(arrow, values)) for values in columns.values()]
-    schema = arrow.schema(
-        [arrow.field(name, array.type) for name, array in zip(columns, arrays, strict=True)],
-        metadata=dict(metadata),
-    )
     file = io.BytesIO()
-    parquet.write_table(arrow.Table.from_arrays(arrays, schema=schema), file, write_page_checksum=True)
+    try:
+        arrays = [_arrow_array(arrow, values) for values in columns.values()]
+        schema = arrow.schema(
+            [arrow.field(name, array.type) for name, array in zip(columns, arrays, strict=True)],
+            metadata=dict(metadata),
+        )
+        parquet.write_table(arrow.Table.from_arrays(arrays, schema=schema), file, write_page_checksum=True)
+    except arrow.ArrowException as exc:
+        raise StoreError(
+            f"expected metrics that a Parquet file can hold, got {str(exc)[:200]}; save() a file instead"
+        ) from exc
     return file.getvalue()
 
 
@@ -224,6 +232,19 @@ def _texts(array: Any, words: dict[Value, Value]) -> list[Value]:
     """The texts of an array; equal ones are one object, so that repeating a long one takes no room."""
     own = [words.setdefault(word, word) for word in array.dictionary.to_pylist()]
     return [None if index is None else own[index] for index in array.indices.to_pylist()]
+
+
+def _arrow_array(arrow: Any, values: Sequence[Value]) -> Any:
+    kind = _arrow_type(arrow, values)
+    if arrow.float64() in (kind, getattr(kind, "value_type", None)):  # to which pyarrow converts small integers only
+        values = [_as_floats(value) for value in values]
+    return arrow.array(values, type=kind)
+
+
+def _as_floats(value: Value) -> Value:
+    if isinstance(value, list):
+        return [float(item) for item in value]
+    return float(value) if isinstance(value, int) else value
 
 
 def _arrow_type(arrow: Any, values: Sequence[Value]) -> Any:

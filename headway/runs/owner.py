@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -13,13 +15,16 @@ from typing import Any
 
 from headway.errors import StoreError
 
+_MACHINE = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}) pid:\[[0-9]+\]", re.ASCII)
+"""What `_this_machine` gives where the system tells; the group is the boot."""
+
 
 @dataclass(frozen=True)
 class Owner:
     """A process, named so that another one can tell whether it is still there."""
 
     host: str
-    """The host's name, for people."""
+    """The host's name; two machines may have the same."""
     machine: str
     """Boot and process-id space: only processes that share them can judge each other by process id."""
     pid: int
@@ -71,6 +76,20 @@ class Owner:
             return True
         dead = state[0] in "ZX"  # killed, but not yet collected by its parent
         return not dead and (not self.started or state[1] == self.started)
+
+    def may_be_of_an_earlier_boot(self) -> bool:
+        """Tell whether the process ran on a machine of this one's name, in another boot.
+
+        That alone says nothing: another machine may have the same name, and some containers have boots of their own.
+        """
+        boots = [match and match[1] for match in map(_MACHINE.fullmatch, (self.machine, _this_machine()))]
+        return self.host == socket.gethostname() and None not in boots and boots[0] != boots[1]
+
+
+def uptime() -> float:
+    """Seconds since this machine was started; infinite where the system does not tell."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return float("inf") if clock is None else time.clock_gettime(clock)
 
 
 @lru_cache(maxsize=1)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headway.errors import DamagedError, MissingExtraError, NewerSchemaError, SpecError, StoreError
 from headway.runs.checkpoints import SLOTS, find_newest
-from headway.runs.claims import DEFAULT_LEASE, LeaseWatch, try_claim
+from headway.runs.claims import DEFAULT_LEASE, LeaseWatch, Sighting, look_at_newest, try_claim, wait_for_claim
 from headway.runs.files import FileSum, for_each, read_bytes, remove, store_error, sweep, sync_folder, write_bytes
 from headway.runs.jsonable import MAX_BYTES, check_schema, parse_object
 from headway.runs.metrics import Columns, RowLog, from_parquet
@@ -137,7 +137,7 @@ class RunStore:
         return run
 
     def reset(self, run_id: str) -> None:
-        """Forget everything about a run but its spec, so that it is pending again.
+        """Forget everything about a run but its spec, so that it is pending again; waits as `held` does.
 
         Raises:
             StoreError: there is no such run, a process holds it, or it cannot be written to.
@@ -152,10 +152,13 @@ class RunStore:
     def held(self, run_id: str) -> Iterator[Hold]:
         """Hold a run without starting it, to change its files.
 
+        One that a process on another machine has claimed is watched for its lease, until that process shows a sign of
+        life or is gone.
+
         Raises:
             StoreError: there is no such run, or a process holds it.
         """
-        claim = self._try_claim(run_id)
+        claim = wait_for_claim(lambda: self._try_claim(run_id), lambda: self._look(run_id), self.lease)
         if claim is None:
             raise StoreError(f"expected a run that no process holds, got {run_id}; stop its process first")
         try:
@@ -312,6 +315,9 @@ class RunStore:
 
     def _try_claim(self, run_id: str) -> Hold | None:
         return try_claim(self.folder(run_id), self._watch, self.lease)
+
+    def _look(self, run_id: str) -> Sighting | None:
+        return look_at_newest(self.folder(run_id))
 
     def _check(self) -> None:
         """Make sure that ``root`` is a store that this version can read."""

@@ -85,7 +85,8 @@ class Mixture:
     ) -> None:
         """Take in the scores of a batch; the shares follow at once.
 
-        Scores that are NaN or infinite are left out, and counted in `skipped`.
+        Scores that are NaN or infinite are left out, and counted in `skipped`. Before the first score that is not
+        zero, batches of zeros change nothing.
 
         Args:
             source_ids: the source of each sample [B], by number or by name.
@@ -144,8 +145,8 @@ class Mixture:
 
     def _learn(self, sums: Tensor, counts: Tensor) -> None:
         present = counts > 0
-        if not bool(present.any()):
-            return
+        if not bool(present.any()) or not (bool(self._seen.any()) or bool(sums.any())):
+            return  # GMC's first batch has no momentum to couple to: that all its scores are zero says nothing
         means = sums / counts.clamp(min=1)
         speed = torch.where(self._seen > 0, 1 - self._smoothing, 1.0) * present
         self._scores = self._scores + speed * (means - self._scores)

@@ -293,18 +293,23 @@ class SourceSampler(Sampler[int]):
 
         Args:
             consumed: the samples of this epoch and replica that training has used. A loader with workers, or one that
-                looks ahead, has drawn more; with this number, those are handed out again after loading.
+                looks ahead, has drawn more; with this number, those are handed out again after loading. An epoch's
+                last batch may have fewer than a whole one.
 
         Raises:
             StateError: more than were drawn, or further back than `history`.
         """
         self._settle()
-        handed = self._handed if consumed is None else consumed * self.num_replicas
+        handed = self._handed if consumed is None else min(consumed, len(self)) * self.num_replicas
         behind = self._handed - handed
-        if not 0 <= behind <= len(self._recent):
-            low = (self._handed - len(self._recent)) // self.num_replicas
+        if behind < 0:
             raise StateError(
-                f"expected a number of consumed samples from {low} to {self._handed // self.num_replicas}, "
+                f"expected at most the {self._handed // self.num_replicas} samples that were drawn in epoch "
+                f"{self.epoch}, got {consumed} consumed"
+            )
+        if behind > len(self._recent):
+            raise StateError(
+                f"expected at least {(self._handed - len(self._recent)) // self.num_replicas} consumed samples, "
                 f"got {consumed}; a larger history= reaches further back"
             )
         return {

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from headway.analysis.summaries import (
     group_shares_per_arm,
     head,
     loss_spread,
+    paid_in_noise,
     peak_epochs,
     reward_curve,
     reward_steps,
@@ -154,6 +156,15 @@ def test_bands_follow_the_protocols_deviation() -> None:
     runs = [exploration(np.full(20, level), seed=seed) for seed, level in enumerate((2.0, 4.0, 6.0))]
     found = band(runs, reward_curve, reward_steps)
     assert found.high[0] - 4 == pytest.approx(4.968276 * np.sqrt(2 / 3), abs=1e-5)  # of the population, as released
+
+
+def test_reward_in_the_noise_counts_by_what_was_paid() -> None:
+    run = exploration([1.0] * 3)
+    run.columns["noise_reward_share"] = np.array([0.1, 0.9, np.nan])
+    run.columns["intrinsic_mean"] = np.array([9.0, 1.0, 0.0])
+    assert paid_in_noise(run) == pytest.approx(0.18)
+    run.columns["noise_reward_share"] = np.full(3, np.nan)
+    assert math.isnan(paid_in_noise(run))
 
 
 def test_the_final_reward() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from headway import GMC, Meter
+from headway.integrations.losses import metered_loss
 
 SAMPLES, STEPS = 12, 4
 
@@ -98,3 +101,43 @@ def test_sums_over_unequal_batches_give_every_rank_the_moments_of_one_process(tm
         moments = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
         for name, want in expected.items():
             torch.testing.assert_close(moments[name], want, rtol=1e-9, atol=1e-12)
+
+
+def accumulate_by_hand(model: nn.Module, part: slice, factors: Sequence[float]) -> dict[str, torch.Tensor]:
+    """The moments after one step of micro-batches that are synchronised with the last of them."""
+    meter = Meter(getattr(model, "module", model), GMC(beta=0.0))
+    meter.wrapped_in(model)
+    x, y = (tensor[part] for tensor in make_batch(0))
+    chunks = zip(x.chunk(len(factors)), y.chunk(len(factors)), factors, strict=True)
+    for number, (own, labels, factor) in enumerate(chunks):
+        held = isinstance(model, DistributedDataParallel) and number < len(factors) - 1
+        with model.no_sync() if held else nullcontext():
+            losses = nn.functional.cross_entropy(model(own), labels, reduction="none")
+            (metered_loss(meter, losses) * factor).backward()
+    assert meter.moments().updates == 1
+    return dict(meter.moments().m)
+
+
+def work_on_micro_batches(rank: int, folder: str, factors: Sequence[Sequence[float]]) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    half = SAMPLES // 2
+    part = slice(rank * half, (rank + 1) * half)
+    moments = accumulate_by_hand(DistributedDataParallel(make_model()), part, factors[rank])
+    torch.save(moments, Path(folder) / f"rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("factors", [((1 / 3,) * 3, (1 / 3,) * 3), ((1.5,), (0.5,)), ((0.2, 0.4), (0.9, 0.5))])
+def test_micro_batches_of_a_framework_give_every_rank_the_mean_gradient(tmp_path: Path, factors) -> None:
+    """Trainers multiply losses by factors of their own, which differ with the lengths of texts."""
+    mp.spawn(work_on_micro_batches, (str(tmp_path), factors), nprocs=2)
+    model = make_model()
+    x, y = make_batch(0)
+    losses = nn.functional.cross_entropy(model(x), y, reduction="none")
+    weights = torch.tensor([f for own in factors for f in own], dtype=torch.float64)
+    losses.reshape(len(weights), -1).mean(1).mul(weights / weights.sum()).sum().backward()
+    for rank in range(2):
+        moments = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(moments[name], parameter.grad, rtol=1e-9, atol=1e-12)

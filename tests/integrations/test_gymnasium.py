@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 from typing import Any
 
@@ -16,15 +17,28 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.gymnasium import IntrinsicRewardWrapper
+from headway.rl.config import PPOConfig
+from headway.rl.envs.make import make_env
 from headway.rl.gae import advantages
-from tests.integrations.worlds import SMALL, Clock, Known, assert_within_episodes
+from headway.rl.ppo import PPO
+from headway.rl.reward import IntrinsicReward, make_reward
+from headway.signals import NormAll
+from tests.integrations.worlds import CHOICES, SMALL, Clock, Known, assert_within_episodes
 
 MODES = list(AutoresetMode)
 STEPS = 40
+WAY_OUT = r"wrap each environment in gymnasium\.wrappers\.FlattenObservation before vectorising"
 
 
 def clocks(mode: AutoresetMode = AutoresetMode.SAME_STEP, count: int = 3, kind: Any = SyncVectorEnv) -> Any:
     return kind([lambda name=name: Clock(name, length=3 + name) for name in range(count)], autoreset_mode=mode)
+
+
+def own(**changes: Any) -> IntrinsicReward:
+    """A reward as a user makes it."""
+    reward = make_reward("icm+gmc", Clock().observation_space, CHOICES, dataclasses.replace(SMALL, **changes))
+    assert reward is not None
+    return reward
 
 
 def play(env: Any, steps: int = STEPS, reset: bool = True, seed: int = 0) -> list[tuple[Any, ...]]:
@@ -119,6 +133,25 @@ def test_a_step_is_worth_what_it_is_worth_in_a_batch() -> None:
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_reward_of_ones_own_pays_as_the_same_method_by_name(count: int) -> None:
+    options: dict[str, Any] = {"update_every": 30, "normalise": False}
+    given = IntrinsicRewardWrapper(clocks(count=count), own(floor=9e-6, floor_unit="sample"), **options)
+    named = IntrinsicRewardWrapper(clocks(count=count), "icm+gmc", config=SMALL, **options)
+    one, other = (column(play(env, 90), "intrinsic_reward") for env in (given, named))
+    assert one.max() > 0
+    np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_reward_of_ones_own_whose_floor_depends_on_the_batch_is_refused() -> None:
+    message = r"'icm\+gmc' in the unit 'batch'.*update_every=30 is IntrinsicConfig\(floor=9e-06, floor_unit='sample'\)"
+    with pytest.raises(MethodError, match=message):
+        IntrinsicRewardWrapper(clocks(), own(), update_every=30)
+    norms = IntrinsicReward(Known().predictor, NormAll(unit="batch"))
+    with pytest.raises(MethodError, match=r"'forward\+norm_all' in the unit 'batch'.*give its signal unit='sample'"):
+        IntrinsicRewardWrapper(clocks(), norms)
+
+
 def test_the_predictor_learns_from_every_transition_once() -> None:
     class Counting(Known):
         def update(self, batch: Any) -> dict[str, float]:
@@ -201,6 +234,45 @@ def test_the_state_of_other_environments_is_refused() -> None:
         IntrinsicRewardWrapper(clocks(count=2), "icm", config=SMALL).load_state_dict(state)
 
 
+def agent(env: Any, seed: int = 0) -> PPO:
+    wrapped = IntrinsicRewardWrapper(env, "icm+gmc", config=SMALL, add=True, update_every=32, coefficient=5.0)
+    return PPO(wrapped, PPOConfig(rollout_steps=16, epochs=1, channels=(4,), hidden=(8,)), seed=seed)
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+def test_an_agent_over_the_wrapper_resumes_with_its_environment(mode: str) -> None:
+    def doorkey() -> Any:
+        return make_env("MiniGrid-DoorKey-5x5-v0", num_envs=4, autoreset_mode=mode, noise="door")
+
+    whole, resumed = agent(doorkey()), agent(doorkey(), seed=5)
+    for _ in range(3):
+        whole.iterate()
+    file = io.BytesIO()
+    torch.save(whole.state_dict(), file)
+    file.seek(0)
+    resumed.load_state_dict(torch.load(file))
+    for _ in range(3):
+        one, other = whole.iterate(), resumed.iterate()
+        assert one is not None
+        assert other is not None
+        np.testing.assert_equal(one, other)
+
+
+def test_an_agent_whose_environment_has_no_state_cannot_be_saved() -> None:
+    for env in (clocks(), RecordEpisodeStatistics(clocks()), IntrinsicRewardWrapper(clocks(), Known())):
+        with pytest.raises(StateError, match=r"expected an environment with state_dict\(\)"):
+            agent(env).state_dict()
+
+
+def test_a_state_without_the_environment_is_refused_where_there_is_one() -> None:
+    doorkey = make_env("MiniGrid-DoorKey-5x5-v0", num_envs=3)
+    with_one, without = IntrinsicRewardWrapper(doorkey, "icm"), IntrinsicRewardWrapper(clocks(), "icm")
+    with pytest.raises(StateError, match="expected a state with that of the environment, got one without it"):
+        with_one.load_state_dict(without.state_dict())
+    with pytest.raises(StateError, match="expected a state without that of the environment, got one with it"):
+        without.load_state_dict(with_one.state_dict())
+
+
 # Misuse
 
 
@@ -215,8 +287,19 @@ def test_observations_of_several_parts_are_refused() -> None:
             super().__init__()
             self.observation_space = spaces.Dict({"a": spaces.Discrete(2)})
 
-    with pytest.raises(EnvError, match="expected observations that are arrays"):
+    with pytest.raises(EnvError, match=f"expected observations that are arrays.*{WAY_OUT}"):
         IntrinsicRewardWrapper(SyncVectorEnv([Parts]))
+
+
+def test_images_that_look_like_channels_first_need_a_config() -> None:
+    class Frames(Clock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = spaces.Box(0, 255, (4, 30, 30), np.uint8)
+
+    with pytest.raises(EnvError, match=r"shape \[4, 30, 30\].*use IntrinsicConfig\(channels_first=True\)"):
+        IntrinsicRewardWrapper(SyncVectorEnv([Frames]))
+    IntrinsicRewardWrapper(SyncVectorEnv([Frames]), config=dataclasses.replace(SMALL, channels_first=True))
 
 
 def test_a_step_before_the_first_reset_is_refused() -> None:

@@ -224,6 +224,26 @@ def test_a_foreign_claim_is_taken_over_after_its_lease(memory: RemoteStore, monk
     run.interrupt()
 
 
+def test_a_run_of_a_machine_that_is_gone_is_reset_after_its_lease(
+    memory: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headway.runs.owner._this_machine", lambda: "another machine")
+        checkpointed(memory, plain(0), 1)  # its thread beats every 15 s, which is long after this test
+    other = again(memory)
+    other._watch._clock = lambda: now[0]
+    with monkeypatch.context() as patch:
+        patch.setattr("headway.runs.claims.time.sleep", wait)
+        other.reset(plain(0).run_id)
+    assert now[0] >= memory.lease
+    assert other.record(plain(0).run_id).state is State.PENDING
+
+
 def test_a_sign_of_life_keeps_a_claim(memory: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     with monkeypatch.context() as patch:

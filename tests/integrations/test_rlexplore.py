@@ -20,15 +20,16 @@ from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.rlexplore import KEYS, RLeXploreReward
 from headway.rl.episodes import Episodes
 from headway.rl.gae import advantages
+from headway.rl.intrinsic import IntrinsicConfig
 from tests.integrations import rllte_interface
 from tests.integrations.worlds import SMALL, Clock, Known, assert_within_episodes
 
 STEPS, ENVS = 12, 3
 
 
-def clocks() -> Any:
+def clocks(mode: AutoresetMode = AutoresetMode.SAME_STEP) -> Any:
     makers = [lambda name=name: Clock(name, length=3 + name) for name in range(ENVS)]
-    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+    return SyncVectorEnv(makers, autoreset_mode=mode)
 
 
 def rollout(shifted: bool = False, steps: int = STEPS) -> dict[str, torch.Tensor]:
@@ -46,8 +47,21 @@ def rollout(shifted: bool = False, steps: int = STEPS) -> dict[str, torch.Tensor
     return {key: torch.stack(values) for key, values in rows.items()}
 
 
-def made(**options: Any) -> RLeXploreReward:
-    return RLeXploreReward(clocks(), **{"method": Known(), "rwd_norm_type": "none", "obs_norm_type": "none", **options})
+def as_stepped(env: Any, steps: int) -> dict[str, torch.Tensor]:
+    """Samples as a loop stores them that takes whatever `step` returns."""
+    obs, _ = env.reset(seed=0)
+    rows = []
+    for _ in range(steps):
+        actions = np.zeros(ENVS, np.int64)
+        following, rewards, terminated, truncated, _ = env.step(actions)
+        rows.append((obs, actions, rewards, terminated, truncated, following))
+        obs = following
+    return {key: torch.as_tensor(np.array(each)) for key, each in zip(KEYS, zip(*rows, strict=True), strict=True)}
+
+
+def made(envs: Any = None, **options: Any) -> RLeXploreReward:
+    settings = {"method": Known(), "rwd_norm_type": "none", "obs_norm_type": "none", **options}
+    return RLeXploreReward(clocks() if envs is None else envs, **settings)
 
 
 def random_samples(space: spaces.Space[Any], actions: spaces.Space[Any]) -> dict[str, torch.Tensor]:
@@ -106,6 +120,40 @@ def test_transitions_into_the_next_episode_are_left_out_when_told_so() -> None:
     assert_within_episodes(irs.reward.shown[0])
 
 
+@pytest.mark.parametrize("cut", [5, 6, 7, 8])  # also right after an end, so that the next call begins with a reset
+@pytest.mark.parametrize("sync", [True, False])
+def test_steps_that_only_begin_an_episode_are_left_out(cut: int, sync: bool) -> None:
+    env = clocks(AutoresetMode.NEXT_STEP)
+    samples = as_stepped(env, 20)
+    irs = made(env, method=Raised())
+    rewards = []
+    for part in (slice(0, cut), slice(cut, 20)):
+        given = {key: value[part] for key, value in samples.items()}
+        rewards.append(irs.compute(given, sync=sync))
+        if not sync:
+            irs.update(given)
+    obs, following = samples["observations"], samples["next_observations"]
+    same_episode = obs[..., 1] == following[..., 1]
+    assert not same_episode.all()
+    assert torch.equal(torch.cat(rewards), torch.where(same_episode, Raised.of(obs, following), 0.0))
+    for batch in irs.reward.shown:
+        assert_within_episodes(batch)
+
+
+def test_an_end_is_remembered_in_the_state() -> None:
+    env = clocks(AutoresetMode.NEXT_STEP)
+    samples = as_stepped(env, 20)
+    ended = samples["terminateds"] | samples["truncateds"]
+    cut = int(ended.any(1).nonzero()[0]) + 1
+    first, rest = ({key: value[part] for key, value in samples.items()} for part in (slice(0, cut), slice(cut, 20)))
+    whole, resumed = made(env, method="forward", config=SMALL), made(env, method="forward", config=SMALL)
+    whole.compute(first)
+    resumed.load_state_dict(whole.state_dict())
+    rewards = resumed.compute(rest)
+    assert (rewards[0] == 0).tolist() == ended[cut - 1].tolist()
+    assert torch.equal(rewards, whole.compute(rest))
+
+
 # Interface
 
 
@@ -141,6 +189,27 @@ def test_rewards_have_the_shape_of_the_rollout(space: Any, actions: Any, method:
         assert rewards.dtype == torch.float32
         assert rewards.isfinite().all()
     assert rewards.max() > 0
+
+
+def first_layer(irs: RLeXploreReward) -> torch.nn.Conv2d:
+    return next(each for each in irs.reward.predictor.modules() if isinstance(each, torch.nn.Conv2d))
+
+
+@pytest.mark.parametrize(
+    ("space", "channels", "scale"),
+    [
+        (spaces.Box(0, 255, (7, 7, 20), np.uint8), 20, 1 / 255),
+        (spaces.Box(0, 255, (4, 84, 84), np.uint8), 4, 1 / 255),
+        (spaces.Box(0, 255, (7, 7, 3), np.uint8), 3, 1 / 255),
+        (spaces.Box(0, 1, (40, 40, 3), np.float32), 3, 1.0),
+    ],
+)
+def test_images_are_read_in_their_own_layout_and_scale(space: Any, channels: int, scale: float) -> None:
+    irs = RLeXploreReward(Spaces(space, spaces.Discrete(3)), obs_norm_type="none")
+    assert first_layer(irs).in_channels == channels
+    assert irs.reward.config.observation_scale == scale
+    normalised = RLeXploreReward(Spaces(space, spaces.Discrete(3)), obs_norm_type="rms")
+    assert normalised.reward.config.observation_scale == 1
 
 
 def test_actions_may_have_a_last_dimension_of_one() -> None:
@@ -349,6 +418,14 @@ def test_a_wrong_shape_is_named(call: str) -> None:
 def test_settings_without_a_meaning_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(MethodError, match=message):
         made(**options)
+
+
+def test_a_shape_that_does_not_tell_its_layout_is_refused_with_the_settings_to_give() -> None:
+    envs = Spaces(spaces.Box(0, 255, (7, 9, 20), np.uint8), spaces.Discrete(3))
+    with pytest.raises(EnvError, match=r"got \[7, 9, 20\]; .*observation_scale=0.00392157, rnd_normalise=True"):
+        RLeXploreReward(envs, obs_norm_type="none")
+    config = IntrinsicConfig(channels_first=False, observation_scale=0.00392157, rnd_normalise=True)
+    assert first_layer(RLeXploreReward(envs, obs_norm_type="none", config=config)).in_channels == 20
 
 
 def test_only_boxes_are_normalised() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import pickle
 from pathlib import Path
@@ -26,7 +27,7 @@ from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.reward import make_reward
 from headway.rl.transitions import Transitions
 from tests.integrations.sb3_worlds import clocks
-from tests.integrations.worlds import FORCES, SMALL, Clock, Known, assert_within_episodes
+from tests.integrations.worlds import CHOICES, FORCES, SMALL, Clock, Known, assert_within_episodes
 
 
 def agent(kind: Any = DQN, env: Any = None, **options: Any) -> Any:
@@ -173,6 +174,23 @@ def test_a_transition_is_worth_the_same_in_every_sample() -> None:
     alone = torch.cat([callback.reward.rewards(batch[[i]]) for i in range(20)])
     assert together.min() > 0
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=0)
+
+
+def test_a_reward_of_ones_own_pays_samples_as_it_learned() -> None:
+    def worth(method: Any, **options: Any) -> torch.Tensor:
+        callback = OffPolicyIntrinsicCallback(method, update_every=32, **options)
+        agent().learn(200, callback=callback)
+        obs = torch.arange(60.0).reshape(20, 3) / 60
+        return callback.reward.rewards(Transitions(obs, torch.arange(20) % 3, obs + 1))
+
+    def own(**changes: Any) -> Any:
+        return make_reward("icm+gmc", Clock().observation_space, CHOICES, dataclasses.replace(SMALL, **changes))
+
+    with pytest.raises(MethodError, match=r"IntrinsicConfig\(floor=1.024e-05, floor_unit='sample'\)"):
+        worth(own())
+    given = worth(own(floor=1.024e-5, floor_unit="sample"))
+    assert given.min() > 0
+    torch.testing.assert_close(given, worth("icm+gmc", config=SMALL), rtol=1e-4, atol=0)
 
 
 # Nothing else changes

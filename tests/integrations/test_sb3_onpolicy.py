@@ -262,6 +262,33 @@ def test_all_array_spaces_work(space: Any, actions: Any) -> None:
         assert model.intrinsic_reward.callback.reward.config.channels_first  # Stable-Baselines3 transposes images
 
 
+@pytest.mark.parametrize(
+    ("space", "scale"),
+    [
+        (spaces.Box(0, 1, (3, 40, 40), np.float32), 1.0),
+        (spaces.Box(0, 1, (6, 40, 44), np.float32), 1.0),
+        (spaces.Box(0, 255, (40, 40, 3), np.uint8), 1 / 255),
+    ],
+)
+def test_images_are_convolved_as_the_policy_does(space: Any, scale: float) -> None:
+    env = DummyVecEnv([lambda: Rows(space, FORCES)])
+    options = {"normalize_images": scale != 1}
+    model = PPO("CnnPolicy", env, n_steps=8, batch_size=8, n_epochs=1, device="cpu", policy_kwargs=options)
+    callback = OnPolicyIntrinsicCallback("icm")
+    model.learn(8, callback=callback)
+    own = next(each for each in callback.reward.predictor.modules() if isinstance(each, torch.nn.Conv2d))
+    assert own.in_channels == model.policy.features_extractor.cnn[0].in_channels
+    assert callback.reward.config.observation_scale == scale
+
+
+@pytest.mark.parametrize("shape", [(7, 7, 20), (7, 9, 20)])
+def test_grids_of_a_policy_without_convolutions_have_their_channels_last(shape: tuple[int, ...]) -> None:
+    env = DummyVecEnv([lambda: Rows(spaces.Box(0, 1, shape, np.float32), FORCES)])
+    callback = OnPolicyIntrinsicCallback("icm")
+    played(callback, env=env)
+    assert not callback.reward.config.channels_first
+
+
 def test_normalised_observations_are_seen_as_the_policy_sees_them() -> None:
     reward = Known()
     _, look = played(OnPolicyIntrinsicCallback(reward), env=VecNormalize(clocks(), norm_reward=False))

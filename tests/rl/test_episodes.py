@@ -170,7 +170,7 @@ def test_observations_of_several_parts_are_refused() -> None:
     class Parts(Clock):
         observation_space = spaces.Dict({"a": spaces.Discrete(2)})
 
-    with pytest.raises(EnvError, match=r"expected observations that are arrays, got the space Dict"):
+    with pytest.raises(EnvError, match=r"arrays, got the space Dict.*FlattenObservation before vectorising"):
         Episodes(SyncVectorEnv([lambda: Parts(0, 3)]))
 
 

@@ -68,6 +68,33 @@ def test_convolutions_need_an_image() -> None:
         make_network((5,), 2, PPOConfig(network="cnn"), generator())
 
 
+def test_channels_first_images_are_the_same_images() -> None:
+    last = make_network((8, 8, 4), 7, PPOConfig(), generator())
+    first = make_network((4, 8, 8), 7, PPOConfig(channels_first=True), generator())
+    observations = torch.randn(5, 8, 8, 4, generator=generator())
+    torch.testing.assert_close(first(observations.permute(0, 3, 1, 2).contiguous()), last(observations))
+
+
+def test_images_that_look_like_channels_first_have_to_be_said_to_be() -> None:
+    message = r"got none for observations of shape \[4, 84, 84\].*use PPOConfig\(channels_first=True\)"
+    with pytest.raises(MethodError, match=message):
+        make_network((4, 84, 84), 2, PPOConfig(), generator())
+    small = {"channels": (2,), "hidden": (3,)}
+    shapes = [
+        tuple(
+            make_network((4, 84, 84), 2, PPOConfig(channels_first=each, **small), generator())
+            .convolutions[0]
+            .weight.shape
+        )
+        for each in (True, False)
+    ]
+    assert shapes == [(2, 4, 3, 3), (2, 84, 3, 3)]
+    assert make_network((4, 84, 84), 2, PPOConfig(network="mlp"), generator())(torch.zeros(1, 4, 84, 84)).shape == (
+        1,
+        2,
+    )
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.rl import PPO, PPOConfig, make_env
@@ -251,15 +251,28 @@ def test_a_state_that_does_not_fit() -> None:
 # What it says, and what it refuses.
 
 
-def test_the_policy_remembers_only_as_long_as_it_stays_the_same() -> None:
-    env = make_env("MiniGrid-DoorKey-5x5-v0", noise="none", noise_channel=True)
-    ppo = PPO(env, SMALL)
-    policy = ppo.agent.policy
-    observations = ppo.episodes.obs
-    first = policy.act(observations)
-    assert policy.act(observations.copy()) is first
+def test_in_a_rollout_a_single_environment_asks_the_policy_once_for_what_it_sees_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ppo = PPO(make_env("MiniGrid-DoorKey-5x5-v0", noise="none", noise_channel=True), SMALL)
+    asked: list[bytes] = []
+    act = ppo.agent.policy.act
+    monkeypatch.setattr(ppo.agent.policy, "act", lambda given: (asked.append(given.tobytes()), act(given))[1])
     iterate(ppo, 1)
-    assert not np.array_equal(policy.act(observations), first)
+    first = len(asked)
+    assert first == len(set(asked)) < SMALL.rollout_steps
+    iterate(ppo, 1)
+    assert set(asked[:first]) & set(asked[first:])  # the policy has changed, so it is asked again
+
+
+def test_a_policy_follows_whoever_trains_it() -> None:
+    ppo = PPO(make_env("MiniGrid-DoorKey-5x5-v0"), SMALL)
+    policy, observations = ppo.agent.policy, ppo.episodes.obs
+    before = policy.act(observations)
+    optimizer = torch.optim.SGD(policy.parameters(), 1.0)
+    policy.network(policy.read(observations))[0, 0].backward()
+    optimizer.step()
+    assert policy.act(observations)[0, 0] < before[0, 0]
 
 
 def test_phases_are_marked_in_their_order() -> None:
@@ -283,6 +296,20 @@ def test_actions_are_the_most_likely_ones_or_drawn() -> None:
     assert len(set(policy.choose(observations, torch.Generator().manual_seed(0)).tolist())) > 1
 
 
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_single_numbers_are_refused_with_a_way_out_for_every_mode(mode: AutoresetMode) -> None:
+    def lakes(*wrappers: Any) -> Any:
+        def make() -> Any:
+            env = gymnasium.make("FrozenLake-v1")
+            return wrappers[0](env) if wrappers else env
+
+        return SyncVectorEnv([make, make], autoreset_mode=mode)
+
+    with pytest.raises(EnvError, match=r"single numbers \(Discrete\(16\)\).*each environment in gymnasium.wrap"):
+        PPO(lakes(), SMALL)
+    assert iterate(PPO(lakes(gymnasium.wrappers.FlattenObservation), SMALL), 1)[0]["env_steps"] == 32
+
+
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(EnvError, match="expected a vector environment, got Corridor"):
         PPO(Corridor())
@@ -292,8 +319,6 @@ def test_what_does_not_fit_is_refused() -> None:
         PPO(together(lambda number: Corridor(), 2), SMALL, threads=0)
     with pytest.raises(MethodError, match=r"expected a reward from headway.rl.make_reward\(METHOD, ...\), got 'icm'"):
         PPO(together(lambda number: Corridor(), 2), SMALL, "icm")
-    with pytest.raises(EnvError, match=r"expected observations with an axis, got single numbers \(Discrete\(16\)\)"):
-        PPO(gymnasium.make_vec("FrozenLake-v1", 2))
     with pytest.raises(MethodError, match="expected rollouts of at least 2 steps, got 1"):
         PPO(together(lambda number: Corridor(), 2, AutoresetMode.NEXT_STEP), PPOConfig(rollout_steps=1))
 

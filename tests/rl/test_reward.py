@@ -213,6 +213,14 @@ def test_channels_first_images_are_the_same_images() -> None:
         torch.testing.assert_close(one.rewards(batch), other.rewards(turned))
 
 
+def test_images_that_look_like_channels_first_need_a_config() -> None:
+    space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    with pytest.raises(EnvError, match=r"shape \[4, 84, 84\].*use IntrinsicConfig\(channels_first=True\)"):
+        make_reward("icm", space, DISCRETE)
+    assert make_reward("icm", space, DISCRETE, IntrinsicConfig(channels_first=True)) is not None
+    assert make_reward("icm", space, DISCRETE, IntrinsicConfig()) is not None
+
+
 @pytest.mark.parametrize("method", METHODS[1:])
 def test_an_observation_space_of_several_parts_is_refused(method: str) -> None:
     space = spaces.Dict({"a": VECTOR})

@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from headway.errors import EnvError
-from headway.rl.spaces import coding_of, is_image
+from headway.rl.spaces import coding_of, is_image, looks_channels_first
 
 
 def test_a_choice_is_one_hot() -> None:
@@ -55,3 +55,23 @@ def test_images_have_three_dimensions() -> None:
     assert is_image(spaces.Box(0, 255, (8, 8, 3), np.uint8))
     assert not is_image(spaces.Box(0, 255, (8, 8), np.uint8))
     assert not is_image(spaces.MultiBinary((8, 8, 3)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "first"),
+    [
+        ((4, 84, 84), True),  # stacked frames
+        ((3, 210, 160), True),
+        ((20, 7, 7), True),
+        ((3, 4, 4), True),
+        ((210, 160, 3), False),
+        ((84, 84, 4), False),
+        ((7, 7, 20), False),  # a grid, one-hot
+        ((3, 3, 20), False),
+        ((7, 3, 3), False),  # a long grid
+        ((7, 9, 20), None),
+        ((12, 210, 160), None),
+    ],
+)
+def test_where_images_have_their_channels(shape: tuple[int, ...], first: bool | None) -> None:
+    assert looks_channels_first(shape) is first

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headway.errors import ClaimLostError, StoreError
-from headway.runs.claims import LeaseWatch, is_held, look, newest, try_claim
+from headway.runs.claims import DEFAULT_LEASE, LEASES_TO_LIST, LeaseWatch, is_held, look, newest, try_claim
 from headway.runs.owner import Owner
 from tests.runs.helpers import failing, full_disk, names
 
@@ -50,6 +51,25 @@ def here() -> Owner:
 
 def elsewhere() -> Owner:
     return replace(here(), host="other", machine="other boot")
+
+
+def of_another_boot() -> Owner:
+    """A process on a machine of the same name, in a boot that is not this one."""
+    return replace(here(), machine="0b00d000-0000-4000-8000-000000000000 pid:[4026531836]")
+
+
+def silent_for(path: Path, seconds: float) -> None:
+    moment = path.stat().st_mtime - seconds
+    os.utime(path, (moment, moment))
+
+
+@pytest.fixture
+def up(monkeypatch: pytest.MonkeyPatch) -> float:
+    """For how many seconds this machine has been up."""
+    if not Path("/proc/sys/kernel/random/boot_id").exists():
+        pytest.skip("this system does not name its boots")
+    monkeypatch.setattr("headway.runs.claims.uptime", lambda: 10 * LEASE)
+    return 10 * LEASE
 
 
 def dead_pid() -> int:
@@ -137,6 +157,97 @@ def test_another_machine_keeps_its_run_until_it_was_silent_for_its_lease(
     assert claim is not None
     assert claim.number == 2
     claim.release()
+
+
+def test_after_a_restart_of_the_machine_its_runs_are_free_at_once(tmp_path: Path, watch: LeaseWatch, up: float) -> None:
+    silent_for(plant(tmp_path, of_another_boot()), up + 2)
+    assert not is_held(tmp_path)
+    claim = try_claim(tmp_path, watch, LEASE)
+    assert claim is not None
+    claim.release()
+    assert names(tmp_path) == ["claim.2"]
+
+
+def test_a_machine_of_the_same_name_that_has_shown_a_sign_of_life_since_the_start_is_another_one(
+    tmp_path: Path, watch: LeaseWatch, clock: Clock, up: float
+) -> None:
+    silent_for(plant(tmp_path, of_another_boot()), up - 2)
+    assert is_held(tmp_path)
+    assert try_claim(tmp_path, watch, LEASE) is None
+    assert names(tmp_path) == ["claim.1"]
+    clock.now += LEASE
+    claim = try_claim(tmp_path, watch, LEASE)
+    assert claim is not None
+    claim.release()
+
+
+def test_right_after_its_start_a_machine_waits_for_the_lease_of_one_of_its_name(
+    tmp_path: Path, watch: LeaseWatch, monkeypatch: pytest.MonkeyPatch, up: float
+) -> None:
+    monkeypatch.setattr("headway.runs.claims.uptime", lambda: 1.0)
+    silent_for(plant(tmp_path, of_another_boot()), LEASE - 2)
+    assert is_held(tmp_path)
+    assert try_claim(tmp_path, watch, LEASE) is None
+
+
+def test_only_times_of_files_tell_that_a_machine_was_started_anew(
+    tmp_path: Path, watch: LeaseWatch, monkeypatch: pytest.MonkeyPatch, up: float
+) -> None:
+    plant(tmp_path, of_another_boot())
+    now = time.time() + 10**9
+    monkeypatch.setattr(time, "time", lambda: now)
+    assert try_claim(tmp_path, watch, LEASE) is None
+
+
+def test_after_a_restart_a_contender_whose_file_the_new_holder_cleared_away_gives_way(
+    tmp_path: Path, watch: LeaseWatch, monkeypatch: pytest.MonkeyPatch, up: float
+) -> None:
+    silent_for(plant(tmp_path, of_another_boot()), up + 2)
+    monkeypatch.setattr(os, "utime", failing(errno.ENOENT))
+    assert try_claim(tmp_path, watch, LEASE) is None
+    monkeypatch.setattr(os, "utime", full_disk)
+    with pytest.raises(StoreError, match="the disk is full"):
+        try_claim(tmp_path, watch, LEASE)
+    assert names(tmp_path) == ["claim.1"]
+
+
+@pytest.mark.parametrize("machine", ["", "abroad", "0b00d000-0000-4000-8000-000000000000", "vm 525400123456"])
+def test_a_machine_that_does_not_name_its_boot_is_watched(
+    tmp_path: Path, watch: LeaseWatch, up: float, machine: str
+) -> None:
+    silent_for(plant(tmp_path, replace(here(), machine=machine)), up + 2)
+    assert is_held(tmp_path)
+    assert try_claim(tmp_path, watch, LEASE) is None
+
+
+def test_another_space_of_process_ids_in_this_boot_is_watched(tmp_path: Path, watch: LeaseWatch, up: float) -> None:
+    boot = here().machine.split()[0]
+    silent_for(plant(tmp_path, replace(here(), machine=f"{boot} pid:[1]")), up + 2)
+    assert is_held(tmp_path)
+    assert try_claim(tmp_path, watch, LEASE) is None
+
+
+@pytest.mark.parametrize("owner", [elsewhere(), replace(elsewhere(), lease=0.05), None])
+def test_a_listing_takes_a_foreign_claim_for_over_when_its_time_is_long_past(
+    tmp_path: Path, watch: LeaseWatch, owner: Owner | None
+) -> None:
+    path = tmp_path / "claim.1"
+    path.write_text(json.dumps(owner.to_dict()) if owner else "")
+    silent_for(path, LEASES_TO_LIST * DEFAULT_LEASE - 60)
+    assert is_held(tmp_path)
+    silent_for(path, 120)
+    assert not is_held(tmp_path)
+    assert try_claim(tmp_path, watch, LEASE) is None  # which is no reason to take it over
+    silent_for(path, -(10**9))
+    assert is_held(tmp_path)
+
+
+def test_a_long_lease_makes_a_listing_patient(tmp_path: Path) -> None:
+    path = plant(tmp_path, replace(elsewhere(), lease=10 * DEFAULT_LEASE))
+    silent_for(path, 9 * LEASES_TO_LIST * DEFAULT_LEASE)
+    assert is_held(tmp_path)
+    silent_for(path, 2 * LEASES_TO_LIST * DEFAULT_LEASE)
+    assert not is_held(tmp_path)
 
 
 def test_a_wall_clock_that_jumps_back_or_ahead_does_no_harm(tmp_path: Path, watch: LeaseWatch, clock: Clock) -> None:

@@ -21,11 +21,12 @@ FLOATS = st.floats()
 KINDS = {
     "i": INTEGERS,
     "f": FLOATS,
-    "n": INTEGERS.filter(lambda value: abs(value) < 2**53) | FLOATS,
+    "n": INTEGERS | FLOATS,
     "b": st.booleans(),
     "s": st.text(st.characters(exclude_categories=["Cs"])),
     "li": st.lists(INTEGERS, max_size=4),
     "lf": st.lists(FLOATS, max_size=4),
+    "ln": st.lists(INTEGERS | FLOATS | st.booleans(), max_size=4),
 }
 ROWS = st.lists(
     st.fixed_dictionaries({}, optional={name: st.none() | kind for name, kind in KINDS.items()}), max_size=8
@@ -39,6 +40,12 @@ def bits(value: Any) -> Any:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return "nan" if math.isnan(value) else struct.pack("d", value) if isinstance(value, float) else value
     return value
+
+
+def as_floats(value: Any) -> Any:
+    if isinstance(value, list):
+        return [as_floats(item) for item in value]
+    return None if value is None else float(value)
 
 
 def logged(rows: list[dict[str, Any]]) -> RowLog:
@@ -66,9 +73,9 @@ def test_columns_come_back_from_parquet(rows: list[dict[str, Any]]) -> None:
     assert metadata["key"] == "value"
     assert list(back) == list(columns)
     for name, values in columns.items():
-        has_float = any(isinstance(value, float) for value in values)
-        expected = [float(v) if has_float and v is not None else v for v in values] if name == "n" else values
-        assert bits(back[name]) == bits(expected)
+        items = [item for value in values for item in (value if isinstance(value, list) else [value])]
+        has_float = any(isinstance(item, float) for item in items)
+        assert bits(back[name]) == bits(as_floats(values) if has_float else values)
 
 
 def test_the_same_rows_give_the_same_bytes() -> None:
@@ -92,6 +99,25 @@ def test_arrays_and_tensors_become_numbers_and_lists() -> None:
     numpy = pytest.importorskip("numpy")
     log = logged([{"x": numpy.float32(0.5), "y": numpy.arange(3), "z": numpy.array(2)}])
     assert log.columns() == {"x": [0.5], "y": [[0, 1, 2]], "z": [2]}
+
+
+def test_truth_values_in_lists_become_numbers() -> None:
+    log = logged([{"x": [True, False], "y": (True, 0.5), "z": np.array([False, True])}])
+    back, _ = from_parquet(to_parquet(log.columns(), {}), "file")
+    assert bits(back) == bits({"x": [[1, 0]], "y": [[1.0, 0.5]], "z": [[0, 1]]})
+    assert RowLog(b'{"x": [true, false]}\n').columns() == {"x": [[1, 0]]}  # from a checkpoint of an earlier version
+
+
+def test_integers_beside_floats_are_rounded_to_floats() -> None:
+    log = logged([{"x": 2**53 + 1, "y": [2**53 + 1]}, {"x": 0.5, "y": [0.5]}])
+    back, _ = from_parquet(to_parquet(log.columns(), {}), "file")
+    assert back == {"x": [2.0**53, 0.5], "y": [[2.0**53], [0.5]]}
+    assert logged([{"x": 2**53 + 1}]).columns() == {"x": [2**53 + 1]}
+
+
+def test_what_parquet_cannot_hold_is_a_store_error() -> None:
+    with pytest.raises(StoreError, match=r"expected metrics that a Parquet file can hold, got .*; save\(\) a file"):
+        to_parquet({"x": [1, "a"]}, {})
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from headway.errors import ClaimLostError, DamagedError, StoreError
 from headway.runs import RunSpec, RunStore, State
@@ -51,6 +52,14 @@ def test_a_resumed_run_sees_the_rows_up_to_its_checkpoint_only(store: RunStore, 
         run.finish(keep_checkpoint=True)
     assert store.metrics(spec.run_id)["step"] == [1, 2]
     assert (store.folder(spec.run_id) / "checkpoint.0").exists()
+
+
+def test_a_run_that_logged_a_mask_can_be_finished(store: RunStore, spec: RunSpec) -> None:
+    with claim(store, spec) as run:
+        run.restore()
+        run.log({"mask": torch.tensor([True, False]), "is_late": torch.tensor(True)})
+        run.finish()
+    assert store.metrics(spec.run_id) == {"mask": [[1, 0]], "is_late": [True]}
 
 
 def test_metrics_do_not_depend_on_interruptions(tmp_path: Path, spec: RunSpec) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from headway.errors import StoreError
 from headway.runs import RunSpec, RunStore, State
-from tests.runs.helpers import finish, one, spec_of
+from tests.runs.helpers import checkpointed, edit, finish, one, spec_of
 
 
 def test_making_a_store_object_touches_nothing(tmp_path: Path) -> None:
@@ -45,6 +45,46 @@ def test_a_run_can_be_held_without_being_started(store: RunStore, spec: RunSpec)
             pass
     assert one(store).state is State.PENDING
     finish(store, spec)
+
+
+def test_a_run_of_a_machine_that_is_gone_is_reset_after_its_lease(store: RunStore, spec: RunSpec) -> None:
+    run = checkpointed(store, spec, 1)
+    claim = run.folder / "claim.1"
+    edit(claim, host="other", machine="other boot", lease=0.05)
+    RunStore(store.root).reset(spec.run_id)
+    assert one(store).state is State.PENDING
+    run._claim.release()
+
+
+def test_a_run_of_another_machine_is_not_reset_once_that_shows_a_sign_of_life(
+    store: RunStore, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = checkpointed(store, spec, 1)
+    claim = run.folder / "claim.1"
+    edit(claim, host="other", machine="other boot")
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            os.utime(claim, (0, 0))
+
+    monkeypatch.setattr("headway.runs.claims.time.sleep", wait)
+    with pytest.raises(StoreError, match="expected a run that no process holds"):
+        RunStore(store.root).reset(spec.run_id)
+    assert len(waits) == 3
+    assert (run.folder / "checkpoint.0").exists()
+    run._claim.release()
+
+
+def test_a_run_whose_machine_vanished_long_ago_is_listed_as_interrupted(store: RunStore, spec: RunSpec) -> None:
+    run = checkpointed(store, spec, 1)
+    claim = run.folder / "claim.1"
+    edit(claim, host="other", machine="other boot")
+    assert one(store).state is State.RUNNING
+    os.utime(claim, (0, 0))
+    assert one(store).state is State.INTERRUPTED
+    run._claim.release()
 
 
 def test_other_folders_and_files_are_left_alone(store: RunStore, spec: RunSpec) -> None:

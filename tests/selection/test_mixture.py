@@ -29,6 +29,17 @@ def test_a_source_that_was_never_seen_counts_as_the_mean_of_the_others() -> None
     assert list(mixture.weights.values()) == pytest.approx([weight / sum(weights) for weight in weights])
 
 
+def test_zeros_before_the_first_score_say_nothing() -> None:
+    mixture = Mixture(["a", "b", "c"])
+    mixture.update(["a", "a", "b"], [0.0] * 3)  # GMC's first batch, without a sample of c
+    assert mixture.scores == {"a": None, "b": None, "c": None}
+    for _ in range(20):
+        mixture.update(["a", "b", "c"], [1.0] * 3)
+        assert list(mixture.weights.values()) == pytest.approx([1 / 3] * 3)
+    mixture.update(["a", "b"], [0.0] * 2)
+    assert mixture.weights["c"] > 1 / 3  # later a zero is a score like any other
+
+
 def test_bounds_hold_whatever_the_scores() -> None:
     mixture = Mixture(["a", "b", "c"], MultiplicativeWeights(strength=50, rate=1.0), floor={"b": 0.2}, ceiling=0.7)
     assert list(mixture.weights.values()) == pytest.approx([1 / 3] * 3)

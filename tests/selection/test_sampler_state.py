@@ -179,7 +179,16 @@ def test_going_back_too_far_is_refused() -> None:
     sampler = make(history=10)
     take(iter(sampler), 100)
     assert len(sampler.state_dict(consumed=95)["pending"]) == 5
-    with pytest.raises(StateError, match=r"from \d+ to 100, got 20; a larger history="):
+    with pytest.raises(StateError, match=r"at least \d+ consumed samples, got 20; a larger history="):
         sampler.state_dict(consumed=20)
-    with pytest.raises(StateError, match="to 100, got 101"):
+    with pytest.raises(StateError, match="at most the 100 samples that were drawn in epoch 0, got 101 consumed"):
         sampler.state_dict(consumed=101)
+
+
+def test_the_last_batch_of_an_epoch_may_be_short() -> None:
+    sampler = make()
+    whole = list(sampler)
+    batch = len(whole) // 3 + 1
+    state = sampler.state_dict(consumed=3 * batch)  # as counted in whole batches
+    assert state["position"] == len(whole)
+    assert not len(state["pending"])

@@ -147,7 +147,12 @@ def slug(*parts: str) -> str:
 
 def interval_text(runs: Iterable[Sequence[RunData]], what: str = "mean and 95% interval") -> str:
     """What a figure shows over how many seeds, such as "mean and 95% interval over 3 seeds"; one has no interval."""
-    seeds = seeds_text(runs)
+    return interval_words(map(len, runs), what)
+
+
+def interval_words(numbers: Iterable[int], what: str) -> str:
+    """The same for numbers of seeds."""
+    seeds = _range_words(numbers)
     if seeds == "1 seed":
         return "one seed, so no interval"
     return f"{what} over {seeds}" + (", where there are several" if seeds.startswith("1 ") else "")
@@ -155,7 +160,11 @@ def interval_text(runs: Iterable[Sequence[RunData]], what: str = "mean and 95% i
 
 def seeds_text(runs: Iterable[Sequence[RunData]]) -> str:
     """How many seeds several methods have, such as "1 seed" or "18 to 20 seeds"."""
-    numbers = sorted({len(members) for members in runs})
-    if len(numbers) < 2:
-        return f"{numbers[0]} seed{'s' * (numbers[0] != 1)}" if numbers else "no seeds"
-    return f"{numbers[0]} to {numbers[-1]} seeds"
+    return _range_words(map(len, runs))
+
+
+def _range_words(numbers: Iterable[int]) -> str:
+    found = sorted(set(numbers))
+    if len(found) < 2:
+        return f"{found[0]} seed{'s' * (found[0] != 1)}" if found else "no seeds"
+    return f"{found[0]} to {found[-1]} seeds"

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 from headway.analysis import summaries
 from headway.analysis.figures import curves
 from headway.analysis.figures.bars import auc_bars
-from headway.analysis.figures.catalogue import Drawing, Item, Kind, Omission, Setting, interval_text, slug
+from headway.analysis.figures.catalogue import (
+    Drawing,
+    Item,
+    Kind,
+    Omission,
+    Setting,
+    interval_text,
+    interval_words,
+    slug,
+)
 from headway.analysis.figures.groups import Column, group_panels
 from headway.analysis.figures.style import (
     COLUMN_WIDTH,
@@ -147,10 +156,15 @@ def loss_areas(settings: Sequence[Setting]) -> Iterator[Item]:
                     **runs,
                 }
         if found:
-            members = [members for runs in found.values() for members in runs.values()]
+            compared = [
+                area_ratio(members, runs["uniform"]).n
+                for runs in found.values()
+                for signal, members in runs.items()
+                if signal != "uniform"
+            ]
             caption = (
                 f"Area under the test-loss curve relative to Uniform's{_lent_text(shown)} (1; lower is better), "
-                f"{interval_text(members, 'with Fieller 95% intervals')}."
+                f"{interval_words(compared, 'with Fieller 95% intervals')}."
             )
             yield Drawing(name, caption, partial(area_figure, found))
         elif settings:

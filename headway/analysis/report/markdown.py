@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from headway.analysis import summaries
 from headway.analysis.claims.output import as_markdown
 from headway.analysis.figures.catalogue import plan_figures
 from headway.analysis.names import GROUP_NAMES, title
@@ -33,6 +34,8 @@ BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 FIGURES, FORMAT = "figures", "svg"
 MARK = "†"
 """Stands at every dataset whose copy is not the official one."""
+NOISE = ("noise_time_share", "noise_reward_share", "intrinsic_mean")
+"""What a run must have logged to say where it was paid."""
 MOST_STRETCHES = 6
 """Of a source whose state has changed more often, only the latest are named."""
 
@@ -188,13 +191,18 @@ def _rewards(view: View, setting: Setting) -> str:
         "seeds",
         "scaled return at the end",
         "95% interval",
-        "time in the noise, whole run",
-        "reward paid in the noise, whole run",
+        "time in the noise",
+        "of all reward, paid in the noise",
+        "of a rollout's reward, on average",
     ]
     lines += [table_row(*head), "|" + "---|" * len(head)]
     for method, reward in view.rewards[setting.key].items():
         runs = setting.finished[method]
-        shares = [_mean_share(runs, column) for column in ("noise_time_share", "noise_reward_share")]
+        shares = [
+            _mean(runs, lambda run: _mean_over_rollouts(run, "noise_time_share")),
+            _mean(runs, summaries.paid_in_noise),
+            _mean(runs, lambda run: _mean_over_rollouts(run, "noise_reward_share")),
+        ]
         numbers = words.number(reward.value, ".2f"), words.interval(reward, ".2f")
         lines.append(table_row(title(method), str(len(runs)), *numbers, *map(words.percent, shares)))
     return "\n".join(lines)
@@ -242,9 +250,15 @@ def _notes(view: View, setting: Setting) -> list[str]:
     return [f"*{note}*\n" for note in notes]
 
 
-def _mean_share(runs: Sequence[RunData], column: str) -> float | None:
-    """The mean of a logged share over all rollouts and runs; None where it is not logged."""
-    logged = [run.columns[column] for run in runs if column in run.columns]
-    finite = [values[np.isfinite(values)] for values in logged]
-    means = [float(values.mean()) for values in finite if len(values)]
-    return float(np.mean(means)) if means else None
+def _mean(runs: Sequence[RunData], share: Callable[[RunData], float]) -> float | None:
+    """The mean of a share over runs that have logged it; None if none has."""
+    logged = [share(run) for run in runs if all(column in run.columns for column in NOISE)]
+    finite = [each for each in logged if np.isfinite(each)]
+    return float(np.mean(finite)) if finite else None
+
+
+def _mean_over_rollouts(run: RunData, column: str) -> float:
+    """The mean of a logged share over the rollouts that have it; NaN if none has."""
+    values = run.columns[column]
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")

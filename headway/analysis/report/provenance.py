@@ -72,12 +72,12 @@ def _origin(setting: Setting) -> Origin:
 
 def facts_of(runs: Iterable[RunData]) -> dict[str, str]:
     """What runs wrote down about their versions and data, by name; also that some of them did not."""
-    known = [run.environment for run in runs if run.environment]
-    names = dict.fromkeys(name for each in known for name in each if name not in ("note", "dataset"))
+    written = [run.environment for run in runs]
+    names = dict.fromkeys(name for each in written for name in each if name not in ("note", "dataset"))
     facts = {}
     for name in names:
-        left_out = any(each.get(name) in (None, "") for each in known)
-        facts[name] = _distinct(each.get(name) for each in known) + (" or not recorded" if left_out else "")
+        left_out = any(each.get(name) in (None, "") for each in written)
+        facts[name] = _distinct(each.get(name) for each in written) + (" or not recorded" if left_out else "")
     return facts
 
 

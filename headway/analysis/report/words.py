@@ -39,8 +39,12 @@ def interval(estimate: Estimate | None, form: str = ".4g") -> str:
 
 
 def compared(estimate: Estimate | None, seeds: int) -> str:
-    """How many of the seeds a ratio rests on, such as "(1 of 2 seeds)"; nothing where they all count."""
-    return f"({estimate.n} of {seeds} seeds)" if estimate is not None and estimate.n < seeds else ""
+    """How many of the seeds a ratio rests on, such as "(1 of 2 seeds)"; nothing where each has its pair."""
+    if estimate is None:
+        return ""
+    if estimate.unpaired and seeds > 1:
+        return f"(unpaired, {estimate.unpaired[0]} against {estimate.unpaired[1]})"
+    return f"({estimate.n} of {seeds} seeds)" if estimate.n < seeds else ""
 
 
 def probability(p: float | None) -> str:

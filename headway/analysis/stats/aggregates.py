@@ -138,6 +138,8 @@ def performance_profile(
 ) -> Profile:
     """The share of runs whose score is as good as each threshold, or better.
 
+    The interval is infinite if a stratum has a single score.
+
     Args:
         strata: scores, one array per stratum.
         thresholds: the thresholds [k].
@@ -155,6 +157,8 @@ def performance_profile(
         times = rng.multinomial(len(hits), np.full(len(hits), 1 / len(hits)), resamples)  # how often each run is drawn
         drawn += times @ hits
     low, high = np.quantile(drawn / n, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    if min(map(len, scores)) < 2:
+        low, high = np.full(len(limits), -np.inf), np.full(len(limits), np.inf)
     share = np.sum([hits.sum(0) for hits in reached], axis=0) / n
     return Profile(limits, share, low, high, n)
 

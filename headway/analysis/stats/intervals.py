@@ -23,13 +23,15 @@ class Estimate:
         value: the number.
         low: lower end of the interval; minus infinity where there are too few values for one.
         high: upper end.
-        n: the values that it rests on.
+        n: the values that it rests on; of two samples that are not paired, the size of the smaller.
+        unpaired: the sizes of both samples where they are not paired.
     """
 
     value: float
     low: float
     high: float
     n: int
+    unpaired: tuple[int, int] | None = None
 
     @property
     def is_bounded(self) -> bool:

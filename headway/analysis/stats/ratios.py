@@ -1,15 +1,16 @@
 """The ratio of two means with an interval that is right for few seeds, after Fieller.
 
-The interval is made of all ratios r at which a t-test of "mean of y - r times mean of x is zero" does not reject. That
-is exact for normal values however few there are; the delta method needs many, and an interval for the mean of the
-single ratios answers another question (and is drawn to seeds with a small x). Runs of two methods with the same seed
-share the data's shuffles, the scrambled labels and the first weights, so their areas go up and down together: the
+The interval is made of all ratios r at which a t-test of "mean of y - r times mean of x is zero" does not reject. For
+normal values in pairs that is exact however few there are; the delta method needs many, and an interval for the mean
+of the single ratios answers another question (and is drawn to seeds with a small x). Runs of two methods with the same
+seed share the data's shuffles, the scrambled labels and the first weights, so their areas go up and down together: the
 paired form takes that part of the spread out.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,16 +39,21 @@ def ratio(y: ArrayLike, x: ArrayLike, confidence: float = CONFIDENCE) -> Estimat
 def unpaired_ratio(y: ArrayLike, x: ArrayLike, confidence: float = CONFIDENCE) -> Estimate:
     """The same for values that do not come in pairs: y [n], x [m].
 
-    The degrees of freedom are those of Welch's test of y against x times their ratio.
+    The degrees of freedom are those of Welch's test of y against x times their ratio, which is an approximation: with
+    two or three values on a side, intervals of 95% hold the ratio 90% to 93% of the time.
     """
     a, b = np.asarray(y, dtype=np.float64), np.asarray(x, dtype=np.float64)
-    if min(len(a), len(b)) < 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return _unbounded(a, b)
-    var_y, var_x = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
-    scaled = (float(a.mean()) / float(b.mean())) ** 2 * var_x
-    spread = var_y**2 / (len(a) - 1) + scaled**2 / (len(b) - 1)
-    df = (var_y + scaled) ** 2 / spread if spread > 0 else len(a) + len(b) - 2
-    return _fieller(a, b, var_y, 0.0, var_x, df, min(len(a), len(b)), confidence)
+    return replace(_unpaired(a, b, confidence), unpaired=(len(a), len(b)))
+
+
+def _unpaired(y: Array, x: Array, confidence: float) -> Estimate:
+    if min(len(y), len(x)) < 2 or not (np.isfinite(y).all() and np.isfinite(x).all()):
+        return _unbounded(y, x)
+    var_y, var_x = float(y.var(ddof=1)) / len(y), float(x.var(ddof=1)) / len(x)
+    scaled = (float(y.mean()) / float(x.mean())) ** 2 * var_x
+    spread = var_y**2 / (len(y) - 1) + scaled**2 / (len(x) - 1)
+    df = (var_y + scaled) ** 2 / spread if spread > 0 else len(y) + len(x) - 2
+    return _fieller(y, x, var_y, 0.0, var_x, df, min(len(y), len(x)), confidence)
 
 
 def _fieller(

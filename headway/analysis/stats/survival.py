@@ -83,10 +83,8 @@ def survival(
     curve = stats.ecdf(stats.CensoredData(uncensored=when[there], right=when[~there])).sf
     keep = np.isin(curve.quantiles, when[there])
     steps, remaining = curve.quantiles[keep], np.clip(curve.probabilities[keep], 0.0, 1.0)
-    below = np.flatnonzero(remaining <= 0.5 + 1e-12)
-    median = float(steps[below[0]]) if len(below) else math.inf
     mean = _restricted_mean(when, there, steps, remaining, end, confidence)
-    return Survival(steps, remaining, median, mean, end, int(there.sum()), len(when))
+    return Survival(steps, remaining, _median(steps, remaining), mean, end, int(there.sum()), len(when))
 
 
 def compare_times(
@@ -101,6 +99,15 @@ def compare_times(
     first = stats.CensoredData(uncensored=a[a_there], right=a[~a_there])
     second = stats.CensoredData(uncensored=b[b_there], right=b[~b_there])
     return float(stats.logrank(first, second).pvalue)
+
+
+def _median(steps: Array, remaining: Array) -> float:
+    """When half of the runs are there; the middle of the time for which exactly half of them are, if that ends."""
+    there = np.flatnonzero(remaining <= 0.5 + 1e-12)
+    beyond = np.flatnonzero(remaining < 0.5 - 1e-12)
+    if not len(there):
+        return math.inf
+    return float(steps[there[0]] + steps[beyond[0]]) / 2 if len(beyond) else float(steps[there[0]])
 
 
 def _restricted_mean(

@@ -12,11 +12,11 @@ from gymnasium.vector import VectorWrapper
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.checks import check_method, check_number
-from headway.integrations.floors import fixed_floor
-from headway.rl.episodes import autoreset_mode, with_last_observations
+from headway.integrations.floors import check_unit, fixed_floor
+from headway.rl.episodes import autoreset_mode, has_state, with_last_observations
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import RewardNormaliser
-from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.reward import IntrinsicReward, make_reward, released_for
 from headway.rl.transitions import Transitions
 
 __all__ = ["IntrinsicRewardWrapper"]
@@ -51,16 +51,19 @@ class IntrinsicRewardWrapper(VectorWrapper):
         add: also add the scaled reward to the rewards that `step` returns; the task's own are then in
             `infos["task_reward"]`. Put `RecordEpisodeStatistics` inside this wrapper, not around it.
         update_every: the number of transitions that the predictor learns from at once. A floor in the unit "batch" is
-            meant for batches of this size.
+            meant for batches of this size; an `IntrinsicReward` of your own needs the unit "sample".
         gamma: the discount of the sums.
-        config: settings of the predictor and the scorer; None for the released ones.
+        config: settings of the predictor and the scorer; None for the released ones, which take images as [H, W, C].
         seed: of the predictor's weights.
         device: where the predictor lives.
 
     Raises:
-        EnvError: it is no vector environment, or its observations are not arrays.
-        MethodError: there is no such method, or it pays nothing.
+        EnvError: it is no vector environment, its observations are not arrays, or without a config they are images that
+            look like [C, H, W].
+        MethodError: there is no such method, it pays nothing, or it is a reward of your own with the unit "batch".
     """
+
+    env: Any
 
     def __init__(
         self,
@@ -82,12 +85,14 @@ class IntrinsicRewardWrapper(VectorWrapper):
         if getattr(env.single_observation_space, "shape", None) is None:
             raise EnvError(
                 f"expected observations that are arrays, got the space {env.single_observation_space}; "
-                f"wrap the environment in gymnasium.wrappers.vector.FlattenObservation"
+                f"wrap each environment in gymnasium.wrappers.FlattenObservation before vectorising"
             )
         if update_every < 1:
             raise MethodError(f"update_every: expected at least 1, got {update_every}")
         check_method(method)
         check_number("coefficient", coefficient)
+        if isinstance(method, IntrinsicReward):
+            check_unit(method, update_every)
         self.coefficient = coefficient
         self.add = add
         self.update_every = update_every
@@ -128,9 +133,15 @@ class IntrinsicRewardWrapper(VectorWrapper):
             rewards = rewards + scaled
         return obs, rewards, terminated, truncated, infos
 
+    @property
+    def carries_environment(self) -> bool:
+        """Whether `state_dict` has the environment too: it does where the environment has a `state_dict` itself."""
+        return has_state(self.env)
+
     def state_dict(self) -> dict[str, Any]:
-        """What later rewards depend on, besides the environment itself."""
+        """What later rewards depend on, and the environment where it can tell its state; see `carries_environment`."""
         return {
+            "env": self.env.state_dict() if self.carries_environment else None,
             "reward": self.reward.state_dict(),
             "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
             "waiting": [
@@ -141,14 +152,19 @@ class IntrinsicRewardWrapper(VectorWrapper):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state; the environment has to be put back by other means.
+        """Continue from a state; an environment without a state has to be put back by other means.
 
         Raises:
-            StateError: it is the state of another method, or of another number of environments.
+            StateError: it is the state of another method, another environment or another number of them.
         """
         if len(state["over"]) != self.num_envs:
             raise StateError(f"expected the state of {self.num_envs} environments, got that of {len(state['over'])}")
+        if (state.get("env") is not None) != self.carries_environment:
+            wanted, found = ("with", "without") if self.carries_environment else ("without", "with")
+            raise StateError(f"expected a state {wanted} that of the environment, got one {found} it")
         self.reward.load_state_dict(state["reward"])
+        if self.carries_environment:
+            self.env.load_state_dict(state["env"])
         if self.normaliser is not None and state["normaliser"] is not None:
             self.normaliser.load_state_dict(state["normaliser"])
         self._waiting = [Transitions(**each) for each in state["waiting"]]
@@ -160,8 +176,8 @@ class IntrinsicRewardWrapper(VectorWrapper):
     def _make(
         self, method: str, config: IntrinsicConfig | None, seed: int, device: str | torch.device
     ) -> IntrinsicReward:
-        settings = fixed_floor(IntrinsicConfig() if config is None else config, self.update_every)
         spaces = self.env.single_observation_space, self.env.single_action_space
+        settings = fixed_floor(released_for(spaces[0]) if config is None else config, self.update_every)
         reward = make_reward(method, *spaces, settings, device, seed)
         assert reward is not None  # the method was checked
         return reward

@@ -135,6 +135,16 @@ def try_claim(bucket: Bucket, run_id: str, watch: LeaseWatch, lease: float) -> H
     return holder
 
 
+def look(bucket: Bucket, run_id: str) -> Sighting | None:
+    """The newest claim on a run; None when there is none.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    number, data = _newest(bucket, run_id)
+    return sighting(data) if number else None
+
+
 def sighting(data: bytes | None) -> Sighting:
     """A claim as its content shows it."""
     try:
@@ -150,7 +160,7 @@ def is_over(path: str, seen: Sighting, watch: LeaseWatch) -> bool:
     """Tell whether nobody holds a claim any more."""
     if seen.released:
         return True
-    alive = seen.owner.is_alive() if seen.owner else None
+    alive = seen.is_alive()
     return watch.is_silent(Path(path), seen) if alive is None else not alive
 
 

@@ -33,7 +33,7 @@ from headway.integrations.remote.copying import Publisher, bring, without
 from headway.integrations.remote.manifest import NAME, Manifest, newest
 from headway.integrations.remote.workshop import make_folder, make_workshop
 from headway.runs.checkpoints import find_newest
-from headway.runs.claims import DEFAULT_LEASE
+from headway.runs.claims import DEFAULT_LEASE, Sighting
 from headway.runs.files import FileSum, write_bytes
 from headway.runs.jsonable import MAX_BYTES, check_schema, parse_object
 from headway.runs.metrics import Columns, RowLog, from_parquet
@@ -221,6 +221,9 @@ class RemoteStore(RunStore):
         holder = claims.try_claim(self._bucket, run_id, self._watch, self.lease)
         return RemoteClaim(self._bucket, run_id, holder, self.lease) if holder else None
 
+    def _look(self, run_id: str) -> Sighting | None:
+        return claims.look(self._bucket, run_id)
+
     def _check(self) -> None:
         if self._checked:
             return
@@ -305,7 +308,7 @@ class RemoteStore(RunStore):
             return RunRecord(run_id, status.state, spec, status)
         number = claims.newest_number(names)
         seen = claims.sighting(data.get(f"claim.{number}"))
-        is_held = number > 0 and not seen.released and (seen.owner is None or seen.owner.is_alive() is not False)
+        is_held = number > 0 and not seen.released and seen.is_alive() is not False
         if is_held:
             return RunRecord(run_id, State.RUNNING, spec, status)
         return RunRecord(run_id, State.INTERRUPTED if status else State.PENDING, spec, status)

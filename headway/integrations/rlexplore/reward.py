@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -13,6 +14,7 @@ from headway.integrations.checks import check_method, check_number
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import ObservationNormaliser, RewardNormaliser, RunningMoments
 from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.spaces import is_image, looks_channels_first
 from headway.rl.transitions import Transitions
 
 __all__ = ["KEYS", "RLeXploreReward"]
@@ -38,17 +40,19 @@ class RLeXploreReward:
         rwd_norm_type: "rms" divides rewards by their running deviation, "minmax" moves those of a call to [0, 1],
             "none" leaves them.
         obs_norm_type: "rms" normalises observations with their running mean and deviation, "none" leaves them; images
-            are then divided by 255.
+            of bytes (uint8) are then divided by 255.
         method: such as "icm+gmc", or an `IntrinsicReward` of your own.
         true_next_observations: whether `next_observations` are true also where an episode ended. If they are only the
             observations one step on, which belong to the next episode there, say False: such transitions are then
-            neither paid nor learned from.
-        config: settings of the predictor and the scorer; None for the released ones.
+            neither paid nor learned from. Under Gymnasium's NEXT_STEP mode the observations one step on are true, and
+            it is the step after the end, which only begins the next episode, that is left out by itself.
+        config: settings of the predictor and the scorer; None for the released ones, with the layout of images that
+            their shape tells.
         seed: of the predictor's weights.
 
     Raises:
         MethodError: an argument has no meaning.
-        EnvError: spaces that the predictor cannot handle.
+        EnvError: spaces that the predictor cannot handle, or images whose shape does not tell their layout.
     """
 
     def __init__(
@@ -84,6 +88,9 @@ class RLeXploreReward:
         self.beta, self.kappa = beta, kappa
         self.rwd_norm_type, self.obs_norm_type = rwd_norm_type, obs_norm_type
         self.true_next_observations = true_next_observations
+        mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+        self._begins_with_a_step = getattr(mode, "name", None) == "NEXT_STEP"
+        self._over = torch.zeros(self.n_envs, dtype=torch.bool, device=self.device)
         self.global_step = 0
         self.metrics: dict[str, list[list[float]]] = {"loss": [], "intrinsic_rewards": []}
         self.obs_norm = self._observation_normaliser()
@@ -120,7 +127,8 @@ class RLeXploreReward:
         """The intrinsic rewards of a rollout, scaled and weighted.
 
         Args:
-            samples: the six `KEYS`, each [n_steps, n_envs, ...].
+            samples: the six `KEYS`, each [n_steps, n_envs, ...]. Under NEXT_STEP they go on where those of the last
+                training ended.
             sync: also train with the samples, as `update` does. Without it nothing changes but `global_step`:
                 call `update` when it is time.
 
@@ -148,6 +156,7 @@ class RLeXploreReward:
         raw, valid = raw.view(steps, self.n_envs), valid.view(steps, self.n_envs)
         if sync:
             self._take_in(raw, valid)
+            self._remember_ends(samples)
         return self._scaled(raw, valid)
 
     def update(self, samples: Mapping[str, Tensor]) -> None:
@@ -161,6 +170,7 @@ class RLeXploreReward:
         """
         steps = self._check_samples(samples)
         valid = self._valid(samples)
+        self._remember_ends(samples)
         self._observe(samples)
         if not valid.any():
             return
@@ -185,6 +195,7 @@ class RLeXploreReward:
         return {
             "reward": self.reward.state_dict(),
             "global_step": self.global_step,
+            "over": self._over,
             "metrics": {name: [list(pair) for pair in pairs] for name, pairs in self.metrics.items()},
             **{name: None if each is None else each.state_dict() for name, each in statistics.items()},
         }
@@ -207,6 +218,8 @@ class RLeXploreReward:
             if state[name] is not None:
                 getattr(self, name).load_state_dict(state[name])
         self.global_step = int(state["global_step"])
+        over = state["over"].to(self.device)
+        self._over = over if len(over) == self.n_envs else torch.zeros_like(self._over)  # others have just begun
         self.metrics = {name: [list(pair) for pair in pairs] for name, pairs in state["metrics"].items()}
 
     # Parts
@@ -221,17 +234,31 @@ class RLeXploreReward:
         return ObservationNormaliser(tuple(self.observation_space.shape)).to(self.device)
 
     def _make(self, method: str, config: IntrinsicConfig | None, seed: int) -> IntrinsicReward:
-        if config is None:
-            shape = tuple(self.observation_space.shape or ())
-            is_image, normalised = len(shape) == 3, self.obs_norm is not None
-            config = IntrinsicConfig(
-                channels_first=is_image and shape[0] <= shape[-1],
-                observation_scale=1 / 255 if is_image and not normalised else 1.0,
-                rnd_normalise=not normalised,  # once is enough
-            )
-        reward = make_reward(method, self.observation_space, self.action_space, config, self.device, seed)
+        settings = self._settings() if config is None else config
+        reward = make_reward(method, self.observation_space, self.action_space, settings, self.device, seed)
         assert reward is not None  # the method was checked
         return reward
+
+    def _settings(self) -> IntrinsicConfig:
+        """The released settings, but for the layout and the scale of images.
+
+        Raises:
+            EnvError: images whose shape does not tell where their channels are.
+        """
+        space = self.observation_space
+        config = IntrinsicConfig(rnd_normalise=self.obs_norm is None)  # once is enough
+        if not is_image(space):
+            return config
+        if self.obs_norm is None and space.dtype == "uint8":
+            config = replace(config, observation_scale=1 / 255)
+        first = looks_channels_first(space.shape)
+        if first is None:
+            raise EnvError(
+                f"expected images whose shape tells where their channels are, got {list(space.shape)}; use "
+                f"config=IntrinsicConfig(channels_first=..., observation_scale={config.observation_scale:.6g}, "
+                f"rnd_normalise={config.rnd_normalise}) with True for [C, H, W] or False for [H, W, C]"
+            )
+        return replace(config, channels_first=first)
 
     def _transitions(self, samples: Mapping[str, Tensor], valid: Tensor) -> Transitions:
         """The transitions that count, in one row, time outermost."""
@@ -245,8 +272,21 @@ class RLeXploreReward:
 
     def _valid(self, samples: Mapping[str, Tensor]) -> Tensor:
         """Which transitions count [n_steps * n_envs]."""
-        ended = samples["terminateds"].to(self.device).bool() | samples["truncateds"].to(self.device).bool()
-        return torch.ones_like(ended).reshape(-1) if self.true_next_observations else ~ended.reshape(-1)
+        ended = self._ended(samples)
+        valid = torch.ones_like(ended) if self.true_next_observations else ~ended
+        if self._begins_with_a_step:
+            valid &= ~torch.cat([self._over[None], ended[:-1]])
+        return valid.reshape(-1)
+
+    def _ended(self, samples: Mapping[str, Tensor]) -> Tensor:
+        """Where episodes ended [n_steps, n_envs]."""
+        flags = (samples[key].to(self.device).bool() for key in ("terminateds", "truncateds"))
+        return torch.logical_or(*flags)
+
+    def _remember_ends(self, samples: Mapping[str, Tensor]) -> None:
+        ended = self._ended(samples)
+        if len(ended):
+            self._over = ended[-1]
 
     def _observe(self, samples: Mapping[str, Tensor]) -> None:
         if self.obs_norm is not None:

@@ -12,6 +12,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
@@ -20,6 +21,7 @@ from headway.integrations.sb3.carried import ATTRIBUTE, Carried
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.spaces import looks_channels_first
 
 Array = npt.NDArray[Any]
 Coefficient = float | Callable[[float], float]
@@ -184,9 +186,12 @@ class IntrinsicCallback(BaseCallback):
     def _config_for(self, model: BaseAlgorithm) -> IntrinsicConfig:
         """Settings with which the predictor sees observations as the policy does: images scaled to [0, 1]."""
         space: Any = model.observation_space
-        if not is_image_space(space):
+        if not is_image_space(space, normalized_image=True):
             return IntrinsicConfig()
-        return IntrinsicConfig(channels_first=is_image_space_channels_first(space), observation_scale=1 / 255)
+        is_bytes = is_image_space(space)  # otherwise they have their scale already
+        return IntrinsicConfig(
+            channels_first=_has_channels_first(model, space), observation_scale=1 / 255 if is_bytes else 1.0
+        )
 
     def _check(self, model: BaseAlgorithm) -> None:
         """Refuse what cannot be paid right."""
@@ -221,6 +226,15 @@ class IntrinsicCallback(BaseCallback):
     @abstractmethod
     def _on_rollout_end(self) -> None:
         """See to it that the reward arrives."""
+
+
+def _has_channels_first(model: BaseAlgorithm, space: Any) -> bool:
+    """Whether the policy takes images as [C, H, W]: its convolutions do, whatever the shape."""
+    extractor = getattr(model.policy, "features_extractor_class", None)
+    if isinstance(extractor, type) and issubclass(extractor, NatureCNN):
+        return True
+    looks = looks_channels_first(space.shape)
+    return is_image_space(space) and is_image_space_channels_first(space) if looks is None else looks
 
 
 def flat(values: Array, shape: tuple[int, ...]) -> Tensor:

@@ -14,7 +14,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from headway.errors import MethodError
-from headway.integrations.floors import fixed_floor
+from headway.integrations.floors import check_unit, fixed_floor
 from headway.integrations.sb3.base import Array, IntrinsicCallback, flat
 from headway.integrations.sb3.intercept import Intercept
 from headway.rl.intrinsic import IntrinsicConfig
@@ -35,8 +35,11 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
     Args:
         args: as `IntrinsicCallback`.
         update_every: the predictor learns when so many new transitions have come together. A floor in the unit
-            "batch" is meant for batches of this size.
+            "batch" is meant for batches of this size; an `IntrinsicReward` of your own needs the unit "sample".
         options: as `IntrinsicCallback`.
+
+    Raises:
+        MethodError: as `IntrinsicCallback`, or a reward of your own with the unit "batch".
     """
 
     works_with: ClassVar[tuple[str, type[BaseAlgorithm]]] = ("an off-policy", OffPolicyAlgorithm)
@@ -47,6 +50,8 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         super().__init__(*args, **options)
         if update_every < 1:
             raise MethodError(f"update_every: expected at least 1, got {update_every}")
+        if self.reward is not None:
+            check_unit(self.reward, update_every)
         self.update_every = update_every
         self._settings["update_every"] = update_every
         self._intercept = Intercept("sample", self._sample)

@@ -34,6 +34,21 @@ def test_two_versions_are_both_told() -> None:
     assert origin.facts["torch"] == "2.12, 2.13"
 
 
+def test_a_run_that_two_versions_made_is_told_beside_one_that_one_made() -> None:
+    runs = [
+        replace(controlled(LOSSES, seed=seed), environment={"code": code})
+        for seed, code in enumerate(["a then b", "b"])
+    ]
+    (origin,) = origins(settings_of(together(*runs)))
+    assert origin.facts["code"] == "a then b, b"
+
+
+def test_runs_that_recorded_nothing_are_told_too() -> None:
+    runs = [replace(controlled(LOSSES, seed=seed), environment={"torch": "2.13"} if seed else {}) for seed in range(2)]
+    (origin,) = origins(settings_of(together(*runs)))
+    assert origin.facts["torch"] == "2.13 or not recorded"
+
+
 def test_protocols_have_all_fields() -> None:
     runs = [controlled(LOSSES), controlled(LOSSES, floor=1e-3), exploration([1.0, 2.0])]
     found = protocols(runs)

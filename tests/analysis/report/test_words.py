@@ -21,6 +21,12 @@ def test_lists() -> None:
     assert words.listed(["a", "b", "c"]) == "a, b and c"
 
 
+def test_how_many_seeds_a_ratio_rests_on() -> None:
+    assert words.compared(None, 3) == words.compared(Estimate(1, 0, 2, 3), 3) == ""
+    assert words.compared(Estimate(1, 0, 2, 1), 2) == "(1 of 2 seeds)"
+    assert words.compared(Estimate(1, 0, 2, 3, unpaired=(5, 3)), 5) == "(unpaired, 5 against 3)"
+
+
 def test_numbers() -> None:
     assert words.number(None) == words.number(math.nan) == words.percent(None) == words.probability(None) == "–"
     assert words.number(1.23456) == "1.235"

@@ -98,6 +98,13 @@ def test_a_profile_by_hand() -> None:
     assert upward.share == pytest.approx([0.8, 0.2])
 
 
+def test_a_profile_of_single_runs_has_no_interval() -> None:
+    profile = performance_profile([[0.9], [1.1, 1.2]], [1.0, 1.2], generator())
+    assert profile.share == pytest.approx([1 / 3, 1])
+    assert np.isinf(profile.low).all()
+    assert np.isinf(profile.high).all()
+
+
 def test_a_profile_as_scipy_has_it() -> None:
     scores = RNG.normal(size=30)
     thresholds = np.linspace(-3, 3, 13)

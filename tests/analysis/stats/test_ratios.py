@@ -63,7 +63,7 @@ def test_a_signal_against_itself() -> None:
 
 def test_too_few_values() -> None:
     assert ratio([3.0], [2.0]) == Estimate(1.5, -math.inf, math.inf, 1)
-    assert unpaired_ratio([3.0], [2.0, 2.0]) == Estimate(1.5, -math.inf, math.inf, 1)
+    assert unpaired_ratio([3.0], [2.0, 2.0]) == Estimate(1.5, -math.inf, math.inf, 1, unpaired=(1, 2))
     assert math.isnan(ratio([], []).value)
     assert math.isnan(unpaired_ratio([], [1.0]).value)
     assert not ratio([1.0, math.inf, 2.0], [1.0, 1.0, 1.0]).is_bounded

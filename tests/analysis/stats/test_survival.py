@@ -75,6 +75,12 @@ def test_when_none_gets_there() -> None:
     assert compare_times([5.0], [False], [5.0], [False]) is None
 
 
+def test_the_median_of_an_even_number_is_in_the_middle() -> None:
+    assert survival([10.0, 20.0], [True, True]).median == 15
+    assert survival([40.0, 10.0, 30.0, 20.0], [True] * 4).median == 25
+    assert survival([1.0, 2.0, 5.0, 9.0], [True, True, True, False]).median == 3.5
+
+
 def test_half_of_the_runs_is_the_median() -> None:
     assert survival([1.0, 2.0, 9.0, 9.0], [True, True, False, False]).median == 2
     assert survival([1.0, 9.0, 9.0, 9.0], [True, False, False, False]).median == math.inf
