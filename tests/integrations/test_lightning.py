@@ -72,9 +72,9 @@ def data(samples: int = 96) -> tuple[Tagged, Sources]:
     return Tagged(TensorDataset(x, y), sources), sources
 
 
-def loader(sampler: SourceSampler | None, workers: int = 0) -> DataLoader:
+def loader(sampler: SourceSampler | None, workers: int = 0, prefetch: int | None = None) -> DataLoader:
     tagged, _ = data()
-    return DataLoader(tagged, 8, sampler=sampler, num_workers=workers)
+    return DataLoader(tagged, 8, sampler=sampler, num_workers=workers, prefetch_factor=prefetch)
 
 
 def trainer(folder: Path, *callbacks: Any, **options: Any) -> Trainer:
@@ -180,6 +180,47 @@ def test_saved_and_resumed_equals_uninterrupted(tmp_path: Path, stop: int, worke
     assert again.counts == sampler.counts
     for name, m in callback.meter.moments().m.items():
         assert torch.equal(resumed.meter.moments().m[name], m)
+
+
+@pytest.mark.parametrize(
+    ("fits", "workers", "prefetch"), [(1, 0, None), (1, 1, None), (0, 1, 12), (1, 1, 12)], ids=str
+)  # fmt: skip
+def test_a_second_fit_resumes_too(tmp_path: Path, fits: int, workers: int, prefetch: int | None) -> None:
+    """Its epochs have the numbers of the first one's; by the time that they are named, all 12 batches may be drawn."""
+
+    def parts() -> tuple[Module, SourceCallback, DataLoader]:
+        sampler = SourceSampler(data()[1], seed=3)
+        return Module(), SourceCallback(headway.GMC(beta=0.9), sampler=sampler), loader(sampler, workers, prefetch)
+
+    whole, callback, draws = parts()
+    for _ in range(fits):
+        trainer(tmp_path, callback, max_steps=19).fit(whole, draws)  # into the second epoch
+        whole.seen.clear()
+    keep = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=5, save_top_k=-1)
+    trainer(tmp_path, callback, keep, enable_checkpointing=True).fit(whole, draws)
+    assert len(whole.seen) == 2 * 96
+    for stop in (5, 15):
+        resumed, again, rest = parts()
+        trainer(tmp_path, again).fit(resumed, rest, ckpt_path=tmp_path / f"step={stop}.ckpt", weights_only=True)
+        assert resumed.seen == whole.seen[stop * 8 :]
+        for have, want in zip(weights(resumed), weights(whole), strict=True):
+            assert torch.equal(have, want)
+        assert again.meter.moments().updates == callback.meter.moments().updates
+
+
+def test_a_callback_that_was_fitted_before_resumes(tmp_path: Path) -> None:
+    def parts() -> tuple[SourceCallback, DataLoader]:
+        sampler = SourceSampler(data()[1], seed=3)
+        return SourceCallback(headway.GMC(), sampler=sampler), loader(sampler)
+
+    whole, (callback, draws) = Module(), parts()
+    keep = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=5, save_top_k=-1)
+    trainer(tmp_path, callback, keep, enable_checkpointing=True).fit(whole, draws)
+    resumed, (again, rest) = Module(), parts()
+    trainer(tmp_path, again, max_epochs=1).fit(Module(), rest)
+    trainer(tmp_path, again).fit(resumed, rest, ckpt_path=tmp_path / "step=5.ckpt", weights_only=True)
+    assert resumed.seen == whole.seen[5 * 8 :]
+    assert again.meter.moments().updates == callback.meter.moments().updates
 
 
 def test_the_module_is_left_as_it_was(tmp_path: Path) -> None:
