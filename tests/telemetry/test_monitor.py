@@ -119,6 +119,14 @@ def test_on_a_model_a_source_that_is_learned_becomes_saturated_and_noise_incoher
     assert "incoherent" not in easy
 
 
+@pytest.mark.parametrize("level", [1.5, -1.5, 0.0])
+def test_a_loss_that_stays_is_not_learned_whatever_its_sign(level: float) -> None:
+    monitor = SourceMonitor(["a"], every=1)
+    for step in range(30):
+        monitor.update([0], scores([1.0], [1.0]), torch.tensor([level + 0.05 * (-1) ** step]))
+    assert monitor.states["a"] == "incoherent"
+
+
 def feed(monitor: SourceMonitor, start: int, stop: int) -> None:
     generator = torch.Generator().manual_seed(7)
     values = torch.rand(stop, 3, 6, generator=generator)
