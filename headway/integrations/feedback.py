@@ -110,13 +110,16 @@ class Listeners:
         if self.monitor is not None and sources is not None:
             self.monitor.update(sources, scores, losses.detach())
 
-    def state_dict(self, share: int = 1) -> dict[str, Any]:
-        """The states of all; `share` processes consume what the sampler hands out in one."""
+    def state_dict(self, share: int = 1, together: bool = False) -> dict[str, Any]:
+        """The states of all; `share` processes consume what the sampler hands out in one.
+
+        With `together`, the monitor's is that of all processes, and all of them have to ask for it.
+        """
         state: dict[str, Any] = {"meter": None if self.meter is None else self.meter.state_dict()}
         if self.sampler is not None:
             state["sampler"] = self.sampler.state_dict(self._position(self.sampler, share))
         if self.monitor is not None:
-            state["monitor"] = self.monitor.state_dict()
+            state["monitor"] = self.monitor.state_dict(together)
         return state
 
     def _position(self, sampler: SourceSampler, share: int) -> int:

@@ -175,6 +175,12 @@ class SourceCallback(Callback):
         """What the checkpoint keeps."""
         return self._listeners.state_dict()
 
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Put the monitor's state of all processes into the checkpoint: all come here, and each may ask for its own."""
+        own = checkpoint.get("callbacks", {}).get(self.state_key)
+        if own is not None and self._listeners.monitor is not None:
+            own["monitor"] = self._listeners.monitor.state_dict(together=True)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a checkpoint."""
         self._listeners.load_state_dict(state_dict)

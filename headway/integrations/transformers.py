@@ -313,7 +313,7 @@ class SourceTrainerMixin:
             self._draws.owe(state.get("first", []))
 
     def _state(self) -> dict[str, Any]:
-        state = self._listeners.state_dict(self._ranks())
+        state = self._listeners.state_dict(self._ranks(), together=True)
         if self._draws is None:
             return state
         return {**state, "first": self._draws.first, "per_step": self._drawn_per_step()}
@@ -408,7 +408,7 @@ class _Hooks(TrainerCallback):
             self._owner.meter.end_epoch()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Put the states into the checkpoint's folder."""
+        """Put the states into the checkpoint's folder; all processes come here."""
         content = self._owner._state()
         if not state.is_world_process_zero:
             return

@@ -481,18 +481,19 @@ def _train_in_pair(rank: int, port: int, folder: Path) -> None:
         sampler = SourceSampler(sources(), seed=3)
         return Recording(
             model(), arguments(folder / name, **changes), train_dataset=Tagged(Texts(), sampler.sources),
-            sampler=sampler, signals=headway.GMC(beta=0.9),
+            sampler=sampler, signals=[headway.GMC(beta=0.9), headway.NormAll()],
+            monitor=headway.SourceMonitor(["a", "b"], every=2),
         )  # fmt: skip
 
     whole = make("whole")
     whole.train()
-    results = [(weights(whole.model), whole.seen, whole._listeners.sampler.counts)]
+    rows = whole._listeners.monitor.rows
+    results = [(weights(whole.model), whole.seen, whole._listeners.sampler.counts, rows)]
     for stop in (3, 5):
         resumed = make(f"from-{stop}")
         resumed.train(str(folder / "whole" / f"checkpoint-{stop}"))
-        results.append(
-            (weights(resumed.model), whole.seen[: stop * 5] + resumed.seen, resumed._listeners.sampler.counts)
-        )
+        drawn, listeners = whole.seen[: stop * 5] + resumed.seen, resumed._listeners
+        results.append((weights(resumed.model), drawn, listeners.sampler.counts, listeners.monitor.rows))
     torch.save(results, folder / f"{rank}.pt")
 
 
@@ -504,12 +505,13 @@ def test_two_processes_resume_as_if_nothing_had_happened(tmp_path: Path) -> None
         port = free.getsockname()[1]
     mp.spawn(_train_in_pair, (port, tmp_path), nprocs=2)
     pair = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
-    whole, seen, counts = pair[0][0]
+    whole, seen, counts, rows = pair[0][0]
     assert len(seen) == 50
     assert sum(counts.values()) == 2 * SAMPLES
     for own in pair:
-        for have, drawn, count in own:
+        for have, drawn, count, told in own:
             assert drawn == own[0][1]
             assert count == counts
+            assert told == rows
             for name, weight in have.items():
                 assert torch.equal(weight, whole[name]), name
