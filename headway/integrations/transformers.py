@@ -74,8 +74,8 @@ class SourceTrainerMixin:
         scores: those of the latest batch, by signal.
 
     Raises:
-        IntegrationError: the arguments make no sense, the Trainer was told to compute its loss in another way, or the
-            model's own loss of the first batch is another one.
+        IntegrationError: the arguments make no sense, the Trainer was told to compute its loss in another way, the
+            model's own loss of the first batch is another one, or nothing is drawn from the sampler.
     """
 
     labels_to_model = False
@@ -100,6 +100,7 @@ class SourceTrainerMixin:
         self._source_key = source_key
         self._checked = False
         self._resume_from: Path | None = None
+        self._drawn_from = False  # the Trainer has asked for the sampler
         if sampler is not None:
             sampler.shard(0, 1)  # accelerate shares the batches out among the processes
         self._draws = None if sampler is None else _Draws(sampler)
@@ -133,6 +134,7 @@ class SourceTrainerMixin:
             resume_from_checkpoint = get_last_checkpoint(trainer.args.output_dir) or True
         known = isinstance(resume_from_checkpoint, str | os.PathLike)
         self._resume_from = Path(resume_from_checkpoint) / FILE if known else None
+        self._drawn_from = False
         parent: Any = super()
         try:
             return parent.train(resume_from_checkpoint, *args, **kwargs)
@@ -145,6 +147,7 @@ class SourceTrainerMixin:
         parent: Any = super()
         if self._draws is None:
             return parent._get_train_sampler(train_dataset)
+        self._drawn_from = True
         self._draws.remember(self._drawn_per_batch() * self._ranks())
         return self._draws
 
@@ -288,6 +291,13 @@ class SourceTrainerMixin:
         Not before: the Trainer may begin more than once, with smaller and smaller batches.
         """
         trainer: Any = self
+        if self._draws is not None and not self._drawn_from:
+            raise IntegrationError(
+                f"expected a training loader that draws from the sampler, got one of "
+                f"{type(trainer.train_dataset).__name__} that does not; pass a dataset with an index, as a sampler "
+                f"draws nothing of an IterableDataset: leave sampler= out there, and mix the sources with "
+                f"headway.integrations.torchdata.SourceNodes or headway.selection.Mixture"
+            )
         self._listeners.attach(trainer.model).wrapped_in(trainer.model_wrapped)
         if self._resume_from is not None:
             self._load(self._resume_from)
