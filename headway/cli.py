@@ -15,6 +15,7 @@ Exit codes: 0 done, 1 an error that headway explains, 2 a wrong option, 130 inte
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -154,7 +155,6 @@ class _WithReport:
         if code == 0:
             from headway.analysis.commands import report
 
-            print("\nwriting the report ...", flush=True)
             report.report_if_possible(options.out, options.report)
         return code
 
@@ -274,6 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the name of the program; None for those of the process.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
+    _fill_streams()
     try:
         options = make_parser(arguments).parse_args(arguments)
         options.command_line = ["headway", *arguments]
@@ -285,6 +286,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("headway: interrupted", file=sys.stderr)
         return 130
     return code
+
+
+def _fill_streams() -> None:
+    """Let a standard stream that is closed (`headway ... >&-`) lead nowhere.
+
+    Otherwise the next file that is opened would get its number, and with it what is written to the stream.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
 
 
 def _version() -> str:

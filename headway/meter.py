@@ -383,18 +383,19 @@ class Meter:
                     handle.remove()
         missing = [name for name in plan if name not in current.results]
         trained = {name for name in missing if self._was_trained(name, arrived, backward)}
+        low_precision = (checking or self._verify) and (losses.dtype not in _PRECISE or self._engine.is_low_precision())
         doubt = self._engine.layouts.doubt(losses.shape[0])
-        compared = check_complete(current, plan, trained, arrived, doubt)
+        compared = check_complete(current, plan, trained, arrived, low_precision, doubt)
         if plan and not current.results:
             check_reached(losses, self._trainable.values())
         values = self._values(current, plan, weights) if plan else {}
         if compared:
             if spot is not None:
-                spot.compare(values, plan, self._engine.low_precision or losses.dtype not in _PRECISE)
+                spot.compare(values, plan, low_precision)
             self._engine.checking = False
             self._checked.add(circumstances)
         if self._verify and plan:
-            self.verification = compare(values, oracle)
+            self.verification = compare(values, oracle, plan, low_precision)
         scores = {}
         cursor = dict.fromkeys(plan, 0)
         for name, wanted in plans.items():

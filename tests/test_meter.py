@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
+import io
+import pickle
+import weakref
 
 import pytest
 import torch
@@ -21,6 +25,7 @@ from headway.errors import (
     VerificationError,
 )
 
+from .grads.zoo import Checkpointed, CheckpointedBlocks, CheckpointedMethod, weighted_loss
 from .models import batch, losses, mlp, sample_gradients
 
 
@@ -270,6 +275,71 @@ def test_a_model_that_was_metered_and_detached_is_as_before() -> None:
     copy.deepcopy(model)
 
 
+class Mixed(nn.Module):
+    """Every kind of site: a layer, attention, a direct parameter, normalisation in eval mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.TransformerEncoderLayer(6, 2, 12, 0.0, batch_first=True)
+        self.gain, self.head = nn.Parameter(torch.randn(6)), nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4).eval())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.block(x.unsqueeze(1)).squeeze(1) * self.gain)
+
+
+def saved_and_loaded(model: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(model, file)
+    assert b"headway" not in file.getvalue()  # it loads where headway is not installed
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+    "save": saved_and_loaded,
+    "copy of a copy": lambda model: pickle.loads(pickle.dumps(copy.deepcopy(model))),
+}
+
+
+@pytest.mark.parametrize("duplicate", COPIES.values(), ids=COPIES)
+def test_a_copy_of_a_metered_model_is_a_model_of_its_own(duplicate) -> None:
+    torch.manual_seed(0)
+    model, plain = Mixed(), Mixed()
+    x, y = batch()
+    meter = Meter(model, NormAll())
+    meter.backward(losses(model, x, y))
+    twin = duplicate(model)
+    with torch.no_grad():
+        for parameter, value in zip(twin.parameters(), plain.parameters(), strict=True):
+            parameter.copy_(value)  # the copy uses its own parameters
+    twin.zero_grad()
+    losses(twin, x, y).mean().backward()
+    losses(plain, x, y).mean().backward()
+    for got, want in zip(twin.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, want.grad)
+    model.zero_grad()
+    want = meter.backward(losses(model, x, y))
+    twin.zero_grad()
+    with Meter(twin, NormAll()) as other, Meter(plain, NormAll()) as judge:
+        torch.testing.assert_close(other.backward(losses(twin, x, y)), judge.score(losses(plain, x, y)))
+        model.zero_grad()
+        torch.testing.assert_close(meter.backward(losses(model, x, y)), want)
+
+
+def test_a_copy_of_a_metered_model_outlives_its_meter() -> None:
+    model = Mixed()
+    meter = Meter(model, GMC())
+    average = torch.optim.swa_utils.AveragedModel(model)
+    engine = weakref.ref(meter._engine)
+    meter.detach()
+    del meter, model
+    gc.collect()
+    assert engine() is None
+    assert average(batch()[0]).shape == (10, 4)
+
+
 def test_a_plain_backward_still_trains_a_metered_model() -> None:
     model, plain = nn.Conv2d(2, 3, 3), nn.Conv2d(2, 3, 3)
     plain.load_state_dict(model.state_dict())
@@ -300,15 +370,16 @@ def test_verify_reports_the_largest_difference() -> None:
     assert meter.verification.largest_difference < 1e-12
 
 
+class Odd(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale
+
+
 def test_verify_catches_a_wrong_rule() -> None:
-    class Odd(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(6))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * self.scale
-
     @headway.register_rule(Odd)
     def wrong(module, inputs, grad_output):  # the right total, the wrong samples
         return {"scale": (inputs[0] * grad_output).flip(0)}
@@ -317,6 +388,40 @@ def test_verify_catches_a_wrong_rule() -> None:
         model = nn.Sequential(Odd(), nn.Linear(6, 4))
         with pytest.raises(VerificationError, match=r"0\.scale"):
             Meter(model, NormAll(), verify=True).backward(losses(model, *batch()))
+    finally:
+        headway.unregister_rule(Odd)
+
+
+@pytest.mark.parametrize("make", [lambda: Checkpointed(False), CheckpointedBlocks, CheckpointedMethod])
+def test_verify_follows_checkpoints(make) -> None:
+    model = make().double()
+    meter = Meter(model, GMC(), verify=True)
+    x = torch.randn(5, *((4, 6) if make is CheckpointedMethod else (6,)), dtype=torch.float64)
+    for _ in range(2):
+        meter.backward(weighted_loss(model(x), 5))
+        assert meter.verification is not None
+        assert meter.verification.largest_difference < 1e-10
+
+
+def test_a_checkpointed_method_may_be_gone_through_twice() -> None:
+    model = CheckpointedMethod().double()
+    meter = Meter(model, NormAll())
+    loss = weighted_loss(model(torch.randn(5, 4, 6, dtype=torch.float64)), 5)
+    torch.testing.assert_close(meter.backward(loss, retain_graph=True), meter.backward(loss))
+    assert all(isinstance(p, nn.Parameter) for module in model.modules() for p in module._parameters.values())
+
+
+def test_the_check_of_the_first_batch_sees_into_checkpoints() -> None:
+    @headway.register_rule(Odd)
+    def wrong(module, inputs, grad_output):  # the right total, the wrong samples
+        return {"scale": (inputs[0] * grad_output).flip(0)}
+
+    try:
+        model = Checkpointed(False)
+        model.body = nn.Sequential(nn.Linear(6, 6), Odd())
+        meter = Meter(model, NormAll())
+        with pytest.raises(VerificationError, match=r"body\.1\.scale"):
+            meter.backward(losses(model, *batch()))
     finally:
         headway.unregister_rule(Odd)
 

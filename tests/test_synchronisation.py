@@ -41,6 +41,7 @@ INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_"}
 LOOKS_AT_INDICES = {
     "embedding, one index": "samples-first",
     "gpt with position embedding": {"wpe": "shared", "pos*": "shared"},
+    "checkpoint of a method": {"pos*": "shared"},
 }
 """Models that look up a plain list of numbers: headway looks whether these are positions, unless it is told."""
 

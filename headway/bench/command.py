@@ -30,8 +30,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--quick", action="store_true", help="half a minute: cases a and c against torch.func alone")
     letters = "; ".join(f"{case.key}: {case.title}" for case in CASES.values())
-    add("--cases", nargs="+", type=_case, metavar="CASE", help=f"what to measure ({letters}; default: all)")
-    add("--variants", nargs="+", type=_variant, metavar="NAME", help=f"out of {', '.join(VARIANTS)} (default: all)")
+    add(
+        "--cases",
+        action="extend",
+        nargs="+",
+        type=_case,
+        metavar="CASE",
+        help=f"what to measure ({letters}; default: all)",
+    )
+    add(
+        "--variants",
+        action="extend",
+        nargs="+",
+        type=_variant,
+        metavar="NAME",
+        help=f"out of {', '.join(VARIANTS)} (default: all)",
+    )
     add("--rounds", type=_whole, metavar="N", help="at most so many rounds per case (default: 200)")
     add("--seconds", type=_positive, metavar="S", help="time for the rounds of a case (default: 60; quick: 8)")
     add("--threads", type=_whole, metavar="N", help="threads of torch (default: one per core)")

@@ -10,6 +10,9 @@ from typing import Any
 from headway.errors import HeadwayError
 from headway.runs import Run
 
+WEIGHTS_FILE = "final.pt"
+"""Where a run keeps its final weights, if it is to."""
+
 
 def never() -> bool:
     """The answer of somebody who does not want to stop."""

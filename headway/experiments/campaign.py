@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headway.errors import UsageError
@@ -65,6 +65,23 @@ def parse_sweeps(texts: Iterable[str]) -> list[dict[str, str]]:
             raise UsageError(f"expected FIELD=VALUE,VALUE,..., got {name + '=' + values!r}")
     choices = [[(name, value.strip()) for value in values.split(",")] for name, values in sweeps.items()]
     return [dict(combination) for combination in itertools.product(*choices)]
+
+
+def check_length(option: str, value: int | None, fields: Iterable[str], given: Container[str]) -> None:
+    """Refuse an option beside fields that it would overrule: the same work would have several ids.
+
+    Args:
+        option: the option for the length of runs.
+        value: its value, if it was given.
+        fields: the fields that it overrules.
+        given: the names of the fields that were given a value.
+
+    Raises:
+        UsageError: both were given.
+    """
+    doubled = [name for name in fields if name in given]
+    if value is not None and doubled:
+        raise UsageError(f"expected the length of runs once, got {option} and {doubled[0]}=...; leave one of them out")
 
 
 @dataclass(frozen=True)

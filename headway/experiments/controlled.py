@@ -14,7 +14,7 @@ import torch
 
 from headway.data import DATASETS, Dataset, load
 from headway.errors import DataError, SpecError, did_you_mean
-from headway.experiments.base import Context, Stopped
+from headway.experiments.base import WEIGHTS_FILE, Context, Stopped
 from headway.experiments.environment import CONDITIONS
 from headway.experiments.protocol import Protocol
 from headway.experiments.provenance import continued, in_words, provenance
@@ -114,7 +114,7 @@ def run(run: Run, context: Context) -> None:
             if row is None:
                 raise Stopped("stopped on request")
         if context.keep_weights:
-            run.save("final.pt", saves(trial.model.state_dict()))
+            run.save(WEIGHTS_FILE, saves(trial.model.state_dict()))
         facts = json.dumps({**in_words(made_with), **_origin(dataset)}).encode()
         run.save("provenance.json", lambda file: _write(file, facts))
         run.finish()

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TextIO
 from headway.experiments.events import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
 from headway.experiments.tally import Active, Tally
 from headway.experiments.wording import label, losses_text, speed_text, steps
+from headway.runs.output import write_line
 from headway.runs.wording import count, duration
 
 STOPPING = "stopping after the batches under way; Ctrl-C again stops at once"
@@ -35,9 +36,14 @@ class Display(Protocol):
 
 
 def make_display(tally: Tally, stream: TextIO | None = None) -> Display:
-    """The display that suits the stream: live on a terminal if rich is installed, plain lines otherwise."""
+    """The display that suits the stream: live on a terminal if rich is installed, plain lines otherwise.
+
+    Args:
+        tally: where the campaign stands.
+        stream: where to show it; the standard output by default, which may be closed.
+    """
     stream = stream or sys.stdout
-    if stream.isatty() and importlib.util.find_spec("rich"):
+    if stream is not None and _is_rich(stream) and importlib.util.find_spec("rich"):
         from rich.console import Console
 
         console = Console(file=stream)
@@ -46,15 +52,20 @@ def make_display(tally: Tally, stream: TextIO | None = None) -> Display:
     return PlainDisplay(tally, stream)
 
 
+def _is_rich(stream: TextIO) -> bool:
+    """Tell whether a stream is a terminal that has the characters of a live display."""
+    return stream.isatty() and (stream.encoding or "utf").lower().startswith("utf")
+
+
 class PlainDisplay:
     """A line when a run starts and ends, and on the whole every 10% or 30 s.
 
     Args:
         tally: where the campaign stands.
-        stream: where the lines go.
+        stream: where the lines go; None for nowhere.
     """
 
-    def __init__(self, tally: Tally, stream: TextIO) -> None:
+    def __init__(self, tally: Tally, stream: TextIO | None) -> None:
         """Write nothing yet."""
         self._tally = tally
         self._stream = stream
@@ -89,9 +100,10 @@ class PlainDisplay:
         return " | ".join(filter(None, (summary_line(self._tally), active)))
 
     def _write(self, line: str) -> None:
+        if self._stream is None:
+            return
         with contextlib.suppress(OSError):  # nobody reads it any more, or the log's disk is full: the runs go on
-            self._stream.write(line + "\n")
-            self._stream.flush()
+            write_line(self._stream, line)
 
 
 class LiveDisplay:

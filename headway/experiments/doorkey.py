@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from headway.errors import EnvError, MethodError, SpecError, did_you_mean
-from headway.experiments.base import Context, Stopped
+from headway.experiments.base import WEIGHTS_FILE, Context, Stopped
 from headway.experiments.exploration import ExplorationProtocol
 from headway.experiments.provenance import continued, in_words, provenance
 from headway.experiments.torching import keep_memory, one_thread, saves
@@ -56,7 +56,6 @@ COLUMNS = (
 """The metrics of each rollout; what a method does not have is NaN. Only the last one depends on the machine."""
 
 POLICY_FILE = "policy.pt"
-WEIGHTS_FILE = "final.pt"
 CALIBRATION_STEPS = 256
 
 

@@ -117,6 +117,8 @@ def _option(where: str, flag: str, value: Any) -> list[str]:
             text = ",".join(_word(where, one) for one in own) if isinstance(own, list) else _word(where, own)
             words += [flag, f"{field}={text}"]
         return words
+    if isinstance(value, list) and flag == "--seeds":  # one word with commas, as on a command line
+        return [f"{flag}={','.join(_word(where, one) for one in value)}"]
     if isinstance(value, list):
         return [flag, *(_word(where, one) for one in value)]
     if value is True:

@@ -106,7 +106,7 @@ class Protocol(Fields):
     epochs: int = 100
     """Length of a run ..."""
     epochs_curriculum_mnist: int = 400
-    """... and of one in the curriculum condition on MNIST."""
+    """... and of one in the curriculum condition on MNIST; a command that sets `epochs` alone means both."""
 
     # Evaluation
     epochs_used: int = 400

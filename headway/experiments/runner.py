@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from headway.errors import UsageError
 from headway.experiments.base import Context
+from headway.experiments.campaign import look_up
 from headway.experiments.display import Display, make_display
 from headway.experiments.events import Ended, Outcome
 from headway.experiments.launchers import InProcess, Job, Launcher
@@ -98,6 +99,16 @@ def run_campaign(
             with (display or make_display)(tally) as shown:
                 launcher.launch(job, shown.show, stop)
     return tally
+
+
+def left_over(campaign: Campaign) -> list[RunSpec]:
+    """The runs of a campaign that it would attempt now. Nothing is written, and there may be no store yet.
+
+    Raises:
+        StoreError: the store cannot be read, or is of a newer version.
+    """
+    records = look_up(campaign.store, campaign.specs)
+    return [spec for spec, record in zip(campaign.specs, records, strict=True) if _end(campaign, record) is None]
 
 
 def _end(campaign: Campaign, record: RunRecord) -> Ended | None:

@@ -20,6 +20,11 @@ def dataset_of(spec: RunSpec) -> str:
     return str(spec.params.get("dataset", spec.params.get("env_id", "")))
 
 
+def length_of(spec: RunSpec) -> str:
+    """The length of a run, such as "100 epochs", or nothing."""
+    return next((f"{spec.params[unit]} {unit}" for unit in ("epochs", "steps") if unit in spec.params), "")
+
+
 def steps(step: int, total: int | None) -> str:
     """How far a run is, such as "30/100"."""
     return f"{step}/{total or '?'}"

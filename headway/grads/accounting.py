@@ -9,10 +9,16 @@ from torch import Tensor
 
 from headway.errors import LossError, UnscoredGradientError
 from headway.grads.passes import Pass
+from headway.grads.rounding import noise
 
 
 def check_complete(
-    current: Pass, wanted: Collection[str], trained: Collection[str], arrived: Mapping[str, Tensor], doubt: str = ""
+    current: Pass,
+    wanted: Collection[str],
+    trained: Collection[str],
+    arrived: Mapping[str, Tensor],
+    low_precision: bool = False,
+    doubt: str = "",
 ) -> bool:
     """Compare the reductions of a pass with the gradients that it left.
 
@@ -21,6 +27,7 @@ def check_complete(
         wanted: the parameters that were to be scored.
         trained: those that received a gradient.
         arrived: that gradient by name, on a pass that adds up its totals.
+        low_precision: whether something less than float32 took part.
         doubt: what else to say of parameters that were missed, see `Layouts.doubt`.
 
     Returns:
@@ -39,9 +46,10 @@ def check_complete(
         )
     if current.totals is None or not all(bool(torch.isfinite(gradient).all()) for gradient in arrived.values()):
         return False
+    whole = _whole(current, arrived)
     for name in wanted:
         if name in arrived and name in current.totals:
-            _compare(name, current.totals[name], arrived[name])
+            _compare(name, current.totals[name], arrived[name], whole * noise(arrived[name].dtype, low_precision))
     return True
 
 
@@ -66,12 +74,19 @@ def check_reached(losses: Tensor, parameters: Collection[Tensor]) -> None:
     raise LossError("expected losses that depend on the model, got a graph that does not reach it")
 
 
-def _compare(name: str, total: Tensor, gradient: Tensor) -> None:
+def _whole(current: Pass, arrived: Mapping[str, Tensor]) -> float:
+    """The norm of the whole gradient, or of the samples' own gradients where these cancel in it."""
+    batch = sum(float(torch.linalg.vector_norm(gradient.double())) ** 2 for gradient in arrived.values())
+    samples = sum(float(squares.sum()) for squares in current.squares.values())
+    return float(max(batch, samples)) ** 0.5
+
+
+def _compare(name: str, total: Tensor, gradient: Tensor, rounding: float) -> None:
     gap, size, own = (
         float(torch.linalg.vector_norm(x.double()))
         for x in (total.view_as(gradient) - gradient.to(total), gradient, total)
     )
-    if gap > _tolerance(gradient.dtype) * max(size, own):
+    if gap > max(_tolerance(gradient.dtype) * max(size, own), rounding):
         raise UnscoredGradientError(
             f"{name}: expected the samples' gradients to add up to its gradient, got a difference of {gap:.3g} "
             f"against {size:.3g}; is it also used outside the model's forward pass, or by a function that headway "

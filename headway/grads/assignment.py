@@ -54,6 +54,7 @@ class Assignment:
         self.engine = origin.engine
         self.name = f"{', '.join(origin.names)} in __setitem__"
         self.engine.count_use(origin.names, self.name, [target])
+        self.engine.note_following()
         leaves, self._spec = tree_flatten(index)
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from headway.errors import LayoutError, RuleError
 from headway.grads.folding import by_sample
+from headway.grads.hooks import Forward
 from headway.grads.linear import linear, outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.observe import observe
 from headway.grads.persample import Dense, PerSample, Stacked, promote
@@ -65,7 +66,7 @@ class AttentionSite(OwnerSite):
 
     def attach(self) -> list[Any]:
         """See `Site.attach`."""
-        self.module.forward = self._forward  # type: ignore[method-assign]
+        self.module.forward = Forward(self.module, self._forward)  # type: ignore[method-assign]
         return [*super().attach(), *(handle for part in self._parts for handle in part.attach())]
 
     def release(self) -> None:

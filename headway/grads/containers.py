@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from headway.grads.direct import Tracked, parameter_origin, track
+from headway.grads.hooks import Hook
 from headway.grads.sites import parameter_slots
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class Container:
     def attach(self) -> list[Any]:
         """See `Site.attach`."""
         return [
-            self.module.register_forward_pre_hook(self._enter, with_kwargs=True),
-            self.module.register_forward_hook(self._leave, always_call=True),
+            self.module.register_forward_pre_hook(Hook(self._enter), with_kwargs=True),
+            self.module.register_forward_hook(Hook(self._leave), always_call=True),
         ]
 
     def release(self) -> None:
@@ -53,8 +54,12 @@ class Container:
         if not outermost:
             return
         engine.depth += 1
-        if engine.current is None:
+        if not engine.in_backward:
             engine.set_batch_hint((args, kwargs))
+        self.replace()
+
+    def replace(self) -> None:
+        """Put aliases in the parameters' places."""
         for slots, local, parameter, origin in self._places:
             if slots[local] is parameter:  # somebody may run the module on other tensors (functional_call)
                 slots[local] = track(parameter, origin)

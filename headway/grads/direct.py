@@ -312,6 +312,7 @@ class Operation:
         call = (self.name, tuple(self._others), rows, shape_pattern(shapes))
         self._function = Function(self.name, self._replay, parameters, call, self.engine.splits, way_out=_WAY_OUT)
         self.engine.count_use(self._names, self.name, [*outputs, *saved], call)
+        self.engine.note_following()
         self._kept: list[Tensor] | None = None
         if self.engine.is_new(call):
             self._kept = [output.detach().clone() for output in outputs]

@@ -19,6 +19,7 @@ from headway.grads.attention import AttentionSite
 from headway.grads.containers import Container
 from headway.grads.elementwise import refuse_batch_statistics
 from headway.grads.fallback import Splits
+from headway.grads.hooks import Hook
 from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
 from headway.grads.passes import Pass
@@ -71,9 +72,11 @@ class Engine:
         self.checking = True
         self.current: Pass | None = None
         self.depth = 0
-        self.low_precision = False
+        self._saw_autocast = False
         self._device_type = next((p.device.type for p in self.parameters.values()), "cpu")
         self._paused = False
+        self._deaf = False
+        self._followed = False
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._uses: dict[str, int] = {}
         self._calls: set[tuple[Any, ...]] = set()
@@ -127,7 +130,7 @@ class Engine:
             if any(path.startswith(unit) for unit in units):
                 continue
             if isinstance(module, _BatchNorm) and self.parameters:
-                self._handles.append(module.register_forward_pre_hook(self._guard(path or "model")))
+                self._handles.append(module.register_forward_pre_hook(Hook(self._guard(path or "model"))))
             own = {
                 local: self._names[id(parameter)]
                 for local, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
@@ -174,7 +177,12 @@ class Engine:
     @property
     def is_paused(self) -> bool:
         """Whether gradients that come in are somebody else's."""
-        return self._paused
+        return self._paused or self._deaf
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether a backward pass is under way, in which checkpoints run their part of the forward again."""
+        return self.current is not None or self._deaf
 
     def name_of(self, parameter: Tensor) -> str | None:
         """The name of a scored parameter, or None."""
@@ -191,11 +199,15 @@ class Engine:
             tensors: the tensors of the call in which the samples will have to be found, its output first.
             call: what tells it from other calls at the place.
         """
-        self.low_precision = self.low_precision or torch.is_autocast_enabled(self._device_type)
-        if self.current is None:
+        self._saw_autocast = self._saw_autocast or torch.is_autocast_enabled(self._device_type)
+        if not self.in_backward:
             for name in names:
                 self._uses[name] = self._uses.get(name, 0) + 1
             self._calls.add((place, call, *(tensor.shape[:2] for tensor in tensors)))
+
+    def note_following(self) -> None:
+        """Note that an operation on parameters was observed; a checkpoint may run it again outside of any module."""
+        self._followed = True
 
     def once(self, name: str) -> bool:
         """Whether a parameter has had exactly one use, so that it can be reduced at once."""
@@ -231,7 +243,7 @@ class Engine:
 
         Outside of the model's forward nothing is known of the calls of its parts.
         """
-        return self.layouts.shown or None if self.depth or self.current is not None else None
+        return self.layouts.shown or None if self.depth or self.in_backward else None
 
     def set_batch_hint(self, tree: Any) -> None:
         """Read the number of samples off the model's first input.
@@ -258,6 +270,14 @@ class Engine:
         )
         return samples, modes, tuple(self._uses.items()), calls
 
+    def is_low_precision(self) -> bool:
+        """Whether something less than float32 takes part: autocast in a forward, or a parameter of the model."""
+        single = torch.finfo(torch.float32).eps
+        return self._saw_autocast or any(
+            parameter.is_floating_point() and torch.finfo(parameter.dtype).eps > single
+            for parameter in self.model.parameters()
+        )
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Run the model's modules without observing them."""
@@ -268,11 +288,43 @@ class Engine:
             self._paused = before
 
     @contextmanager
+    def deaf(self) -> Iterator[None]:
+        """Ignore the gradients that come in, in a backward pass of somebody else.
+
+        Checkpoints run their part of the forward again and expect to see what they saw the first time, so it is
+        observed as before.
+        """
+        self._deaf = True
+        try:
+            with self._standing_in():
+                yield
+        finally:
+            self._deaf = False
+
+    @contextmanager
+    def _standing_in(self) -> Iterator[None]:
+        """Leave aliases in the parameters' places during a backward, if forwards have used parameters directly.
+
+        A checkpoint that runs a method again does it outside of the modules that put the aliases there.
+        """
+        containers = [site for site in self._sites if isinstance(site, Container)] if self._followed else []
+        self.depth += bool(containers)
+        try:
+            for container in containers:
+                container.replace()
+            yield
+        finally:
+            self.depth -= bool(containers)
+            for container in containers:
+                container.release_places()
+
+    @contextmanager
     def run(self, samples: int, plan: Mapping[str, Sequence[Reduction]], totals: bool = False) -> Iterator[Pass]:
         """Open a pass; the backward inside the block is reduced into it."""
         self.current = Pass(samples, plan, lambda name: not self.once(name), self._scratch, totals)
         try:
-            yield self.current
+            with self._standing_in():
+                yield self.current
             with self.paused():
                 self.current.finish()
             self._scratch.forget()

@@ -48,7 +48,8 @@ class Pass:
         deferred: tells whether a parameter has several uses, whose contributions must be added before
             they are reduced; such parameters wait for the end of the pass.
         scratch: the reused buffer.
-        totals: also add up the gradients over the samples, to compare them with autograd's.
+        totals: also add up the gradients over the samples, to compare them with autograd's, and keep the
+            `squares` of their norms, one tensor [B] per parameter.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class Pass:
     ) -> None:
         """Start with nothing seen."""
         self.samples = samples
-        self.plan = plan
+        self.plan = {name: [*wanted, Reduction("sq")] for name, wanted in plan.items()} if totals else plan
+        self.squares: dict[str, Tensor] = {}
         self.results: dict[str, list[Tensor]] = {}
         self.totals: dict[str, Tensor] | None = {} if totals else None
         self._deferred = deferred
@@ -121,6 +123,8 @@ class Pass:
                 pieces[name].append(gradients.reduce(self.plan[name], self._scratch, into.get(name)))
         for name, rows in pieces.items():
             self.results[name] = [c[0] if len(c) == 1 else torch.cat(c) for c in zip(*rows, strict=True)]
+            if self.totals is not None:
+                self.squares[name] = self.results[name].pop()
 
     def _blocks(self, footprint: int) -> Iterator[tuple[int, int]]:
         """Ranges of samples of about equal size that fit the cache."""

@@ -89,7 +89,7 @@ class RecurrentCall:
         sequence, *states = promote(*saved)
         cotangents = promote(*grads)
         device = sequence.device.type
-        with torch.enable_grad(), torch.autocast(device, enabled=False):
+        with engine.paused(), torch.enable_grad(), torch.autocast(device, enabled=False):
             outputs, trace = replay(module, sequence, states)
             points = [point for _, outputs_of in trace.values() for point in outputs_of]
             found = iter(torch.autograd.grad(outputs, points, cotangents, allow_unused=True, materialize_grads=True))

@@ -16,6 +16,7 @@ from headway.grads import compiled
 from headway.grads.direct import Origin, Tracked, anchor, is_tracked, is_tracked_call, track
 from headway.grads.fallback import Leaves
 from headway.grads.folding import by_sample
+from headway.grads.hooks import Hook
 from headway.grads.layout import samples_first
 from headway.grads.observe import observe, observe_and_train
 from headway.grads.passes import Contribution
@@ -80,8 +81,8 @@ class OwnerSite:
     def attach(self) -> list[Any]:
         """See `Site.attach`."""
         return [
-            self.module.register_forward_pre_hook(self._before, with_kwargs=True),
-            self.module.register_forward_hook(self._after, with_kwargs=True, always_call=True),
+            self.module.register_forward_pre_hook(Hook(self._before), with_kwargs=True),
+            self.module.register_forward_hook(Hook(self._after), with_kwargs=True, always_call=True),
         ]
 
     def release(self) -> None:
@@ -196,6 +197,7 @@ class RuleSite(OwnerSite):
         )
         self._trains = False
         self._number = compiled.register(self)
+        self._in_graph = False  # the latest call was one inside torch.compile
 
     def prepare(self, args: Any, kwargs: Any, replaced: list[Replaced]) -> None:
         """Hide the parameters from autograd if their gradients will come from the per-sample gradients."""
@@ -223,6 +225,7 @@ class RuleSite(OwnerSite):
         if not all(at_home):
             return output  # somebody runs the module on other tensors (functional_call)
         inputs = self.inputs(args, kwargs)
+        self._in_graph = False
         if not self._trains and not self.rule.samples_first and self.sees_no_samples(inputs):
             shared: Tensor = self.share(args, kwargs, output)
             return shared
@@ -239,6 +242,7 @@ class RuleSite(OwnerSite):
 
     def called(self, output: Tensor) -> None:
         """See `CompiledListener.called`."""
+        self._in_graph = True
         self.engine.count_use(self.names, self.path, [output])
 
     def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> Contribution:
@@ -247,23 +251,36 @@ class RuleSite(OwnerSite):
         if self.rule.samples_first or layouts.declared(self.path) == "flat":
             each = layouts.require_rows(self.path, grad.shape, samples)
             return by_sample(RuleContribution(self, saved, grad), each, self._trained)
-        if self._are_positions(saved[0]):  # where the number of samples is known, eager calls were tracked instead
-            raise LayoutError(
-                f"{self.path}: expected inputs that belong to samples, got 0, 1, ..., {len(saved[0]) - 1}; if these "
-                f"are positions, the same for all samples, pass layout={{{self.path!r}: 'shared'}}, or, inside "
-                f"torch.compile, where headway cannot follow them, leave its parameters out with where=; if they are "
-                f"not, pass layout={{{self.path!r}: 'samples-first'}}"
-            )
+        if self._are_positions(saved[0], samples):  # where samples are known, eager calls were tracked instead
+            raise self._same_positions(saved[0], samples)
         layout = layouts.find(self.path, grad, samples)
         if layout == "samples-first":
             return RuleContribution(self, saved, grad)
         inputs = tuple(samples_first(tensor, layout) for tensor in saved)
         return RuleContribution(self, inputs, samples_first(grad, layout))
 
-    def _are_positions(self, first: Tensor) -> bool:
+    def _same_positions(self, first: Tensor, samples: int) -> LayoutError:
+        """What to say where all samples are looked up at the same positions, which could not be followed."""
+        other = f"; if they are not positions, pass layout={{{self.path!r}: 'samples-first'}}"
+        if not self._in_graph:
+            return LayoutError(
+                f"{self.path}: expected inputs that belong to samples, got 0, 1, ..., {first.shape[-1] - 1}; if these "
+                f"are positions, the same for all samples, pass layout={{{self.path!r}: 'shared'}}{other}"
+            )
+        return LayoutError(
+            f"{self.path}: expected inputs that belong to samples, got the same positions for all of them "
+            f"inside torch.compile, where headway cannot follow them; leave its parameters out with where=, "
+            f"or look them up for each sample, with indices [{samples}, {first.shape[-1]}]"
+            f"{other if first.dim() == 1 else ''}"
+        )
+
+    def _are_positions(self, first: Tensor, samples: int) -> bool:
+        """Whether indices [T], or [1, T] in a compiled graph, are 0, 1, 2, ... for all samples at once."""
         declared = self.engine.layouts.declared(self.path)
         if declared is not None:
             return declared == "shared"
+        if self._in_graph and first.dim() == 2 and len(first) == 1 and samples > 1:
+            first = first[0]
         return first.dim() == 1 and len(first) > 1 and not first.is_floating_point() and _is_range(first)
 
     def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:

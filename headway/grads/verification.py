@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from headway.errors import VerificationError
 from headway.grads.engine import Engine
 from headway.grads.persample import Reduction, reduce_dense
+from headway.grads.rounding import noise
 
 Values = Mapping[str, Sequence[Tensor]]
 
@@ -20,7 +22,8 @@ class Verification:
     """The outcome of a comparison.
 
     Attributes:
-        largest_difference: relative to the largest value of the same reduction.
+        largest_difference: relative to the largest value of the same reduction, or to what rounding leaves of
+            the whole gradient, where that is larger.
         parameter: where it was found.
     """
 
@@ -28,33 +31,56 @@ class Verification:
     parameter: str
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What one-sample-at-a-time autograd gives for one parameter.
+
+    Attributes:
+        values: one tensor [samples] per reduction.
+        norms: the norm of each sample's gradient [samples].
+        numel: numbers in the parameter.
+    """
+
+    values: Sequence[Tensor]
+    norms: Tensor
+    numel: int
+
+
+Oracle = Mapping[str, Expected]
+
+
 def one_at_a_time(
     engine: Engine,
     losses: Tensor,
     parameters: Mapping[str, Tensor],
     plan: Mapping[str, Sequence[Reduction]],
-) -> dict[str, list[Tensor]]:
+) -> dict[str, Expected]:
     """Reduce the gradient of every loss apart, with one backward pass for each.
 
     Args:
-        engine: the engine to pause meanwhile.
+        engine: the engine that ignores them.
         losses: losses [B]; their graph is kept.
         parameters: the parameters by name.
         plan: the reductions of each.
 
     Returns:
-        For each parameter one tensor [B] per reduction.
+        What is expected for each parameter.
     """
     rows: dict[str, list[list[Tensor]]] = {name: [] for name in plan}
-    with engine.paused():
+    with engine.deaf():
         for loss in losses:
             grads = torch.autograd.grad(
                 loss, list(parameters.values()), retain_graph=True, allow_unused=True, materialize_grads=True
             )
             for (name, parameter), grad in zip(parameters.items(), grads, strict=True):
                 wide = torch.promote_types(parameter.dtype, torch.float32)
-                rows[name].append(reduce_dense(grad.to_dense().to(wide).reshape(1, -1), plan[name]))
-    return {name: [torch.cat(column) for column in zip(*found, strict=True)] for name, found in rows.items()}
+                flat = grad.to_dense().to(wide).reshape(1, -1)
+                rows[name].append([*reduce_dense(flat, plan[name]), torch.linalg.vector_norm(flat, dim=1)])
+    expected = {}
+    for name, found in rows.items():
+        *values, norms = (torch.cat(column) for column in zip(*found, strict=True))
+        expected[name] = Expected(values, norms, parameters[name].numel())
+    return expected
 
 
 def spot_check(
@@ -70,24 +96,23 @@ def spot_check(
         (reentrant checkpoints, compiled graphs).
     """
     picks = sorted({0, losses.shape[0] - 1})
-    with_norms = {name: [*reductions, Reduction("sq")] for name, reductions in plan.items()}
     try:
-        return SpotCheck(picks, one_at_a_time(engine, losses[picks], parameters, with_norms))
+        return SpotCheck(picks, one_at_a_time(engine, losses[picks], parameters, plan))
     except RuntimeError:
         return None
 
 
 @dataclass(frozen=True)
 class SpotCheck:
-    """Reductions of a few samples, the squared norm last.
+    """Reductions of a few samples.
 
     Attributes:
         picks: which samples.
-        expected: for each parameter one tensor [picks] per reduction.
+        expected: what is expected of them.
     """
 
     picks: Sequence[int]
-    expected: Mapping[str, Sequence[Tensor]]
+    expected: Oracle
 
     def compare(self, values: Values, plan: Mapping[str, Sequence[Reduction]], low_precision: bool) -> None:
         """Compare what the engine found for the same samples.
@@ -95,48 +120,78 @@ class SpotCheck:
         Raises:
             VerificationError: it differs by more than rounding.
         """
-        for name, reductions in plan.items():
-            *expected, square = self.expected[name]
-            for got, want, reduction in zip(values[name], expected, reductions, strict=True):
-                scale = float(want.abs().max())
-                if reduction.kind == "dot":  # a signed sum may cancel: its terms set the scale
-                    weight = reduction.weight
-                    length = float(torch.linalg.vector_norm(weight)) if weight is not None else 1.0
-                    scale = max(scale, float(square.max()) ** 0.5 * length)
-                gap = float((got[self.picks] - want).abs().max())
-                if gap > _spot_tolerance(want.dtype, low_precision) * scale:
-                    raise VerificationError(
-                        f"{name}: expected the gradients of samples {list(self.picks)} as autograd gives them one by "
-                        f"one, got a relative difference of {gap / scale:.3g}; do the losses of different samples "
-                        f"depend on each other (batch statistics, contrastive losses), or can a shape be read in two "
-                        f"ways (as many positions as samples)? Say where the samples are with layout=, or leave the "
-                        f"parameter out with where="
-                    )
+        tolerance = _tolerance(self.expected, low_precision, double=1e-6, single=1e-2)
+        picked = {name: [value[self.picks] for value in found] for name, found in values.items()}
+        for name, difference in _differences(picked, self.expected, plan, tolerance, low_precision):
+            if difference > tolerance:
+                raise VerificationError(
+                    f"{name}: expected the gradients of samples {list(self.picks)} as autograd gives them one by "
+                    f"one, got a relative difference of {difference:.3g}; do the losses of different samples "
+                    f"depend on each other (batch statistics, contrastive losses), or can a shape be read in two "
+                    f"ways (as many positions as samples)? Say where the samples are with layout=, or leave the "
+                    f"parameter out with where="
+                )
 
 
-def _spot_tolerance(dtype: torch.dtype, low_precision: bool) -> float:
-    if low_precision:
-        return 0.3
-    return 1e-6 if dtype == torch.float64 else 1e-2
-
-
-def compare(values: Values, oracle: Values) -> Verification:
+def compare(
+    values: Values, oracle: Oracle, plan: Mapping[str, Sequence[Reduction]], low_precision: bool
+) -> Verification:
     """Find the largest difference.
 
     Raises:
         VerificationError: it is more than rounding.
     """
-    worst = Verification(0.0, "")
-    for name, expected in oracle.items():
-        for got, want in zip(values[name], expected, strict=True):
-            scale = max(float(want.abs().max()), torch.finfo(want.dtype).tiny)
-            difference = float((got - want).abs().max()) / scale
-            if not difference <= worst.largest_difference:
-                worst = Verification(difference, name)
-    tolerance = 1e-8 if next(iter(oracle.values()))[0].dtype == torch.float64 else 1e-3
+    tolerance = _tolerance(oracle, low_precision, double=1e-8, single=1e-3)
+    worst = Verification(0.0, next(iter(oracle)))
+    for name, difference in _differences(values, oracle, plan, tolerance, low_precision):
+        if math.isnan(difference) or difference > worst.largest_difference:
+            worst = Verification(difference, name)
     if not worst.largest_difference <= tolerance:
         raise VerificationError(
             f"{worst.parameter}: expected the scores of one-sample-at-a-time autograd, got a relative difference of "
             f"{worst.largest_difference:.3g}; do the samples influence each other, or is a rule wrong?"
         )
     return worst
+
+
+def _tolerance(oracle: Oracle, low_precision: bool, double: float, single: float) -> float:
+    if low_precision:
+        return 0.3
+    return double if next(iter(oracle.values())).norms.dtype == torch.float64 else single
+
+
+def _differences(
+    values: Values,
+    oracle: Oracle,
+    plan: Mapping[str, Sequence[Reduction]],
+    tolerance: float,
+    low_precision: bool,
+) -> Iterator[tuple[str, float]]:
+    """The largest difference of each reduction of each parameter, relative to the size of the reduction.
+
+    What rounding can do to a gradient counts as `tolerance` at most, see `headway.grads.rounding`.
+    """
+    whole = _whole(oracle)
+    for name, reductions in plan.items():
+        expected = oracle[name]
+        norm = float(expected.norms.max())
+        shift = whole * noise(expected.norms.dtype, low_precision)
+        for got, want, reduction in zip(values[name], expected.values, reductions, strict=True):
+            length = _length(reduction, expected.numel)
+            scale = float(want.abs().max())
+            if reduction.kind == "dot":  # a signed sum may cancel: its terms set the scale
+                scale = max(scale, norm * length)
+            rounding = shift * (2 * norm + shift) if reduction.kind == "sq" else shift * length
+            scale = max(scale, rounding / tolerance, torch.finfo(want.dtype).tiny)
+            yield name, float((got - want).abs().max()) / scale
+
+
+def _whole(oracle: Oracle) -> float:
+    """The norm of a sample's gradient over all parameters, at its largest."""
+    squares = zip(*(expected.norms.double().square().tolist() for expected in oracle.values()), strict=True)
+    return max(sum(sample) for sample in squares) ** 0.5
+
+
+def _length(reduction: Reduction, numel: int) -> float:
+    """The norm of a reduction's weight: by so much, at most, a change of the gradient is magnified."""
+    return numel**0.5 if reduction.weight is None else float(torch.linalg.vector_norm(reduction.weight))

@@ -57,8 +57,9 @@ class Listeners:
                 )
         self.meter: Meter | None = None
         self.scores: dict[str, Tensor] | None = None
-        self._consumed = 0
-        self._epoch: int | None = None
+        self._consumed = 0  # samples of the sampler's stretch with this number
+        self._stretch = 0
+        self._attached = False
         self._state: Mapping[str, Any] | None = None
 
     @property
@@ -70,6 +71,7 @@ class Listeners:
         """Make the meter, and give it the state that was loaded for it."""
         self.detach()  # a framework that begins anew, as with a smaller batch, does not say so
         self.meter = Meter(model, self.signals, **self.options)
+        self._attached = True
         if self._state is not None:
             self.meter.load_state_dict(self._state)
             self._state = None
@@ -79,6 +81,7 @@ class Listeners:
         """Leave the model as it was."""
         if self.meter is not None:
             self.meter.detach()
+        self._attached = False
 
     def close(self, failed: bool = False) -> None:
         """Training is over, by its end or by an error: detach the meter, and write the monitor's last rows.
@@ -94,8 +97,9 @@ class Listeners:
         """Count the samples that the sampler drew for a batch, also for one that is not trained on."""
         if self.sampler is None:
             return
-        if self._epoch != self.sampler.epoch:
-            self._epoch, self._consumed = self.sampler.epoch, 0
+        stretch, _ = self.sampler.stretch
+        if self._stretch != stretch:
+            self._stretch, self._consumed = stretch, 0
         self._consumed += samples
 
     def hear(self, sources: Tensor | None, losses: Tensor, scores: dict[str, Tensor] | None) -> None:
@@ -106,28 +110,36 @@ class Listeners:
         if self.monitor is not None and sources is not None:
             self.monitor.update(sources, scores, losses.detach())
 
-    def state_dict(self, share: int = 1) -> dict[str, Any]:
-        """The states of all; `share` processes consume what the sampler hands out in one."""
+    def state_dict(self, share: int = 1, together: bool = False) -> dict[str, Any]:
+        """The states of all; `share` processes consume what the sampler hands out in one.
+
+        With `together`, the monitor's is that of all processes, and all of them have to ask for it.
+        """
         state: dict[str, Any] = {"meter": None if self.meter is None else self.meter.state_dict()}
         if self.sampler is not None:
-            begun = self._epoch == self.sampler.epoch
-            drawn = self.sampler.progress[0] // self.sampler.num_replicas
-            consumed = min(self._consumed * share, drawn) if begun else 0  # an epoch's last batches may be filled up
-            state["sampler"] = self.sampler.state_dict(consumed)
+            state["sampler"] = self.sampler.state_dict(self._position(self.sampler, share))
         if self.monitor is not None:
-            state["monitor"] = self.monitor.state_dict()
+            state["monitor"] = self.monitor.state_dict(together)
         return state
 
-    def load_state_dict(self, state: Mapping[str, Any], share: int = 1) -> None:
+    def _position(self, sampler: SourceSampler, share: int) -> int:
+        """The samples of the sampler's epoch that training has used, in this replica."""
+        stretch, start = sampler.stretch
+        used = self._consumed * share if self._stretch == stretch else 0
+        used += start // sampler.num_replicas
+        drawn, end = (count // sampler.num_replicas for count in sampler.progress)
+        if drawn in (0, end):  # an epoch's last batches may be filled up, and another process may do the drawing
+            return min(used, drawn)
+        return used
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state; the meter's is kept until there is a meter."""
         self._state = state["meter"]
-        if self.meter is not None and self._state is not None:
+        if self.meter is not None and self._attached and self._state is not None:
             self.meter.load_state_dict(self._state)
             self._state = None
         if self.sampler is not None and "sampler" in state:
             self.sampler.load_state_dict(state["sampler"])
-            self._epoch = state["sampler"]["epoch"]
-            self._consumed = state["sampler"]["position"] // (self.sampler.num_replicas * share)
         if self.monitor is not None and "monitor" in state:
             self.monitor.load_state_dict(state["monitor"])
 

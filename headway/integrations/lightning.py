@@ -82,6 +82,7 @@ class SourceCallback(Callback):
         self._checked = False
         self._loader: Any = None  # the one that draws from the sampler
         self._due = 0  # samples of the present batch that are not counted yet
+        self._resumed = False  # a state was loaded, and no training has begun since
 
     @property
     def meter(self) -> Meter | None:
@@ -117,6 +118,10 @@ class SourceCallback(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach the meter; the module is on its device by now, and has not run yet."""
         self._listeners.attach(pl_module if self._model is None else self._model(pl_module))
+        sampler, resumed = self._listeners.sampler, self._resumed
+        self._resumed = False
+        if sampler is not None and not resumed:
+            sampler.set_epoch(trainer.current_epoch)  # Lightning names it when workers have drawn of it already
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell the meter what is around the module by now; make sure that the loader draws from the sampler."""
@@ -170,9 +175,16 @@ class SourceCallback(Callback):
         """What the checkpoint keeps."""
         return self._listeners.state_dict()
 
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Put the monitor's state of all processes into the checkpoint: all come here, and each may ask for its own."""
+        own = checkpoint.get("callbacks", {}).get(self.state_key)
+        if own is not None and self._listeners.monitor is not None:
+            own["monitor"] = self._listeners.monitor.state_dict(together=True)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a checkpoint."""
         self._listeners.load_state_dict(state_dict)
+        self._resumed = True
 
     # One batch
 

@@ -74,8 +74,8 @@ class SourceTrainerMixin:
         scores: those of the latest batch, by signal.
 
     Raises:
-        IntegrationError: the arguments make no sense, the Trainer was told to compute its loss in another way, or the
-            model's own loss of the first batch is another one.
+        IntegrationError: the arguments make no sense, the Trainer was told to compute its loss in another way, the
+            model's own loss of the first batch is another one, or nothing is drawn from the sampler.
     """
 
     labels_to_model = False
@@ -99,6 +99,8 @@ class SourceTrainerMixin:
         self._listeners = Listeners(signals, sampler, monitor, drive, meter)
         self._source_key = source_key
         self._checked = False
+        self._resume_from: Path | None = None
+        self._drawn_from = False  # the Trainer has asked for the sampler
         if sampler is not None:
             sampler.shard(0, 1)  # accelerate shares the batches out among the processes
         self._draws = None if sampler is None else _Draws(sampler)
@@ -125,13 +127,14 @@ class SourceTrainerMixin:
 
     # What the Trainer asks
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train; a checkpoint brings the states of meter, sampler and monitor along."""
         trainer: Any = self
         if resume_from_checkpoint is True:
             resume_from_checkpoint = get_last_checkpoint(trainer.args.output_dir) or True
-        if isinstance(resume_from_checkpoint, str):
-            self._load(Path(resume_from_checkpoint) / FILE)
+        known = isinstance(resume_from_checkpoint, str | os.PathLike)
+        self._resume_from = Path(resume_from_checkpoint) / FILE if known else None
+        self._drawn_from = False
         parent: Any = super()
         try:
             return parent.train(resume_from_checkpoint, *args, **kwargs)
@@ -144,8 +147,8 @@ class SourceTrainerMixin:
         parent: Any = super()
         if self._draws is None:
             return parent._get_train_sampler(train_dataset)
-        trainer: Any = self
-        self._draws.remember(trainer._train_batch_size * self._ranks())
+        self._drawn_from = True
+        self._draws.remember(self._drawn_per_batch() * self._ranks())
         return self._draws
 
     def _set_signature_columns_if_needed(self) -> None:
@@ -192,7 +195,7 @@ class SourceTrainerMixin:
 
         def then(scores: Any) -> None:
             self._listeners.hear(sources, losses, scores)
-            self._listeners.consume(len(losses))
+            self._listeners.consume(self._drawn_per_batch())
 
         loss = metered_loss(self.meter, losses, then)
         loss = loss * self._loss_factor(total, num_items_in_batch)
@@ -282,6 +285,23 @@ class SourceTrainerMixin:
 
     # State
 
+    def _begin(self) -> None:
+        """Attach the meter, and load the states of a checkpoint.
+
+        Not before: the Trainer may begin more than once, with smaller and smaller batches.
+        """
+        trainer: Any = self
+        if self._draws is not None and not self._drawn_from:
+            raise IntegrationError(
+                f"expected a training loader that draws from the sampler, got one of "
+                f"{type(trainer.train_dataset).__name__} that does not; pass a dataset with an index, as a sampler "
+                f"draws nothing of an IterableDataset: leave sampler= out there, and mix the sources with "
+                f"headway.integrations.torchdata.SourceNodes or headway.selection.Mixture"
+            )
+        self._listeners.attach(trainer.model).wrapped_in(trainer.model_wrapped)
+        if self._resume_from is not None:
+            self._load(self._resume_from)
+
     def _load(self, path: Path) -> None:
         trainer: Any = self
         if not path.exists():
@@ -291,13 +311,32 @@ class SourceTrainerMixin:
         if trainer.args.ignore_data_skip and self._listeners.sampler is not None:
             raise IntegrationError("expected ignore_data_skip=False, got True; the sampler goes on within the epoch")
         state = torch.load(path, map_location="cpu", weights_only=True)
-        self._listeners.load_state_dict(state, self._ranks())
+        saved, own = state.get("per_step"), self._drawn_per_step()
+        if self._draws is not None and saved not in (None, own):
+            raise IntegrationError(
+                f"expected {saved} samples in a step of the optimizer, as when {path.parent} was saved, got {own}; the "
+                f"Trainer would skip other samples than it was trained on: set per_device_train_batch_size and "
+                f"gradient_accumulation_steps so that they give {saved} over all processes"
+            )
+        self._listeners.load_state_dict(state)
         if self._draws is not None:
             self._draws.owe(state.get("first", []))
 
     def _state(self) -> dict[str, Any]:
-        state = self._listeners.state_dict(self._ranks())
-        return state if self._draws is None else {**state, "first": self._draws.first}
+        state = self._listeners.state_dict(self._ranks(), together=True)
+        if self._draws is None:
+            return state
+        return {**state, "first": self._draws.first, "per_step": self._drawn_per_step()}
+
+    def _drawn_per_batch(self) -> int:
+        """The samples that are drawn for a batch of this process; an epoch's last may be smaller."""
+        trainer: Any = self
+        size = int(trainer._train_batch_size)
+        return size // self._ranks() if trainer.accelerator.split_batches else size
+
+    def _drawn_per_step(self) -> int:
+        trainer: Any = self
+        return self._drawn_per_batch() * self._ranks() * int(trainer.args.gradient_accumulation_steps)
 
     def _ranks(self) -> int:
         trainer: Any = self
@@ -370,9 +409,8 @@ class _Hooks(TrainerCallback):
         self._owner = owner
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Attach the meter: the model is where it will be, and has not run yet."""
-        owner: Any = self._owner
-        self._owner._listeners.attach(owner.model).wrapped_in(owner.model_wrapped)
+        """Attach the meter and load its state: the model is where it will be, and has not run yet."""
+        self._owner._begin()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell signals that look back over epochs."""
@@ -380,7 +418,7 @@ class _Hooks(TrainerCallback):
             self._owner.meter.end_epoch()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Put the states into the checkpoint's folder."""
+        """Put the states into the checkpoint's folder; all processes come here."""
         content = self._owner._state()
         if not state.is_world_process_zero:
             return

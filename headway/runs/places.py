@@ -25,18 +25,38 @@ Place: TypeAlias = Path | Url
 
 
 def parse_place(text: str) -> Place:
-    """Read a path or a URL; a type for argparse. A file's URL becomes its path."""
+    """Read a path or a URL; a type for argparse. A file's URL becomes its path, and ~ a home."""
     if not _URL.match(text):
-        return Path(text)
+        return _parse_path(text)
     parts = urlsplit(text)
     if parts.scheme in ("file", "local"):
-        return Path(unquote(parts.netloc + parts.path))
+        return _parse_path(unquote(parts.netloc + parts.path))
     return Url(text)
+
+
+def _parse_path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a folder or a URL, got nothing; . is the folder at hand")
+    try:
+        return Path(text).expanduser() if text.startswith("~") else Path(text)
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(
+            f"expected a folder, got {text!r} of an unknown user; ./{text} is a folder of this name"
+        ) from error
 
 
 def parse_folder(text: str) -> Path:
     """Read a path where only a path will do; a type for argparse."""
+    return _local(text, f"; fetch it first: headway fetch {text} FOLDER")
+
+
+def parse_new_folder(text: str) -> Path:
+    """Read a path of a folder to be written, where only a path will do; a type for argparse."""
+    return _local(text, f" ({text}), which only the --out of headway run takes")
+
+
+def _local(text: str, hint: str) -> Path:
     place = parse_place(text)
     if isinstance(place, Url):
-        raise argparse.ArgumentTypeError(f"expected a folder, got a URL; fetch it first: headway fetch {text} FOLDER")
+        raise argparse.ArgumentTypeError(f"expected a folder, got a URL{hint}")
     return place

@@ -132,8 +132,9 @@ class SourceSampler(Sampler[int]):
         self._size = SMALLEST_CHUNK
         self._unchanged = 0  # indices since the last update
         self._loaded = False  # a state was loaded, and no index has been asked for since
-        self._named = False  # set_epoch has named the epoch that was loaded, or is under way
+        self._named: int | None = None  # where the epoch was when set_epoch named it, if it had begun or was loaded
         self._turn = 0
+        self._stretch = (0, 0)
         self.rank, self.num_replicas = 0, 0  # until it is sharded
         self.shard(*_place(rank, num_replicas))
 
@@ -190,13 +191,18 @@ class SourceSampler(Sampler[int]):
         """Decide which epoch an iteration belongs to, when it asks for its first index."""
         self._settle()
         loaded, named = self._loaded, self._named
-        self._loaded = self._named = False
-        unfinished = self._handed < self._length * self.num_replicas
-        goes_on = resumed or (loaded and (unfinished or named))
+        self._loaded, self._named = False, None
+        end = self._length * self.num_replicas
+        goes_on = resumed or (loaded and (self._handed < end or named is not None))
         if not goes_on and self._handed:
-            self._enter(self.epoch if named and unfinished else self.epoch + 1)
+            again = named is not None and (self._handed < end or named == end)
+            self._enter(self.epoch if again else self.epoch + 1)
+        self._begin_stretch()
         self._turn += 1
         return self._turn
+
+    def _begin_stretch(self) -> None:
+        self._stretch = (self._stretch[0] + 1, self._handed)
 
     def _draw(self) -> _Chunk:
         """The next indices under the present shares; what an update leaves of them is drawn again."""
@@ -241,11 +247,12 @@ class SourceSampler(Sampler[int]):
         """Say which epoch the next iteration is. Shares, and what is used up of each source, stay as they are.
 
         The epoch that a loaded state is in, and one that is under way, go on if they are the one that is named: a
-        loader with workers may have begun before its framework comes to name the epoch. One that was left begins anew.
+        loader with workers may have begun, or even have drawn all of it, before its framework comes to name the epoch.
+        One that was left or used up begins anew, with the next iteration.
         """
-        handed, end = self.progress
-        if epoch == self.epoch and (self._loaded or 0 < handed < end):
-            self._named = True
+        handed = self.progress[0]
+        if epoch == self.epoch and (self._loaded or handed):
+            self._named = handed
         else:
             self._enter(epoch)
 
@@ -256,13 +263,23 @@ class SourceSampler(Sampler[int]):
         self._handed = 0
         self._pending = self._pending[:0]
         self._recent.clear()
-        self._loaded = self._named = False
+        self._loaded, self._named = False, None
+        self._begin_stretch()
 
     @property
     def progress(self) -> tuple[int, int]:
         """How many indices of this epoch have been handed out, and how many it has, over all replicas."""
         self._settle()
         return self._handed, self._length * self.num_replicas
+
+    @property
+    def stretch(self) -> tuple[int, int]:
+        """The number of the stretch of indices that is being handed out, and the index of the epoch that it began with.
+
+        An iteration begins a new one; so does another epoch, or a state that is loaded. Whoever counts the samples that
+        training has used counts them from there: an epoch may begin anew under the number that it has.
+        """
+        return self._stretch
 
     # Scores
 
@@ -341,7 +358,8 @@ class SourceSampler(Sampler[int]):
         self._handed = state["position"]
         self._pending = state["pending"].clone()
         self._recent.clear()
-        self._loaded, self._named = True, False
+        self._loaded, self._named = True, None
+        self._begin_stretch()
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         if state.get("schema") != SCHEMA:

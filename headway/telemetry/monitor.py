@@ -200,8 +200,11 @@ class SourceMonitor:
     def _is_distributed(self) -> bool:
         return self._sync and distributed.is_available() and distributed.is_initialized()
 
+    def _rank(self) -> int:
+        return distributed.get_rank() if self._is_distributed() else 0
+
     def _is_first(self) -> bool:
-        return not self._is_distributed() or distributed.get_rank() == 0
+        return self._rank() == 0
 
     @property
     def states(self) -> dict[str, State]:
@@ -219,19 +222,28 @@ class SourceMonitor:
         for writer in self._writers:
             writer.close()
 
-    def state_dict(self) -> dict[str, Any]:
-        """The rows so far, and what the next ones will be made of."""
+    def state_dict(self, together: bool = False) -> dict[str, Any]:
+        """The rows so far, and what the next ones will be made of.
+
+        Args:
+            together: add up what all processes know of the next rows, so that the state of one serves them all. All of
+                them have to call it then. Otherwise a state has what its own process knows, and is for that one.
+        """
         return {
             "schema": SCHEMA,
             "names": list(self.names),
             "step": self.step,
-            "sums": self._sums.clone(),
+            "sums": self._total() if together else self._sums.clone(),
+            "rank": 0 if together else self._rank(),
             "skipped": self.skipped,
             "rows": [dict(row) for row in self.rows],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state; a CSV file is written anew, without what came after it.
+
+        Of several processes, the one that a state is from takes over what its next rows will be made of, and the first
+        one does of a state that they made together: they are added up, and must be in them once.
 
         Raises:
             StateError: it belongs to other sources, or to a newer version.
@@ -242,7 +254,8 @@ class SourceMonitor:
                 f"got {state.get('schema')!r} with {state.get('names')}"
             )
         self.step = state["step"]
-        self._sums = state["sums"].clone()
+        is_own = not self._is_distributed() or self._rank() == state.get("rank", 0)
+        self._sums = state["sums"].clone() if is_own else torch.zeros_like(self._sums)
         self.skipped = state["skipped"]
         self.rows, self._readings = [], {}
         for row in state["rows"]:

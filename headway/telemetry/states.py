@@ -44,7 +44,8 @@ class Thresholds:
             saturated. Where losses are known, their trend decides instead: it is the better witness.
         rows: the latest rows of a source by which it is judged, at most, whether its loss still falls.
         errors: how many standard errors of the trend make a fall.
-        learned: a loss counts as having come down if it is lower than the highest by this share.
+        learned: a loss counts as having come down if it is lower than the highest by this share of it; see
+            `has_come_down` for negative losses.
     """
 
     saturated: float = 0.25
@@ -81,7 +82,7 @@ class Reading:
     coupling: float
     peak: float
     losses: Sequence[float] = ()
-    highest_loss: float = 0.0
+    highest_loss: float = -math.inf
     is_finite: bool = True
 
 
@@ -123,13 +124,25 @@ def _is_saturated(reading: Reading, mean: float, thresholds: Thresholds) -> bool
     if not _is_told(reading):
         return reading.norm < max(small, thresholds.saturated * mean)
     latest = _finite(reading.losses)[-thresholds.rows :]
-    has_come_down = statistics.fmean(latest) < (1 - thresholds.learned) * reading.highest_loss
-    return has_come_down and (reading.norm < small or has_stalled(latest, thresholds))
+    down = has_come_down(latest, reading.highest_loss, thresholds)
+    return down and (reading.norm < small or has_stalled(latest, thresholds))
 
 
 def _is_told(reading: Reading) -> bool:
     """Whether there are enough rows of the loss to judge by."""
     return len(_finite(reading.losses)) >= LEAST_ROWS
+
+
+def has_come_down(losses: Sequence[float], highest: float, thresholds: Thresholds) -> bool:
+    """Whether the mean of losses is lower than the highest by more than the share `learned` of its absolute value.
+
+    A share says little of losses that may be negative, as those of densities: near zero, any scatter is a large one.
+    Where one of them is, they must have come down by more than the range of these losses too.
+    """
+    fall = highest - statistics.fmean(losses)
+    if not fall > thresholds.learned * abs(highest):
+        return False
+    return min(losses) >= 0 or fall > max(losses) - min(losses)
 
 
 def has_stalled(losses: Sequence[float], thresholds: Thresholds) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,8 @@ def run(out: Path, *options: str) -> int:
         (["--set", "beta=red"], "beta: expected a value of type float, got 'red'"),
         (["--set", "beta"], "expected FIELD=VALUE, got 'beta'"),
         (["--set", "batch_size=5000"], "batch_size: expected at most the 1442 images of digits, got 5000"),
+        (["--epochs", "3", "--sweep", "epochs=2,4"], "expected the length of runs once, got --epochs and epochs=..."),
+        (["--epochs", "3", "--set", "epochs_curriculum_mnist=4"], "got --epochs and epochs_curriculum_mnist=..."),
         (["--epochs", "0"], "expected a whole number of at least 1, got '0'"),
         (["--workers", "-1"], "expected a whole number of at least 0, got '-1'"),
         (["--workers", "two"], "expected a whole number of at least 0, got 'two'"),
@@ -53,11 +58,47 @@ def test_bad_use_is_exit_code_2_and_nothing_happens(
     assert not (tmp_path / "runs").exists()
 
 
+def test_an_option_that_is_repeated_keeps_all_of_its_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    repeated = ["--signal", "gmc", "--signal", "uniform", "dot", "--condition", "noise", "--condition", "curriculum"]
+    assert run(tmp_path / "runs", *QUICK, "--epochs", "1", "--seeds", "0", *repeated, "--dry-run") == 0
+    _, *rows, _last = capsys.readouterr().out.splitlines()
+    found = [tuple(row.split()[2:4]) for row in rows]
+    assert found == [(name, signal) for name in ("noise", "curriculum") for signal in ("gmc", "uniform", "dot")]
+    assert main(["run", "ablation", "--out", str(tmp_path), *QUICK, "--seeds", "0", "--dry-run", *repeated[:4]]) == 0
+    _, *rows, _last = capsys.readouterr().out.splitlines()
+    assert [row.split()[3] for row in rows] == ["gmc", "uniform"]
+
+
+@pytest.mark.parametrize(
+    ("options", "lengths"),
+    [
+        ([], ["500", "100"]),
+        (["--epochs", "3"], ["3", "3"]),
+        (["--set", "epochs=3"], ["3", "3"]),
+        (["--sweep", "epochs=3,4"], ["3", "3", "4", "4"]),
+        (["--set", "epochs_curriculum_mnist=3"], ["3", "100"]),
+        (["--set", "epochs=3", "--set", "epochs_curriculum_mnist=7"], ["7", "3"]),
+    ],
+)
+def test_the_length_that_is_asked_for_holds_in_every_condition(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    lengths: list[str],
+) -> None:
+    monkeypatch.setattr("headway.data.loading.find", lambda spec, places: None)
+    few = ["--dataset", "mnist", "--signal", "gmc", "--seeds", "0", "--dry-run"]
+    assert run(tmp_path / "runs", *few, *options) == 0
+    _, *rows, _last = capsys.readouterr().out.splitlines()
+    assert [row.split()[5] for row in rows] == lengths
+
+
 def test_a_dry_run_lists_and_guesses_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path / "runs", *SMALL, "--seeds", "0:2", "--dry-run") == 0
     header, first, _second, last = capsys.readouterr().out.splitlines()
-    assert header.split() == ["run", "dataset", "condition", "method", "seed", "state"]
-    assert first.split()[1:] == ["digits", "noise", "uniform", "0", "pending"]
+    assert header.split() == ["run", "dataset", "condition", "method", "seed", "length", "state"]
+    assert first.split()[1:] == ["digits", "noise", "uniform", "0", "1", "epochs", "pending"]
     assert last.startswith("2 runs: 2 pending; about ")
     assert last.endswith(" with 1 worker")
     assert not (tmp_path / "runs").exists()
@@ -89,11 +130,25 @@ def test_runs_are_done_once_and_weights_kept(tmp_path: Path, capsys: pytest.Capt
     records = RunStore(out).status()
     assert [record.state for record in records] == [State.DONE, State.DONE]
     assert [(out / record.run_id / "final.pt").exists() for record in records] == [True, False]
+    assert run(out, *SMALL, "--seeds", "0:2", "--keep-weights") == 0
+    assert "--keep-weights: 1 run done before without it; only with another --out" in capsys.readouterr().out
     assert main(["status", str(out)]) == 0
     header, first, _second, last = capsys.readouterr().out.splitlines()
     assert header.split() == ["run", "state", "experiment", "dataset", "condition", "method", "seed", "done", "time"]
     assert first.split()[1:8] == ["done", "controlled", "digits", "noise", "uniform", "0", "1/1"]
     assert last == f"2 runs in {out}: 2 done"
+
+
+@pytest.mark.parametrize("output", [">&-", ">/dev/full", "| true"])
+def test_runs_go_on_whatever_becomes_of_the_output(tmp_path: Path, output: str) -> None:
+    out = tmp_path / "runs"
+    words = [sys.executable, "-m", "headway", "run", "controlled", "--out", str(out), *SMALL, "--seeds", "0"]
+    ended = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {shlex.join(words)} {output}"], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert [record.state for record in RunStore(out).status()] == [State.DONE]
 
 
 def test_a_store_that_cannot_be_used_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,6 +199,23 @@ def test_status_shows_tracebacks_of_what_failed(mixed: RunStore, capsys: pytest.
     assert f"{spec_of('failed').run_id} dummy/none/failed/seed 0: failed\n    ValueError: two is too much\n" in output
     assert "unreadable: corrupt" in output
     assert "waiting" not in output
+
+
+def test_status_of_lots_leaves_out_what_is_no_store(
+    mixed: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "campaign.log").touch()
+    (tmp_path / "unreadable" / "store.json").mkdir(parents=True)
+    assert main(["status", str(tmp_path)]) == 0
+    output = capsys.readouterr()
+    assert output.out.splitlines()[-1].startswith(f"4 runs in {mixed.root}: ")
+    assert output.err.startswith(f"headway status: left out {tmp_path / 'unreadable'}: ")
+
+
+def test_status_of_an_exported_file_names_who_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lot.parquet").touch()
+    assert main(["status", str(tmp_path / "lot.parquet")]) == 2
+    assert f"headway report {tmp_path / 'lot.parquet'} reads exported files" in capsys.readouterr().err
 
 
 def test_status_as_json(mixed: RunStore, capsys: pytest.CaptureFixture[str]) -> None:

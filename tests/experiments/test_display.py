@@ -144,6 +144,19 @@ def test_plain_lines_to_nobody_do_no_harm(tally: Tally) -> None:
     assert list(tally.active) == [A]
 
 
+def test_a_closed_output_is_no_trouble(tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    make_display(tally).show(Started(A, 17))
+    assert list(tally.active) == [A]
+
+
+def test_plain_lines_go_to_streams_of_any_encoding(tally: Tally) -> None:
+    inner = io.BytesIO()
+    stream = io.TextIOWrapper(inner, encoding="ascii")
+    PlainDisplay(tally, stream).show(Ended(A, Outcome.FAILED, "ValueError: …"))
+    assert inner.getvalue().splitlines()[0] == b"mnist noise gmc seed 0: failed: ValueError: ?"
+
+
 def drawn(tally: Tally) -> list[str]:
     console = Console(file=io.StringIO(), width=140, color_system=None)
     console.print(render(tally))
@@ -181,6 +194,9 @@ def test_the_display_suits_the_stream(tally: Tally, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TERM", "xterm")
     assert isinstance(make_display(tally, io.StringIO()), PlainDisplay)
     assert isinstance(make_display(tally, Terminal()), LiveDisplay)
+    monkeypatch.setattr(Terminal, "encoding", "ascii")
+    assert isinstance(make_display(tally, Terminal()), PlainDisplay)
+    monkeypatch.setattr(Terminal, "encoding", "utf-8")
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(make_display(tally, Terminal()), PlainDisplay)
     monkeypatch.setenv("TERM", "xterm")

@@ -36,6 +36,7 @@ def run(out: Path, *options: str) -> int:
         (["--set", "colour=red"], "expected a field of the protocol, got 'colour'"),
         (["--set", "clip=red"], "clip: expected a value of type float, got 'red'"),
         (["--set", "clip=0"], "clip: expected a number above 0, got 0.0"),
+        (["--steps", "9", "--sweep", "steps=8,16"], "expected the length of runs once, got --steps and steps=..."),
         (["--steps", "0"], "expected a whole number of at least 1, got '0'"),
     ],
 )
@@ -52,7 +53,7 @@ def test_bad_use_is_exit_code_2_and_nothing_happens(
 def test_the_default_is_the_papers_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path / "runs", *TINY, "--seeds", "0:2", "--dry-run") == 0
     header, *rows, last = capsys.readouterr().out.splitlines()
-    assert header.split() == ["run", "dataset", "condition", "method", "seed", "state"]
+    assert header.split() == ["run", "dataset", "condition", "method", "seed", "length", "state"]
     methods = ["ppo", "icm", "gmc", "icm+gmc"]
     expected = [[noise, method, seed] for noise in ("none", "door") for seed in "01" for method in methods]
     assert [row.split()[2:5] for row in rows] == expected

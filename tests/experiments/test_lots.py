@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from headway.cli import main
-from headway.errors import UsageError
+from headway.errors import DataError, UsageError
 from headway.experiments.campaign import parse_sweeps
+from headway.experiments.commands.lots import lot_specs
+from headway.experiments.commands.run import COMMANDS
 from headway.experiments.lots import Lot, read_campaign_file
 from headway.runs import RunStore, State
 
@@ -89,6 +91,11 @@ sweep = { beta = [0.9, 0.99] }
     )
 
 
+def test_seeds_may_be_a_list(tmp_path: Path) -> None:
+    lot = "[[lot]]\nname='a'\nexperiment='controlled'\nseeds=[0, '5:7']"
+    assert read_campaign_file(write(tmp_path, lot)).lots[0].arguments == ("--seeds=0,5:7",)
+
+
 def test_lots_are_run_each_in_its_folder_and_only_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = campaign(tmp_path), tmp_path / "out"
     assert run(file, "--out", out, "--workers", 0, "--lot", "second") == 0
@@ -105,6 +112,15 @@ def test_lots_are_run_each_in_its_folder_and_only_once(tmp_path: Path, capsys: p
     assert [record.state for record in (*first, *second)] == [State.DONE] * 3
     protocols = [record.spec.protocol for record in second if record.spec]
     assert sorted((p["beta"], p["floor_unit"]) for p in protocols) == [(0.9, "sample"), (0.99, "sample")]
+
+
+def test_lots_may_be_named_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = campaign(tmp_path)
+    assert run(file, "--lot", "first", "--lot", "second", "--out", tmp_path / "out", "--print-jobs") == 0
+    jobs = [line.split("  #")[0].split() for line in capsys.readouterr().out.splitlines()]
+    assert [[job[at + 1] for at, word in enumerate(job) if word == "--lot"] for job in jobs] == [
+        *(["first"], ["second"], ["second"])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +162,13 @@ def test_a_mistake_in_the_last_lot_is_found_before_the_first_is_run(
     assert not (tmp_path / "out").exists()
 
 
+def test_options_before_the_file_are_told_their_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "--out", "x", "--campaign", str(campaign(tmp_path))])
+    assert stop.value.code == 2
+    assert "options follow the EXPERIMENT, or the FILE of --campaign" in " ".join(capsys.readouterr().err.split())
+
+
 def test_what_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path / "nothing.toml") == 2
     assert "nothing.toml: No such file" in capsys.readouterr().err
@@ -153,3 +176,74 @@ def test_what_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "expected a lot out of first, second, got 'thrid'" in capsys.readouterr().err
     assert main(["run"]) == 2
     assert "expected an experiment out of controlled" in capsys.readouterr().err
+
+
+THREE = "".join(
+    f"""
+[[lot]]
+name = "{name}"
+experiment = "controlled"
+signal = ["uniform"]
+{SMALL.replace('"digits"', f'"{dataset}"').replace('"0"', f'"{seed}"')}
+"""
+    for seed, (name, dataset) in enumerate((("one", "digits"), ("two", "mnist"), ("three", "digits")))
+)
+"""Lots of one run each."""
+
+
+@pytest.fixture
+def without_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which MNIST is not and cannot be had."""
+
+    def unreachable(*arguments: object) -> None:
+        raise DataError("mnist is out of reach")
+
+    monkeypatch.setattr("headway.data.loading.find", lambda spec, places: None)
+    monkeypatch.setattr("headway.data.loading.fetch", unreachable)
+
+
+@pytest.mark.usefixtures("without_mnist")
+def test_trouble_of_one_lot_is_told_first_and_the_others_are_carried_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = write(tmp_path, THREE), tmp_path / "out"
+    assert run(file, "--out", out, "--workers", 0) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("headway: lot two: dataset mnist: expected the files ")
+    assert told[-1] == "headway: 1 of 3 lots had trouble, see above: two"
+    assert sorted(path.name for path in out.iterdir()) == ["one", "three"]
+    assert [RunStore(out / name).status()[0].state for name in ("one", "three")] == [State.DONE] * 2
+
+
+def test_trouble_while_a_lot_is_carried_out_leaves_the_later_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = write(tmp_path, THREE.replace("mnist", "digits")), tmp_path / "out"
+    out.mkdir()
+    (out / "two").symlink_to(tmp_path / "nowhere" / "two")  # a folder that cannot be made
+    (tmp_path / "nowhere").touch()
+    assert run(file, "--out", out, "--workers", 0) == 1
+    assert "headway: lot two: " in capsys.readouterr().err
+    assert [RunStore(out / name).status()[0].state for name in ("one", "three")] == [State.DONE] * 2
+
+
+def test_a_batch_that_is_too_large_is_found_before_the_first_lot_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, last = THREE.replace("mnist", "digits").rsplit("batch_size = 256", 1)
+    file = write(tmp_path, f"{first}batch_size = 5000{last}")
+    assert run(file, "--out", tmp_path / "out", "--workers", 0) == 2
+    assert "campaign.toml: three: batch_size: expected at most the 1442 images" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("without_mnist")
+def test_a_run_is_found_in_whichever_lot_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = write(tmp_path, THREE), tmp_path / "out"
+    (lot,) = read_campaign_file(file).choose(["three"])
+    (spec,) = lot_specs(lot, COMMANDS, file)
+    assert run(file, "--out", out, "--workers", 0, "--only", spec.run_id) == 0
+    assert [path.name for path in out.iterdir()] == ["three"]
+    capsys.readouterr()
+    assert run(file, "--out", out, "--only", spec.run_id, "--only", "0" * 16) == 2
+    assert f"expected the id of one of the 3 runs that the options mean, got '{'0' * 16}'" in capsys.readouterr().err

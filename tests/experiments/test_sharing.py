@@ -75,16 +75,17 @@ def test_printed_jobs_are_commands_for_single_runs(tmp_path: Path, capsys: pytes
 
 def test_what_is_passed_on() -> None:
     words = ["headway", "run", "controlled", "--set", "a=1", "--print-jobs", "--pri", "--protocol", "demo"]
-    assert pass_on(words) == ["headway", "run", "controlled", "--set", "a=1", "--protocol", "demo"]
+    out = ["--out", str(Path("runs").absolute())]
+    assert pass_on(words) == ["headway", "run", "controlled", "--set", "a=1", "--protocol", "demo", *out]
     cluster = ["--launcher", "ray", "--addr=a:1", "--cpus-per-run", "2", "--gpus", "1", "--workers=3", "--only", "x"]
     assert pass_on([*cluster, "--shard", "1/2", "--dry-run", "--device", "cuda"]) == [
-        *("--shard", "1/2", "--device", "cuda")
+        *("--shard", "1/2", "--device", "cuda"),
+        *out,
     ]
-    assert pass_on(["--out=runs", "--out", "s3://b/runs"]) == [
-        "--out",
-        str(Path("runs").absolute()),
-        "--out",
-        "s3://b/runs",
+    assert pass_on(["--out=runs"]) == out
+    assert pass_on(["--out=runs", "--out", "s3://b/runs"]) == ["--out", "s3://b/runs"]
+    assert pass_on(["--data-dir=data", "--tensor", "/logs", "--out", "/runs"]) == [
+        *("--data-dir", str(Path("data").absolute()), "--tensorboard", "/logs", "--out", "/runs")
     ]
 
 
@@ -153,6 +154,25 @@ seeds = "{seeds}"
     assert main(jobs[2][1:]) == 0
     assert not (out / "one").exists()
     assert [record.state for record in RunStore(out / "two").status()] == [State.DONE]
+
+
+def test_printed_jobs_mean_the_same_in_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    lot = "[[lot]]\nname='one'\nexperiment='controlled'\ncondition='noise'\nsignal='uniform'\nseeds=0\nepochs=1"
+    (tmp_path / "here" / "c.toml").write_text(f"{lot}\nprotocol='demo'\nset={{hidden=8, test_batches=1}}")
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["run", "--campaign", "./c.toml", "--data-dir", "data", "--print-jobs"]) == 0
+    assert main(["run", "controlled", *SMALL, "--seeds", "0", "--print-jobs"]) == 0
+    jobs = [shlex.split(line, comments=True) for line in capsys.readouterr().out.splitlines()]
+    assert str(tmp_path / "here" / "data") in jobs[0]
+    monkeypatch.chdir(tmp_path / "there")
+    assert [main(job[1:]) for job in jobs] == [0, 0]
+    assert list((tmp_path / "there").iterdir()) == []
+    for out in ("runs", "runs/one"):
+        assert [record.state for record in RunStore(tmp_path / "here" / out).status()] == [State.DONE]
 
 
 @pytest.mark.parametrize(
@@ -240,10 +260,30 @@ def test_jobs_are_printed_without_the_data(
 ) -> None:
     """They may be run on other machines, where the data are."""
     monkeypatch.setenv("HEADWAY_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setattr("headway.experiments.commands.controlled.load", missing)
+    monkeypatch.setattr("headway.experiments.commands.datasets.load", missing)
     words = ["--dataset", "mnist", "--condition", "noise", "--signal", "gmc", "--seeds", "0:3", "--print-jobs"]
     assert main(["run", "controlled", *words, "--out", str(tmp_path / "runs")]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_only_the_data_of_runs_that_are_to_be_done_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("headway.data.loading.find", lambda spec, places: None)
+    monkeypatch.setattr("headway.data.loading.fetch", unreachable)
+    out, options = tmp_path / "runs", [*SMALL, "--dataset", "digits", "mnist", "--seeds", "0"]
+    assert run(out, *options, "--print-jobs") == 0
+    digits, _ = (line.split(" --only ")[1].split()[0] for line in capsys.readouterr().out.splitlines())
+    assert run(out, *options) == 1
+    assert not out.exists()
+    assert run(out, *options, "--only", digits) == 0
+    monkeypatch.setattr("headway.experiments.commands.datasets.load", unreachable)
+    assert run(out, *options, "--shard", "1/2") == 0
+    assert f"1 run in {out}: 1 done (1 before)" in capsys.readouterr().out
+
+
+def unreachable(*arguments: object, **options: object) -> NoReturn:
+    raise DataError("out of reach")
 
 
 def missing(name: str, data_dir: Path | None, *, download: bool) -> NoReturn:

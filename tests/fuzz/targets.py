@@ -171,7 +171,7 @@ def feed_words(data: bytes) -> None:
     with contextlib.suppress(argparse.ArgumentTypeError):
         shard = Shard.parse(text)
         assert 1 <= shard.index <= shard.of
-    with contextlib.suppress(ValueError):  # as argparse does
+    with contextlib.suppress(ValueError, argparse.ArgumentTypeError):  # as argparse does
         parse_place(text)
 
 

@@ -107,6 +107,44 @@ def test_a_meter_made_after_compilation_says_so() -> None:
         meter.backward(weighted_loss(compiled(data(4)), 4))
 
 
+class Positions(nn.Module):
+    """Looks its positions up as [1, T], as the models of Hugging Face do, or as [B, T]."""
+
+    def __init__(self, each: bool = False) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(11, 8), nn.Embedding(7, 8)
+        self.block = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+        self._each = each
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(ids.shape[1]).unsqueeze(0)
+        return self.block(self.tokens(ids) + self.positions(positions.expand(ids.shape) if self._each else positions))
+
+
+@pytest.mark.parametrize("layout", [None, {"positions": "shared"}])
+def test_a_row_of_positions_in_a_compiled_graph_is_an_error(layout: dict | None) -> None:
+    model = Positions()
+    meter = Meter(model, GMC(), layout=layout)
+    compiled = torch.compile(model, backend="aot_eager")
+    ways = (
+        r"^positions: .* inside torch\.compile.* with where=, or look them up for each sample, with indices \[5, 7\]$"
+    )
+    with pytest.raises(LayoutError, match=ways):
+        meter.backward(weighted_loss(compiled(torch.randint(0, 11, (5, 7))), 5))
+
+
+@pytest.mark.parametrize(("each", "where"), [(False, ["tokens.*", "block.*"]), (True, None)])
+def test_the_ways_out_for_positions_in_a_compiled_graph(each: bool, where: list[str] | None) -> None:
+    eager, model = Positions(), Positions(each)
+    model.load_state_dict(eager.state_dict())
+    a, b = (Meter(one, GMC(beta=0.9, where=where)) for one in (eager, model))
+    compiled = torch.compile(model, backend="aot_eager")
+    ids = torch.randint(0, 11, (5, 7))
+    for _ in range(2):
+        want, got = (meter.backward(weighted_loss(run(ids), 5)) for meter, run in ((a, eager), (b, compiled)))
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
+
+
 def test_what_a_compiled_graph_hides_is_an_error() -> None:
     model = TinyGPT()
     meter = Meter(model, GMC())

@@ -58,6 +58,58 @@ def test_bfloat16_models_are_scored_in_float32() -> None:
     assert relative(scores, want) < 0.05
 
 
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.wide, self.narrow = nn.LayerNorm(16), nn.Linear(16, 64), nn.Linear(64, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.narrow(nn.functional.gelu(self.wide(self.norm(x))))
+
+
+class Deep(nn.Module):
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(6, 16), nn.Linear(16, 4)
+        self.blocks = nn.Sequential(*(Block() for _ in range(blocks)), nn.LayerNorm(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x.to(self.first.weight.dtype))
+        return self.last(self.blocks(x.to(self.last.weight.dtype)))
+
+
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_losses_in_float32_of_a_low_precision_model_are_compared_as_such(dtype: torch.dtype, verify: bool) -> None:
+    model = Deep(24).to(dtype)
+    meter = Meter(model, GMC(), verify=verify)
+    for step in range(3):
+        x, y = batch(12 + step, dtype, seed=step)  # another size each time, which is checked again
+        meter.backward(nn.functional.cross_entropy(model(x).float(), y, reduction="none"))
+
+
+def test_a_float32_layer_below_frozen_ones_of_low_precision_is_compared_as_such() -> None:
+    model = Deep(12).bfloat16().requires_grad_(False)
+    model.first.float().requires_grad_(True)
+    meter = Meter(model, GMC(), verify=True)
+    for step in range(3):
+        x, y = batch(12 + step, seed=step)
+        meter.backward(nn.functional.cross_entropy(model(x).float(), y, reduction="none"))
+
+
+@pytest.mark.parametrize("samples", [8, 10])
+def test_verification_allows_for_autocast(samples: int) -> None:
+    model = Deep(2)
+    meter = Meter(model, GMC(), verify=True)
+    x, y = batch(samples)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = model(x)
+    meter.backward(nn.functional.cross_entropy(out.float(), y, reduction="none"))
+    assert meter.verification is not None
+    assert 0 < meter.verification.largest_difference < 0.3
+
+
 def test_a_grad_scaler_leaves_scores_and_moments_alone() -> None:
     plain, scaled = mlp(), mlp()
     a, b = Meter(plain, GMC(beta=0.9)), Meter(scaled, GMC(beta=0.9))

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway import GMC, Curiosity, DeltaLoss, Meter, NormAll
+from headway import GMC, Cosine, Curiosity, DeltaLoss, Meter, NormAll, register_rule, unregister_rule
 from headway.errors import (
     LayoutError,
     LossError,
@@ -22,6 +22,7 @@ from headway.errors import (
 )
 
 from ..models import batch, losses, mlp
+from .zoo import AttentionByHand, AttentionPooling, conv_and_instance_norm
 
 AMBIGUOUS = (VerificationError, LayoutError)
 
@@ -424,6 +425,81 @@ def test_the_check_does_not_need_moments(kind: type[nn.Module]) -> None:
     meter = Meter(model, GMC())
     with pytest.raises(AMBIGUOUS, match="layout="):
         meter.backward(model(torch.randn(5, 5, 6)).square().sum(1))
+
+
+class Prototypes(nn.Module):
+    """Likeness of samples to learned prototypes; softmax takes away what all prototypes have in common."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.prototypes = nn.Linear(6, 8), nn.Linear(5, 8)
+        self.register_buffer("texts", torch.randn(9, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.log_softmax(self.encoder(x) @ self.prototypes(self.texts).T, dim=1)[:, :2]
+
+
+ZERO = {
+    "attention": (AttentionByHand, (6, 8), "key.bias"),
+    "pooling": (AttentionPooling, (9, 8), "score.bias"),
+    "instance norm": (conv_and_instance_norm, (3, 6, 6), "0.bias"),
+    "prototypes": (Prototypes, (6,), "prototypes.bias"),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"simultaneous": False}, {"verify": True}], ids=str)
+@pytest.mark.parametrize("samples", [4, 10, 17])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kind", ZERO)
+def test_rounding_of_a_gradient_that_is_zero_is_no_alarm(kind: str, dtype: torch.dtype, samples: int, options) -> None:
+    torch.manual_seed(0)
+    make, shape, zero = ZERO[kind]
+    model = make().to(dtype)
+    meter = Meter(model, [GMC(), Cosine()], **options)
+    for _ in range(2):
+        model.zero_grad()
+        meter.backward(model(torch.randn(samples, *shape, dtype=dtype)).flatten(1).square().sum(1))
+    gradients = {name: float(p.grad.norm()) for name, p in model.named_parameters()}
+    assert gradients[zero] < 1e-2 * max(gradients.values())
+
+
+class Faint(nn.Module):
+    """A parameter with a small part in the gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1e-2 * self.shift
+
+
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [(lambda grads: grads.roll(2, 0), VerificationError), (lambda grads: grads * 1.1, UnscoredGradientError)],
+    ids=["samples", "sum"],
+)
+def test_a_faint_gradient_that_is_wrong_is_found(wrong, error, dtype: torch.dtype, verify: bool) -> None:
+    register_rule(Faint)(lambda module, inputs, grad_output: {"shift": wrong(1e-2 * grad_output)})
+    try:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 6), Faint(), nn.Linear(6, 4)).to(dtype)
+        with pytest.raises(error, match=r"1\.shift"):
+            Meter(model, NormAll(), verify=verify).backward(losses(model, *batch(dtype=dtype)))
+    finally:
+        unregister_rule(Faint)
+
+
+def test_samples_that_cancel_are_no_alarm() -> None:
+    """Where the samples' gradients cancel in the batch's, its size says nothing about rounding."""
+    torch.manual_seed(0)
+    model = AttentionByHand()
+    meter = Meter(model, GMC())
+    half = torch.randn(5, 6, 8)
+    loss = model(torch.cat([half, half])).flatten(1).square().sum(1)
+    meter.backward(loss * torch.tensor([1.0, -1.0]).repeat_interleave(5))
 
 
 def test_one_loss_per_position_is_explained() -> None:

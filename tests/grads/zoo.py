@@ -287,6 +287,39 @@ simple(
     x(5, 8),
 )
 
+
+# Biases whose gradient is zero whatever the data: what is computed for them is rounding
+@case("attention by hand", x(6, 8))
+class AttentionByHand(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(self.query(x), self.key(x), self.value(x))
+
+
+@case("attention pooling", x(9, 8))
+class AttentionPooling(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.score, self.head = nn.Linear(8, 1), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head((torch.softmax(self.score(x), 1) * x).sum(1))
+
+
+def conv_and_instance_norm() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(128, 5))
+
+
+simple("convolution and instance norm", conv_and_instance_norm, x(3, 6, 6))
+simple(
+    "convolution and group norm of single channels",
+    lambda: nn.Sequential(nn.Conv1d(2, 4, 2), nn.GroupNorm(4, 4)),
+    x(2, 7),
+)
+
 # Wiring
 simple("mlp, inplace relu", lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(inplace=True), nn.Linear(5, 3)), x(6))
 simple(
@@ -946,3 +979,39 @@ class Checkpointed(nn.Module):
 simple("checkpoint", lambda: Checkpointed(False), x(6))
 simple("checkpoint, positions", lambda: Checkpointed(False), x(3, 6))
 simple("checkpoint, reentrant", lambda: Checkpointed(True), x(6))
+
+
+class CheckpointedMethod(nn.Module):
+    """A checkpoint around a method that uses a parameter directly, and every kind of site."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 4)
+        self.scale, self.shift = nn.Parameter(torch.randn(6)), nn.Parameter(torch.randn(4, 6))
+        self.recurrent, self.swish = nn.GRU(6, 6, batch_first=True), Swish()
+        self.positions = nn.Embedding(7, 6)
+
+    def middle(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.first(x)) * self.scale + self.positions(torch.arange(4))
+        return self.swish(self.recurrent(x)[0] + self.shift)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = checkpoint(self.middle, x * self.scale, use_reentrant=False)
+        return self.last(checkpoint(self.middle, x, use_reentrant=False))
+
+
+simple("checkpoint of a method", CheckpointedMethod, x(4, 6))
+
+
+class CheckpointedBlocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(DirectTwice() for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x
+
+
+simple("checkpoint of blocks with direct parameters", CheckpointedBlocks, x(6))

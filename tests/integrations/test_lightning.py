@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,9 @@ def data(samples: int = 96) -> tuple[Tagged, Sources]:
     return Tagged(TensorDataset(x, y), sources), sources
 
 
-def loader(sampler: SourceSampler | None, workers: int = 0) -> DataLoader:
+def loader(sampler: SourceSampler | None, workers: int = 0, prefetch: int | None = None) -> DataLoader:
     tagged, _ = data()
-    return DataLoader(tagged, 8, sampler=sampler, num_workers=workers)
+    return DataLoader(tagged, 8, sampler=sampler, num_workers=workers, prefetch_factor=prefetch)
 
 
 def trainer(folder: Path, *callbacks: Any, **options: Any) -> Trainer:
@@ -85,6 +86,12 @@ def trainer(folder: Path, *callbacks: Any, **options: Any) -> Trainer:
         "use_distributed_sampler": False, "callbacks": list(callbacks),
     }  # fmt: skip
     return Trainer(**{**settings, **options})
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def weights(module: LightningModule) -> list[Tensor]:
@@ -180,6 +187,47 @@ def test_saved_and_resumed_equals_uninterrupted(tmp_path: Path, stop: int, worke
     assert again.counts == sampler.counts
     for name, m in callback.meter.moments().m.items():
         assert torch.equal(resumed.meter.moments().m[name], m)
+
+
+@pytest.mark.parametrize(
+    ("fits", "workers", "prefetch"), [(1, 0, None), (1, 1, None), (0, 1, 12), (1, 1, 12)], ids=str
+)  # fmt: skip
+def test_a_second_fit_resumes_too(tmp_path: Path, fits: int, workers: int, prefetch: int | None) -> None:
+    """Its epochs have the numbers of the first one's; by the time that they are named, all 12 batches may be drawn."""
+
+    def parts() -> tuple[Module, SourceCallback, DataLoader]:
+        sampler = SourceSampler(data()[1], seed=3)
+        return Module(), SourceCallback(headway.GMC(beta=0.9), sampler=sampler), loader(sampler, workers, prefetch)
+
+    whole, callback, draws = parts()
+    for _ in range(fits):
+        trainer(tmp_path, callback, max_steps=19).fit(whole, draws)  # into the second epoch
+        whole.seen.clear()
+    keep = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=5, save_top_k=-1)
+    trainer(tmp_path, callback, keep, enable_checkpointing=True).fit(whole, draws)
+    assert len(whole.seen) == 2 * 96
+    for stop in (5, 15):
+        resumed, again, rest = parts()
+        trainer(tmp_path, again).fit(resumed, rest, ckpt_path=tmp_path / f"step={stop}.ckpt", weights_only=True)
+        assert resumed.seen == whole.seen[stop * 8 :]
+        for have, want in zip(weights(resumed), weights(whole), strict=True):
+            assert torch.equal(have, want)
+        assert again.meter.moments().updates == callback.meter.moments().updates
+
+
+def test_a_callback_that_was_fitted_before_resumes(tmp_path: Path) -> None:
+    def parts() -> tuple[SourceCallback, DataLoader]:
+        sampler = SourceSampler(data()[1], seed=3)
+        return SourceCallback(headway.GMC(), sampler=sampler), loader(sampler)
+
+    whole, (callback, draws) = Module(), parts()
+    keep = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=5, save_top_k=-1)
+    trainer(tmp_path, callback, keep, enable_checkpointing=True).fit(whole, draws)
+    resumed, (again, rest) = Module(), parts()
+    trainer(tmp_path, again, max_epochs=1).fit(Module(), rest)
+    trainer(tmp_path, again).fit(resumed, rest, ckpt_path=tmp_path / "step=5.ckpt", weights_only=True)
+    assert resumed.seen == whole.seen[5 * 8 :]
+    assert again.meter.moments().updates == callback.meter.moments().updates
 
 
 def test_the_module_is_left_as_it_was(tmp_path: Path) -> None:
@@ -310,13 +358,44 @@ def _fit(rank: int, folder: str, ranks: int) -> None:
     torch.save((weights(module), module.seen, sampler.weights), Path(folder) / f"{ranks}-{rank}.pt")
 
 
+def _fit_and_resume(rank: int, folder: str) -> None:
+    """One of two processes; the last of the monitor's rows is open when the checkpoint is saved."""
+    import os
+
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["HEADWAY_TEST_PORT"], NODE_RANK="0", LOCAL_RANK=str(rank)
+    )
+    torch.set_num_threads(1)
+
+    def fit(*callbacks: Any, ckpt_path: Path | None = None) -> tuple[list[int], list[Any]]:
+        tagged, sources = data()
+        sampler, monitor = SourceSampler(sources, seed=3), headway.SourceMonitor(["a", "b"], every=4)
+        signals = [headway.GMC(beta=0.9), headway.NormAll()]
+        module, callback = Module(), SourceCallback(signals, sampler=sampler, monitor=monitor)
+        options = {"max_epochs": 1, "devices": 2, "strategy": "ddp", "enable_checkpointing": bool(callbacks)}
+        running = trainer(Path(folder), callback, *callbacks, **options)
+        running.fit(module, DataLoader(tagged, 4, sampler=sampler), ckpt_path=ckpt_path, weights_only=bool(ckpt_path))
+        return module.seen, monitor.rows
+
+    seen, rows = fit(ModelCheckpoint(folder, "{step}", every_n_train_steps=6, save_top_k=-1))
+    rest, again = fit(ckpt_path=Path(folder) / "step=6.ckpt")
+    torch.save((seen[6 * 4 :], rows, rest, again), Path(folder) / f"{rank}.pt")
+
+
+@pytest.mark.slow
+def test_two_processes_resume_with_the_rows_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWAY_TEST_PORT", str(free_port()))
+    mp.spawn(_fit_and_resume, (str(tmp_path),), nprocs=2)
+    for rank in range(2):
+        seen, rows, rest, again = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert rest == seen
+        assert again == rows
+        assert sum(row["samples"] for row in rows) == 96
+
+
 @pytest.mark.slow
 def test_two_processes_draw_what_one_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("HEADWAY_TEST_PORT", str(free.getsockname()[1]))
+    monkeypatch.setenv("HEADWAY_TEST_PORT", str(free_port()))
     mp.spawn(_fit, (str(tmp_path), 2), nprocs=2)
     mp.spawn(_fit, (str(tmp_path), 1), nprocs=1)
     single = torch.load(tmp_path / "1-0.pt", weights_only=True)

@@ -13,13 +13,14 @@ import torch
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from transformers.pytorch_utils import Conv1D
+from transformers.trainer_utils import SaveStrategy
 
 import headway
 from headway.errors import IntegrationError
@@ -293,6 +294,82 @@ def test_saved_and_resumed_equals_uninterrupted(tmp_path: Path, stop: int, chang
     assert second._listeners.sampler.counts == whole._listeners.sampler.counts
 
 
+class Telling(SourceTrainer):
+    """Remembers the texts that it was trained on, and runs out of memory once with batches of eight."""
+
+    def __init__(self, *args: Any, fail_at: int | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.texts: list[list[int]] = []
+        self._fail_at = fail_at
+
+    def training_step(self, model: nn.Module, inputs: Any, *args: Any) -> Tensor:
+        if self.state.global_step == self._fail_at and len(inputs["input_ids"]) == 8:
+            self.texts.clear()  # the Trainer begins anew
+            raise RuntimeError("CUDA out of memory.")
+        self.texts += inputs["input_ids"].tolist()
+        return super().training_step(model, inputs, *args)
+
+
+def telling(folder: Path, fail_at: int | None = None, **changes: Any) -> Telling:
+    sampler = SourceSampler(sources(), seed=3)
+    return Telling(
+        model(), arguments(folder, **changes), train_dataset=Tagged(Texts(), sampler.sources), sampler=sampler,
+        signals=headway.GMC(beta=0.9), fail_at=fail_at,
+    )  # fmt: skip
+
+
+def assert_it_resumes(whole: Telling, resumed: Telling, step: int, trained: int) -> None:
+    """What was saved at a step says where the epoch is after so many samples, and goes on with what came next."""
+    folder = Path(whole.args.output_dir) / f"checkpoint-{step}"
+    assert torch.load(folder / "headway.pt", weights_only=True)["sampler"]["position"] == trained % SAMPLES
+    resumed.train(folder)
+    assert resumed.texts == whole.texts[trained:]
+    for name, have in weights(resumed.model).items():
+        assert torch.equal(have, weights(whole.model)[name]), name
+    assert resumed.meter.moments().updates == whole.meter.moments().updates
+
+
+@pytest.mark.parametrize("step", [5, 17])
+def test_a_second_training_resumes_too(tmp_path: Path, step: int) -> None:
+    """Its epochs have the numbers of the first one's."""
+    whole = telling(tmp_path / "whole")
+    whole.train()
+    whole.texts.clear()
+    whole.args.save_strategy, whole.args.save_steps = SaveStrategy.STEPS, step
+    whole.train()
+    assert_it_resumes(whole, telling(tmp_path / "resumed"), step, 4 * step)
+
+
+def test_a_training_that_began_anew_with_a_smaller_batch_resumes(tmp_path: Path) -> None:
+    changes = {"auto_find_batch_size": True, "per_device_train_batch_size": 8}
+    whole = telling(tmp_path / "whole", fail_at=3, save_strategy="steps", save_steps=2, **changes)
+    whole.train()
+    assert len(whole.texts) == 2 * SAMPLES
+    assert_it_resumes(whole, telling(tmp_path / "resumed", **changes), 2, 14)
+
+
+def test_a_trainer_that_was_trained_before_resumes(tmp_path: Path) -> None:
+    whole = telling(tmp_path / "whole", save_strategy="steps", save_steps=5)
+    whole.train()
+    resumed = telling(tmp_path / "resumed")
+    resumed.train()
+    resumed.texts.clear()
+    assert_it_resumes(whole, resumed, 5, 20)
+
+
+@pytest.mark.parametrize("fail_at", [None, 4])
+def test_another_number_of_samples_per_step_is_refused(tmp_path: Path, fail_at: int | None) -> None:
+    """The Trainer would skip other samples than those that it was trained on."""
+    changes = {"per_device_train_batch_size": 8, "save_strategy": "steps", "save_steps": 2}
+    telling(tmp_path, **changes).train()
+    changes |= {"per_device_train_batch_size": 6} if fail_at is None else {"auto_find_batch_size": True}
+    with pytest.raises(IntegrationError, match=rf"expected 8 samples .*, got {6 if fail_at is None else 7};"):
+        telling(tmp_path, fail_at, **changes).train(str(tmp_path / "checkpoint-2"))
+    same = telling(tmp_path, per_device_train_batch_size=4, gradient_accumulation_steps=2)
+    same.train(str(tmp_path / "checkpoint-2"))
+    assert len(same.texts) == 2 * SAMPLES - 16
+
+
 def test_the_last_checkpoint_is_found_and_one_without_states_refused(tmp_path: Path) -> None:
     settings = {"save_strategy": "steps", "save_steps": 6, "max_steps": 6}
     data = Tagged(Texts(), sources())
@@ -393,6 +470,30 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         other.train(str(tmp_path / "checkpoint-2"))
 
 
+class Stream(IterableDataset):
+    """Texts and their sources one after another: nothing can be drawn from it."""
+
+    def __iter__(self) -> Any:
+        data = Tagged(Texts(), sources())
+        return (data[index] for index in range(SAMPLES))
+
+
+def test_a_sampler_that_nothing_is_drawn_from_is_refused(tmp_path: Path) -> None:
+    class Shuffled(SourceTrainer):
+        def get_train_dataloader(self) -> DataLoader:
+            return DataLoader(Tagged(Texts(), sources()), 4, shuffle=True)
+
+    options = arguments(tmp_path, max_steps=2)
+    sampler = SourceSampler(sources())
+    with pytest.raises(IntegrationError, match=r"draws from the sampler, got one of Stream .*SourceNodes or"):
+        SourceTrainer(model(), options, train_dataset=Stream(), sampler=sampler).train()
+    with pytest.raises(IntegrationError, match="draws from the sampler, got one of Texts"):
+        Shuffled(model(), options, train_dataset=Texts(), sampler=sampler).train()
+    trainer = SourceTrainer(model(), options, train_dataset=Stream(), monitor=headway.SourceMonitor(["a", "b"]))
+    trainer.train()  # without a sampler it is scored and followed
+    assert trainer._listeners.monitor.rows[0]["samples"] == 8
+
+
 def _train_in_pair(rank: int, port: int, folder: Path) -> None:
     """One of two processes as torchrun starts them: an epoch of 48 texts needs two more for its last round of 5 + 5."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE="2")
@@ -404,18 +505,19 @@ def _train_in_pair(rank: int, port: int, folder: Path) -> None:
         sampler = SourceSampler(sources(), seed=3)
         return Recording(
             model(), arguments(folder / name, **changes), train_dataset=Tagged(Texts(), sampler.sources),
-            sampler=sampler, signals=headway.GMC(beta=0.9),
+            sampler=sampler, signals=[headway.GMC(beta=0.9), headway.NormAll()],
+            monitor=headway.SourceMonitor(["a", "b"], every=2),
         )  # fmt: skip
 
     whole = make("whole")
     whole.train()
-    results = [(weights(whole.model), whole.seen, whole._listeners.sampler.counts)]
+    rows = whole._listeners.monitor.rows
+    results = [(weights(whole.model), whole.seen, whole._listeners.sampler.counts, rows)]
     for stop in (3, 5):
         resumed = make(f"from-{stop}")
         resumed.train(str(folder / "whole" / f"checkpoint-{stop}"))
-        results.append(
-            (weights(resumed.model), whole.seen[: stop * 5] + resumed.seen, resumed._listeners.sampler.counts)
-        )
+        drawn, listeners = whole.seen[: stop * 5] + resumed.seen, resumed._listeners
+        results.append((weights(resumed.model), drawn, listeners.sampler.counts, listeners.monitor.rows))
     torch.save(results, folder / f"{rank}.pt")
 
 
@@ -427,12 +529,14 @@ def test_two_processes_resume_as_if_nothing_had_happened(tmp_path: Path) -> None
         port = free.getsockname()[1]
     mp.spawn(_train_in_pair, (port, tmp_path), nprocs=2)
     pair = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
-    whole, seen, counts = pair[0][0]
+    whole, seen, counts, rows = pair[0][0]
     assert len(seen) == 50
     assert sum(counts.values()) == 2 * SAMPLES
     for own in pair:
-        for have, drawn, count in own:
+        for have, drawn, count, told in own:
             assert drawn == own[0][1]
             assert count == counts
+            for column in ("step", "source", "samples", "loss", "gradient_norm"):
+                assert [row[column] for row in told] == [row[column] for row in rows]
             for name, weight in have.items():
                 assert torch.equal(weight, whole[name]), name

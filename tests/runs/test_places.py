@@ -31,6 +31,30 @@ def test_other_urls_are_kept_as_they_are() -> None:
         parse_folder("s3://bucket/runs")
 
 
+def test_a_tilde_is_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert parse_place("~/runs") == parse_place("file://~/runs") == Path("/home/me/runs")
+    assert parse_place("./~/runs") == Path("~/runs")
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a folder, got '~no-such-user/x' of an unknown user"):
+        parse_place("~no-such-user/x")
+
+
+@pytest.mark.parametrize("text", ["", "file://"])
+def test_nothing_is_no_place(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a folder or a URL, got nothing"):
+        parse_place(text)
+
+
+def test_the_demo_is_kept_in_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["demo", "--out", "s3://bucket/runs"])
+    assert "expected a folder, got a URL (s3://bucket/runs)" in " ".join(capsys.readouterr().err.split())
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("command", ["report", "claims", "figures", "watch"])
 def test_readers_say_how_to_get_at_a_store_behind_a_url(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:

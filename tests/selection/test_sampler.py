@@ -167,6 +167,43 @@ def test_naming_the_epoch_that_is_under_way_changes_nothing() -> None:
     assert drawn + list(indices) == list(one)
 
 
+def test_naming_an_epoch_that_was_drawn_up_to_its_end_forgets_nothing() -> None:
+    """A loader with workers may have all of it in flight by then."""
+    sampler = SourceSampler({"a": [0], "b": [1]}, num_samples=50)
+    indices = iter(sampler)
+    drawn = take(indices, 50)
+    sampler.set_epoch(0)
+    assert list(indices) == []
+    assert sampler.state_dict(consumed=20)["pending"].tolist() == drawn[20:]
+    assert list(sampler) == drawn  # each source has one sample, so that only the choice of sources matters
+    assert sampler.epoch == 0
+
+
+def test_a_stretch_begins_where_counting_begins() -> None:
+    sampler = SourceSampler(torch.arange(50) % 2)
+    found = [sampler.stretch]
+
+    def note() -> tuple[int, int]:
+        found.append(sampler.stretch)
+        return found[-1]
+
+    indices = iter(sampler)
+    take(indices, 7)
+    assert note()[1] == 0
+    sampler.set_epoch(0)
+    take(indices, 7)
+    assert sampler.stretch == found[-1]  # it goes on
+    take(iter(sampler), 7)  # it was left, and begins anew
+    assert note()[1] == 0
+    sampler.set_epoch(5)
+    assert note()[1] == 0
+    take(iter(sampler), 20)
+    assert note()[1] == 0
+    sampler.load_state_dict(sampler.state_dict(consumed=12))
+    assert note()[1] == 12
+    assert len(set(found)) == len(found)
+
+
 def test_an_epoch_that_was_left_begins_anew_where_it_is_named_again() -> None:
     one, two = (SourceSampler({"a": [0], "b": [1]}, num_samples=50) for _ in range(2))
     whole = [list(one) for _ in range(2)]

@@ -119,6 +119,14 @@ def test_on_a_model_a_source_that_is_learned_becomes_saturated_and_noise_incoher
     assert "incoherent" not in easy
 
 
+@pytest.mark.parametrize("level", [1.5, -1.5, 0.0])
+def test_a_loss_that_stays_is_not_learned_whatever_its_sign(level: float) -> None:
+    monitor = SourceMonitor(["a"], every=1)
+    for step in range(30):
+        monitor.update([0], scores([1.0], [1.0]), torch.tensor([level + 0.05 * (-1) ** step]))
+    assert monitor.states["a"] == "incoherent"
+
+
 def feed(monitor: SourceMonitor, start: int, stop: int) -> None:
     generator = torch.Generator().manual_seed(7)
     values = torch.rand(stop, 3, 6, generator=generator)
@@ -190,6 +198,45 @@ def _work(rank: int, folder: str) -> None:
     monitor.update([0, 1] if rank == 0 else [0], given)
     torch.save(monitor.rows, Path(folder) / f"rank{rank}.pt")
     dist.destroy_process_group()
+
+
+def _resume(rank: int, folder: str) -> None:
+    """Two rows of four batches each, saved after two, six and eight of them."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+
+    def feed(monitor: SourceMonitor, start: int, stop: int) -> SourceMonitor:
+        for step in range(start, stop):
+            monitor.update([0, rank], scores([step + 1.0, 10.0 * rank], [1.0, 2.0]), torch.tensor([1.0, 2.0]))
+        return monitor
+
+    def make() -> SourceMonitor:
+        return SourceMonitor(["a", "b"], every=4)
+
+    whole, results = feed(make(), 0, 8), []
+    for stop in (2, 6, 8):
+        first = feed(make(), 0, stop)
+        own = first.state_dict()
+        if rank == 0:
+            first.state_dict()  # alone: it waits for nobody
+        shared = [first.state_dict(together=True)]
+        dist.broadcast_object_list(shared)  # as a checkpoint of the first process
+        for state in (own, shared[0]):
+            second = make()
+            second.load_state_dict(state)
+            results.append(feed(second, stop, 8).rows)
+    torch.save((whole.rows, results), Path(folder) / f"rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_processes_resume_from_the_state_of_all_or_each_from_its_own(tmp_path: Path) -> None:
+    mp.spawn(_resume, (str(tmp_path),), nprocs=2)
+    for rank in range(2):
+        whole, results = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
+        assert [row["samples"] for row in whole] == [12, 4, 12, 4]
+        assert len(results) == 6
+        for rows in results:
+            assert rows == whole
 
 
 def test_processes_add_up_and_the_first_writes(tmp_path: Path) -> None:

@@ -99,6 +99,34 @@ def test_a_loss_that_came_down_and_stays_is_learned() -> None:
     assert found == {"learned": "saturated", "noise": "incoherent", "falling": "learning"}
 
 
+def test_negative_losses_that_stay_are_not_learned() -> None:
+    """Flat around -1.5, 0 and -0.01: losses of densities have no zero to measure a share from."""
+    below = [loss - 3.5 for loss in FLAT]
+    around = [loss - 2.0 for loss in FLAT]
+    found = states(
+        below=Reading(100, 1.0, 100, below, highest_loss=-1.4),  # a mean of -1.5, down by 0.1 of 1.4
+        around=Reading(100, 1.0, 100, around, highest_loss=0.1),  # down by 0.1, and they scatter by 0.2
+        near=Reading(100, 1.0, 100, [loss - 0.01 for loss in around], highest_loss=0.09),
+        small=Reading(10, 1.0, 100, below, highest_loss=-1.4),
+    )
+    assert set(found.values()) == {"incoherent"}
+
+
+def test_negative_losses_that_came_down_and_stay_are_learned() -> None:
+    below = [loss - 3.5 for loss in FLAT]  # a mean of -1.5
+    found = states(
+        from_above=Reading(100, 1.0, 100, below, highest_loss=0.5),
+        from_zero=Reading(100, 1.0, 100, below, highest_loss=0.0),
+        from_below=Reading(100, 1.0, 100, below, highest_loss=-1.2),  # down by 0.3, a quarter of 1.2
+        by_less=Reading(100, 1.0, 100, below, highest_loss=-1.26),  # down by 0.24, less than a fifth
+        falling=Reading(100, 1.0, 100, [loss - 3.0 for loss in FALLING], highest_loss=-1.0),  # the mean is -1.25
+        tail=Reading(10, 1.0, 100, [loss - 3.0 for loss in FALLING], highest_loss=0.5),
+    )
+    learned = {name for name, state in found.items() if state == "saturated"}
+    assert learned == {"from_above", "from_zero", "from_below", "tail"}
+    assert (found["by_less"], found["falling"]) == ("incoherent", "learning")
+
+
 def test_the_trend_by_hand() -> None:
     """In 3, 1, 2, 2, 0, 1 the later is lower in 10 pairs, higher in 3: S = 7, and 7 / sqrt(6 * 5 * 17 / 18) = 1.315."""
     losses = [3.0, 1.0, 2.0, 2.0, 0.0, 1.0]

@@ -14,6 +14,7 @@ from headway.analysis.claims.output import SCHEMA
 from headway.analysis.results import Results, load_results
 from headway.errors import UsageError
 from headway.runs.files import store_error, write_bytes
+from headway.runs.output import emit
 from headway.runs.places import parse_folder
 
 ALL = "all"
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--bench", type=Path, metavar="FILE", help="results of headway bench as JSON, for the claim about time")
     add("--json", type=Path, metavar="FILE", help="also write JSON")
     add("--markdown", type=Path, metavar="FILE", help="also write Markdown")
-    add("--only", nargs="+", metavar="ID", help="judge only these claims, such as C5 C7")
+    add("--only", action="extend", nargs="+", metavar="ID", help="judge only these claims, such as C5 C7")
     add("--brief", action="store_true", help="one line per claim, without its parts")
     add("--seed", type=int, default=0, metavar="N", help="where the bootstrap's randomness starts (0)")
 
@@ -51,7 +52,7 @@ def execute(options: argparse.Namespace) -> int:
         return 2
     judged = [evaluate_claims(results, label, bench, options.seed, options.only) for label in labels]
     _say_what_is_missing(results)
-    print("\n\n".join(as_text(claims, verbose=not options.brief) for claims in judged), flush=True)
+    emit("\n\n".join(as_text(claims, verbose=not options.brief) for claims in judged))
     if options.json:
         _write(options.json, json.dumps(document(options.path, results, judged), indent=1) + "\n")
     if options.markdown:

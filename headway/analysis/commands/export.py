@@ -9,6 +9,7 @@ from pathlib import Path
 from headway.analysis.lots import SUFFIX, write_lot
 from headway.analysis.results import Results, load_results
 from headway.runs import State
+from headway.runs.output import emit
 from headway.runs.places import parse_folder
 
 
@@ -16,13 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = (
         "Writes the metrics of runs to one Parquet file, without checkpoints and weights. "
-        "Every command that reads a store reads such files too."
+        "The commands that say what runs say (report, watch, claims, figures, verify) read such files too."
     )
     add = parser.add_argument
     add("path", type=parse_folder, metavar="STORE", help="a run store, or exported lots to put together")
     add("--out", type=Path, required=True, metavar="FILE", help=f"the file, ending in {SUFFIX}")
     add("--finished", action="store_true", help="leave out runs that are not finished")
-    add("--columns", nargs="+", metavar="NAME", help="keep only these metrics")
+    add("--columns", action="extend", nargs="+", metavar="NAME", help="keep only these metrics")
     add("--float32", action="store_true", help="keep half of the digits, for half of the size")
 
 
@@ -40,7 +41,7 @@ def execute(options: argparse.Namespace) -> int:
         return 2
     number = write_lot(kept, options.out, options.columns, single=options.float32)
     _say_what_is_left_out(results, kept)
-    print(f"{number} {'run' if number == 1 else 'runs'} in {options.out}, {_size(options.out)}")
+    emit(f"{number} {'run' if number == 1 else 'runs'} in {options.out}, {_size(options.out)}")
     return 0
 
 

@@ -14,6 +14,7 @@ from headway.analysis.results import Results, load_results
 from headway.errors import FigureError, StoreError
 from headway.runs import State
 from headway.runs.files import write_bytes
+from headway.runs.output import emit
 from headway.runs.places import parse_folder
 
 CAPTIONS_FILE = "captions.md"
@@ -38,7 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="only runs of this protocol, such as released (default: all, a folder for each)",
     )
-    add("--only", nargs="+", default=[], metavar="NAME", help="only figures whose names begin with one of these")
+    add(
+        "--only",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="only figures whose names begin with one of these",
+    )
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -53,9 +61,9 @@ def execute(options: argparse.Namespace) -> int:
     for plan, folder in zip(plans, folders, strict=True):
         number += _draw(plan, folder, formats)
         for reason, names in _by_reason(plan, folder, options.out).items():
-            print(f"left out {', '.join(names)}: {reason}", flush=True)
+            emit(f"left out {', '.join(names)}: {reason}")
     write_captions(plans, options.out)
-    print(f"{number} figures in {options.out}, each as {', '.join(formats)}; captions in {CAPTIONS_FILE}")
+    emit(f"{number} figures in {options.out}, each as {', '.join(formats)}; captions in {CAPTIONS_FILE}")
     return 0
 
 
@@ -113,7 +121,7 @@ def _announce(results: Results, plans: Sequence[Plan]) -> None:
     finished = results.finished()
     others = {state: number for state, number in results.counts().items() if state is not State.DONE}
     rest = ", ".join(f"{number} {state.value}" for state, number in others.items())
-    print(f"{len(finished)} finished runs" + (f" (not shown: {rest})" if rest else ""), flush=True)
+    emit(f"{len(finished)} finished runs" + (f" (not shown: {rest})" if rest else ""))
     for problem in results.problems:
         print(f"headway: left out {problem.label or problem.id}: {problem.message}", file=sys.stderr)
 
@@ -129,7 +137,7 @@ def _draw(plan: Plan, folder: Path, formats: Sequence[str]) -> int:
     for drawing in plan.drawings:
         with house_style():
             save(drawing.draw(), folder / drawing.name, formats)
-        print(f"drew {folder / drawing.name}", flush=True)
+        emit(f"drew {folder / drawing.name}")
     return len(plan.drawings)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from headway.errors import HeadwayError, MissingExtraError, UsageError
+from headway.runs.output import emit
 from headway.runs.places import parse_folder
 
 PACKAGES = ("jinja2", "numpy", "pyarrow", "scipy")
@@ -106,7 +107,7 @@ def make_report(
     view = written.view
     counts = [f"{tile.number} {tile.label}" for tile in view.overview.tiles] if view.is_of_runs else []
     counts += [count(len(view.telemetry), "telemetry file")] if view.telemetry else []
-    print(f"{written.index}: {', '.join(counts)}")
+    emit(f"{written.index}: {', '.join(counts)}")
     for each in view.telemetry:
         if each.remark:
             print(f"{each.name}: {each.remark}", file=sys.stderr)
@@ -114,9 +115,9 @@ def make_report(
     if len(written.files) > 1:
         total = sum(path.stat().st_size for path in written.files)
         sizes.append(f"with tables and figures {total / 1e6:.1f} MB in {count(len(written.files), 'file')}")
-    print(f"{', '.join(sizes)}, {time.monotonic() - began:.0f} s")
+    emit(f"{', '.join(sizes)}, {time.monotonic() - began:.0f} s")
     if markdown is not None:
-        print(f"{markdown}: the same in Markdown")
+        emit(f"{markdown}: the same in Markdown")
     return written.index
 
 
@@ -135,15 +136,16 @@ def report_if_possible(store: Path, out: Path) -> bool:
     Returns:
         whether it was written.
     """
+    emit("\nwriting the report ...")
     try:
         index = make_report(store, out, ["png"])
     except MissingExtraError as error:
-        print(f"No report: {error}")
+        emit(f"No report: {error}")
         return False
     except HeadwayError as error:
         print(f"No report: {error}", file=sys.stderr)
         return False
-    print(f"Open it in a browser: {index.absolute().as_uri()}")
+    emit(f"Open it in a browser: {index.absolute().as_uri()}")
     return True
 
 

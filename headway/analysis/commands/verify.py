@@ -19,7 +19,8 @@ from headway.analysis.columns import Array
 from headway.analysis.results import Results, load_results
 from headway.analysis.rundata import RunData
 from headway.errors import UsageError, did_you_mean
-from headway.runs.places import parse_folder
+from headway.runs.output import emit
+from headway.runs.places import parse_folder, parse_new_folder
 
 DIFFERENT = 1
 DRAWN = 2
@@ -39,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--runs", type=int, metavar="N", help=f"how many runs, chosen at random ({DRAWN})")
     add("--seed", type=int, metavar="N", help="where the choice starts (default: another one each time)")
     add("--only", action="append", metavar="RUN", help="the run with this id instead; repeatable")
-    add("--out", type=parse_folder, metavar="DIR", help="where they are run again (default: a new folder in verify)")
+    add(
+        "--out", type=parse_new_folder, metavar="DIR", help="where they are run again (default: a new folder in verify)"
+    )
     add("--workers", type=int, metavar="N", help="processes; 0 runs in this one (default: one per core)")
     add("--data-dir", type=Path, metavar="DIR", help="where datasets are looked for first")
     add("--device", default="cpu", metavar="NAME", help="where tensors live, such as cpu or cuda:0 (cpu)")
@@ -80,9 +83,9 @@ def prepare(options: argparse.Namespace) -> list[RunData]:
         raise UsageError(f"expected --out apart from the results, got {options.out} and {options.path}")
     runs = choose(load_results(options.path), options.runs, options.seed, options.only)
     for run in runs:
-        print(f"{run.id} {run.label} ({run.protocol})")
+        emit(f"{run.id} {run.label} ({run.protocol})")
     chosen = "" if options.only else f"--seed {options.seed} "
-    print(f"run again in {options.out}; with {chosen}--out {options.out} the same command resumes", flush=True)
+    emit(f"run again in {options.out}; with {chosen}--out {options.out} the same command resumes")
     return runs
 
 
@@ -123,7 +126,7 @@ def compare(before: Sequence[RunData], store: Path, code: str) -> int:
             continue
         made_with = again[run.id].environment.get("code", code)
         if made_with != code:
-            print(f"note: {name} was run again before, by other code ({made_with}); another --out runs it by this one")
+            emit(f"note: {name} was run again before, by other code ({made_with}); another --out runs it by this one")
         found = differences(run.columns, again[run.id].columns)
         if found:
             worst = DIFFERENT
@@ -131,7 +134,7 @@ def compare(before: Sequence[RunData], store: Path, code: str) -> int:
             for word in _versions(run, again[run.id]):
                 print(f"  {word}", file=sys.stderr)
             continue
-        print(f"identical: {name}, {run.rows} rows of {_extent(run.columns, again[run.id].columns)}")
+        emit(f"identical: {name}, {run.rows} rows of {_extent(run.columns, again[run.id].columns)}")
     return worst
 
 

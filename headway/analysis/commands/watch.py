@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headway.analysis.commands.report import require
 from headway.errors import StoreError
+from headway.runs.output import emit
 from headway.runs.places import parse_folder
 
 HOST, PORT = "127.0.0.1", 8787
@@ -36,12 +37,8 @@ def execute(options: argparse.Namespace) -> int:
         raise StoreError(
             f"expected runs to follow at {options.store}, got telemetry alone; headway report {options.store} draws it"
         )
-    serve(options.store, options.host, options.port, open_browser=options.open, say=_say)
+    serve(options.store, options.host, options.port, open_browser=options.open, say=emit)
     return 0
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
 
 
 def _port(text: str) -> int:

@@ -59,7 +59,7 @@ def serve(
     port: int,
     *,
     open_browser: bool = False,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], object] = print,
 ) -> None:
     """Serve the live page of a store until Ctrl-C.
 

@@ -8,21 +8,23 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from headway.errors import UsageError
-from headway.experiments.base import Context
+from headway.experiments.base import WEIGHTS_FILE, Context
 from headway.experiments.campaign import Estimator, Plan, look_up, make_plan
-from headway.experiments.commands.output import emit
-from headway.experiments.commands.sharing import add_sharing_arguments, choose, print_jobs
+from headway.experiments.commands.datasets import find_data
+from headway.experiments.commands.sharing import DEFAULT_OUT, add_sharing_arguments, choose, print_jobs
 from headway.experiments.events import Outcome
 from headway.experiments.launching import Request, known_launchers, make_named_launcher
 from headway.experiments.places import open_store
-from headway.experiments.runner import Campaign, cores, default_workers, run_campaign
+from headway.experiments.runner import Campaign, cores, default_workers, left_over, run_campaign
 from headway.experiments.tally import Tally
 from headway.experiments.tensorboard import Mirror, mirrored
-from headway.experiments.wording import aligned, dataset_of, label
-from headway.runs import RunSpec, State
+from headway.experiments.wording import aligned, dataset_of, label, length_of
+from headway.runs import RunRecord, RunSpec, State
+from headway.runs.output import emit
 from headway.runs.places import Place, Url, parse_place
 from headway.runs.wording import count, duration
 
@@ -33,7 +35,7 @@ _SHOWN_FAILURES = 10
 def add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where and how runs are carried out."""
     add = parser.add_argument
-    add("--out", type=parse_place, default=Path("runs"), metavar="DIR", help="the run store: a folder or a URL")
+    add("--out", type=parse_place, default=DEFAULT_OUT, metavar="DIR", help="the run store: a folder or a URL")
     add("--workers", type=whole(0), metavar="N", help="processes; 0 runs in this one (default: one per core)")
     add("--launcher", default="local", metavar="NAME", help=f"who carries out the runs: {', '.join(known_launchers())}")
     add("--address", metavar="HOST:PORT", help="of the cluster (default: the one at hand, or one of this machine)")
@@ -82,19 +84,53 @@ def above_zero(text: str) -> float:
     return number
 
 
-def conduct(specs: Sequence[RunSpec], options: argparse.Namespace, why_no_estimate: str = "") -> int:
-    """Carry out runs as the options of `add_campaign_arguments` say, or only list them; return the exit code.
+@dataclass(frozen=True)
+class Prepared:
+    """The runs that a command is to carry out, with their data at hand.
+
+    Attributes:
+        specs: the runs.
+        options: how they are carried out, by the options of `add_campaign_arguments`.
+        why_no_estimate: why a dry run cannot guess how long the runs take; empty if it can.
+    """
+
+    specs: Sequence[RunSpec]
+    options: argparse.Namespace
+    why_no_estimate: str
+
+
+def conduct(specs: Sequence[RunSpec], options: argparse.Namespace) -> int:
+    """Prepare runs and carry them out, or only list them; return the exit code."""
+    return carry_out(prepare(specs, options))
+
+
+def prepare(specs: Sequence[RunSpec], options: argparse.Namespace) -> Prepared:
+    """Choose a command's runs, and have the data of those that are not over on this machine.
+
+    What runs nothing, a dry run or printed jobs, only looks for the data.
 
     Args:
-        specs: the runs.
+        specs: all runs that the options mean.
         options: the parsed options.
-        why_no_estimate: why a dry run cannot guess how long the runs take; empty if it can.
+
+    Raises:
+        UsageError: there is no run of an id, or a batch would be larger than its dataset.
+        HeadwayError: a dataset cannot be had, or the store cannot be read.
+    """
+    chosen = choose(specs, options.shard, options.only)
+    left = left_over(Campaign(chosen, open_store(options.out), retry_failed=options.retry_failed))
+    missing = find_data(left, options.data_dir, download=not (options.dry_run or options.print_jobs))
+    return Prepared(chosen, options, missing)
+
+
+def carry_out(prepared: Prepared) -> int:
+    """Carry out runs that are prepared, or only list them; return the exit code.
 
     Raises:
         UsageError: there is no such device.
         HeadwayError: something is wrong that concerns every run.
     """
-    specs = choose(specs, options.shard, options.only)
+    specs, options = prepared.specs, prepared.options
     store = open_store(options.out)
     if options.print_jobs:
         return print_jobs(specs, store, options.command_line)
@@ -104,7 +140,7 @@ def conduct(specs: Sequence[RunSpec], options: argparse.Namespace, why_no_estima
     context = Context(options.data_dir, device, options.keep_weights, options.checkpoint_seconds, threads=threads)
     campaign = Campaign(specs, store, context, options.retry_failed)
     if options.dry_run:
-        return _rehearse(campaign, options.workers, why_no_estimate)
+        return _rehearse(campaign, options.workers, prepared.why_no_estimate)
     _first_words(campaign, options)
     mirror = Mirror(campaign.store, options.tensorboard) if options.tensorboard else None
     try:
@@ -154,9 +190,10 @@ def _rehearse(campaign: Campaign, workers: int | None, why_no_estimate: str) -> 
 
 
 def _print_plan(plan: Plan, specs: Sequence[RunSpec], why_no_estimate: str) -> None:
-    rows = [("run", "dataset", "condition", "method", "seed", "state")]
+    rows = [("run", "dataset", "condition", "method", "seed", "length", "state")]
     for spec, record in zip(specs, plan.records, strict=True):
-        rows.append((spec.run_id, dataset_of(spec), spec.condition, spec.method, str(spec.seed), record.state.value))
+        names = (dataset_of(spec), spec.condition, spec.method, str(spec.seed), length_of(spec))
+        rows.append((spec.run_id, *names, record.state.value))
     emit(aligned(rows))
     states = Counter(record.state.value for record in plan.records)
     counts = ", ".join(f"{number} {state}" for state, number in states.items())
@@ -173,6 +210,12 @@ def _first_words(campaign: Campaign, options: argparse.Namespace) -> None:
     left = len(records) - done - failed
     before = "".join(f", {number} {word} before" for number, word in ((done, "done"), (failed, "failed")) if number)
     emit(f"{count(len(records), 'run')} in {options.out}{before}; {left} to go {_how(options, left)}")
+    if options.keep_weights and (bare := sum(map(_has_no_weights, records))):
+        emit(f"--keep-weights: {count(bare, 'run')} done before without it; only with another --out are weights kept")
+
+
+def _has_no_weights(record: RunRecord) -> bool:
+    return record.state is State.DONE and record.status is not None and WEIGHTS_FILE not in record.status.files
 
 
 def _how(options: argparse.Namespace, left: int) -> str:

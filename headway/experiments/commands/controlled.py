@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Container
+from functools import partial
 
-from headway.data import DATASETS, load
-from headway.errors import DataError, ProtocolError, SpecError, UsageError
-from headway.experiments.campaign import parse_seeds, parse_settings, parse_sweeps
+from headway.data import DATASETS
+from headway.errors import ProtocolError, SpecError, UsageError
+from headway.experiments.campaign import check_length, parse_seeds, parse_settings, parse_sweeps
 from headway.experiments.commands.common import add_campaign_arguments, conduct, whole
+from headway.experiments.commands.several import Several
 from headway.experiments.controlled import specs
 from headway.experiments.environment import CONDITIONS
 from headway.experiments.protocol import Protocol
 from headway.experiments.signals import NAMES, SIX
 from headway.runs import RunSpec
 
+LENGTHS = ("epochs", "epochs_curriculum_mnist")
+"""The fields for the length of a run: the general one, and that of a special case."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = "Compares signals that choose what a classifier learns from next."
     add = parser.add_argument
-    add("--dataset", nargs="+", default=["digits"], metavar="NAME", help=f"out of {', '.join(DATASETS)}")
-    add("--condition", nargs="+", default=list(CONDITIONS), metavar="NAME", help=f"out of {', '.join(CONDITIONS)}")
-    add("--signal", nargs="+", default=list(SIX), metavar="NAME", help=f"out of {', '.join(NAMES)}")
+    several = partial(add, action=Several, nargs="+", metavar="NAME")
+    several("--dataset", default=["digits"], help=f"out of {', '.join(DATASETS)}")
+    several("--condition", default=list(CONDITIONS), help=f"out of {', '.join(CONDITIONS)}")
+    several("--signal", default=list(SIX), help=f"out of {', '.join(NAMES)}")
     add("--seeds", default="0:3", metavar="SEEDS", help="0:20 for 0 to 19; 0,3,7; or 5 for seed 5 alone")
     add("--protocol", default="released", metavar="NAME", help="paper, released or demo")
     add("--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of the protocol; repeatable")
@@ -32,12 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    return carry_out(expand(options), options)
-
-
-def carry_out(runs: list[RunSpec], options: argparse.Namespace) -> int:
-    """Find the data of runs, carry them out and return the exit code."""
-    return conduct(runs, options, why_no_estimate=_find_data(options, runs))
+    return conduct(expand(options), options)
 
 
 def expand(options: argparse.Namespace) -> list[RunSpec]:
@@ -47,38 +49,27 @@ def expand(options: argparse.Namespace) -> list[RunSpec]:
         UsageError: an option names what does not exist.
     """
     try:
-        protocol = Protocol.named(options.protocol).override(parse_settings(options.set))
+        settings, sweeps = parse_settings(options.set), parse_sweeps(options.sweep)
+        check_length("--epochs", options.epochs, LENGTHS, {**settings, **sweeps[0]})
+        protocol = Protocol.named(options.protocol).override(settings)
         seeds = parse_seeds(options.seeds)
         return [
             spec
-            for values in parse_sweeps(options.sweep)
+            for values in sweeps
+            for own in [protocol.override(values)]
             for spec in specs(
-                options.dataset, options.condition, options.signal, seeds, protocol.override(values), options.epochs
+                options.dataset,
+                options.condition,
+                options.signal,
+                seeds,
+                own,
+                options.epochs or _length(own, {**settings, **values}),
             )
         ]
     except (ProtocolError, SpecError) as error:
         raise UsageError(str(error)) from error
 
 
-def _find_data(options: argparse.Namespace, runs: list[RunSpec]) -> str:
-    """Have all datasets on this machine before the first run needs one.
-
-    What runs nothing, a dry run or printed jobs, only looks; a dry run says what is not there.
-
-    Raises:
-        UsageError: a batch would be larger than a dataset.
-    """
-    only_looks = options.dry_run or options.print_jobs
-    largest = max((int(str(run.protocol["batch_size"])) for run in runs), default=0)
-    for name in dict.fromkeys(options.dataset):
-        try:
-            dataset = load(name, options.data_dir, download=not only_looks)
-        except DataError:
-            if not only_looks:
-                raise
-            return f"{name} is not on this machine yet"
-        if largest > len(dataset.train.labels):
-            raise UsageError(
-                f"batch_size: expected at most the {len(dataset.train.labels)} images of {name}, got {largest}"
-            )
-    return ""
+def _length(protocol: Protocol, given: Container[str]) -> int | None:
+    """The length of all runs if only the general field for it was given, which then also holds where another would."""
+    return protocol.epochs if [name for name in LENGTHS if name in given] == ["epochs"] else None

@@ -10,34 +10,37 @@ from headway.experiments.demo import GROUP_NAMES, Line, conclusion, demo_specs, 
 from headway.experiments.events import Outcome
 from headway.experiments.runner import Campaign, make_launcher, run_campaign
 from headway.runs import RunStore
+from headway.runs.output import emit
+from headway.runs.places import parse_new_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the demo."""
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="where the runs are kept (%(default)s)")
-    parser.add_argument("--workers", type=int, help="processes; 0 runs in this one (default: one per core)")
-    parser.add_argument("--seeds", type=int, default=3, choices=range(2, 21), metavar="N", help="2 to 20 (%(default)s)")
+    add = parser.add_argument
+    add("--out", type=parse_new_folder, default=Path("runs/demo"), help="where the runs are kept (%(default)s)")
+    add("--workers", type=int, help="processes; 0 runs in this one (default: one per core)")
+    add("--seeds", type=int, default=3, choices=range(2, 21), metavar="N", help="2 to 20 (%(default)s)")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run what is not done, and print the table."""
     runs = demo_specs(options.seeds)
-    print(f"Digits, two conditions, six signals, {options.seeds} seeds: {len(runs)} runs in {options.out}", flush=True)
+    emit(f"Digits, two conditions, six signals, {options.seeds} seeds: {len(runs)} runs in {options.out}")
     store = RunStore(options.out)
     launcher = None if options.workers is None else make_launcher(options.workers)
     tally = run_campaign(Campaign(runs, store), launcher)
     if tally.failures():
-        print(f"{len(tally.failures())} runs failed; see: headway status {options.out} --failed")
+        emit(f"{len(tally.failures())} runs failed; see: headway status {options.out} --failed")
         return 1
     done = tally.count(Outcome.DONE)
     if done < len(runs):
-        print(f"{done} of {len(runs)} runs are done; the same command goes on with the rest")
+        emit(f"{done} of {len(runs)} runs are done; the same command goes on with the rest")
         return 130
     lines = summarise(store, runs)
-    print(table(lines))
-    print()
-    print(conclusion(lines))
-    print(f"\nThe runs: headway status {options.out}")
+    emit(table(lines))
+    emit()
+    emit(conclusion(lines))
+    emit(f"\nThe runs: headway status {options.out}")
     return 0
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from headway.errors import ProtocolError, SpecError, UsageError
-from headway.experiments.campaign import parse_seeds, parse_settings, parse_sweeps
+from headway.experiments.campaign import check_length, parse_seeds, parse_settings, parse_sweeps
 from headway.experiments.commands.common import add_campaign_arguments, conduct, whole
+from headway.experiments.commands.several import Several
 from headway.experiments.doorkey import CONDITIONS, PAPER_METHODS, specs
 from headway.experiments.exploration import ExplorationProtocol
 from headway.rl.reward import METHODS
@@ -17,8 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = "Compares intrinsic rewards of an agent that explores a grid with a key, a door and noise."
     add = parser.add_argument
-    add("--method", nargs="+", default=list(PAPER_METHODS), metavar="NAME", help=f"out of {', '.join(METHODS)}")
-    add("--noise", nargs="+", default=list(CONDITIONS), metavar="NAME", help=f"out of {', '.join(CONDITIONS)}")
+    several = partial(add, action=Several, nargs="+", metavar="NAME")
+    several("--method", default=list(PAPER_METHODS), help=f"out of {', '.join(METHODS)}")
+    several("--noise", default=list(CONDITIONS), help=f"out of {', '.join(CONDITIONS)}")
     add("--seeds", default="0:3", metavar="SEEDS", help="0:20 for 0 to 19; 0,3,7; or 5 for seed 5 alone")
     add("--preset", default="released", metavar="NAME", help="released, paper, fast or quick")
     add("--env", metavar="ID", help="the environment, instead of the preset's")
@@ -40,11 +43,13 @@ def expand(options: argparse.Namespace) -> list[RunSpec]:
         UsageError: an option names what does not exist, or what does not go together.
     """
     try:
-        protocol = ExplorationProtocol.named(options.preset).override(parse_settings(options.set))
+        settings, sweeps = parse_settings(options.set), parse_sweeps(options.sweep)
+        check_length("--steps", options.steps, ["steps"], {**settings, **sweeps[0]})
+        protocol = ExplorationProtocol.named(options.preset).override(settings)
         seeds = parse_seeds(options.seeds)
         return [
             spec
-            for values in parse_sweeps(options.sweep)
+            for values in sweeps
             for spec in specs(
                 options.method,
                 options.noise,

@@ -6,17 +6,31 @@ import argparse
 import contextlib
 import io
 import shlex
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from headway.errors import UsageError, did_you_mean
-from headway.experiments.commands.common import INTERRUPTED, add_campaign_arguments
+from headway.errors import HeadwayError, UsageError, did_you_mean
+from headway.experiments.commands.common import (
+    FAILED,
+    INTERRUPTED,
+    Prepared,
+    add_campaign_arguments,
+    carry_out,
+    prepare,
+)
 from headway.experiments.commands.helping import Defaults
-from headway.experiments.commands.output import emit
+from headway.experiments.commands.several import Several
+from headway.experiments.commands.sharing import choose, without
 from headway.experiments.lots import Lot, read_campaign_file
 from headway.runs import RunSpec
+from headway.runs.output import emit
+
+Result = TypeVar("Result")
 
 
 class ExperimentCommand(Protocol):
@@ -30,13 +44,12 @@ class ExperimentCommand(Protocol):
         """The runs that the options ask for."""
         ...
 
-    def execute(self, options: argparse.Namespace) -> int:
-        """Carry out its runs and return the exit code."""
-        ...
-
 
 def execute(arguments: Sequence[str], experiments: Mapping[str, ExperimentCommand]) -> int:
     """Carry out the lots of a campaign file and return the worst of their exit codes.
+
+    Everything that can be known before is checked before the first run. A lot that has trouble of its own, such as
+    data that cannot be had, is told and left out; the others are carried out.
 
     Args:
         arguments: what stands behind `--campaign` on the command line.
@@ -47,19 +60,89 @@ def execute(arguments: Sequence[str], experiments: Mapping[str, ExperimentComman
     """
     options = _parser().parse_args(arguments)
     lots = read_campaign_file(options.file).choose(options.lot)
-    prepared = [(lot, *_prepare(lot, options, experiments, options.file)) for lot in lots]
+    planned = _plan([_make(lot, options, experiments) for lot in lots], options)
+    words = without(arguments, "--lot")
+    words = [str(options.file.absolute()) if Path(word) == options.file else word for word in words]
+    for plan in planned:
+        plan.own.command_line = ["headway", "run", "--campaign", *words, "--lot", plan.lot.name]
+    troubles = _Troubles()
+    prepared = [(plan.lot, ready) for plan in planned if (ready := troubles.in_lot(plan.lot, plan.prepare)) is not None]
     worst = 0
-    for lot, command, own in prepared:
-        own.command_line = ["headway", "run", "--campaign", *arguments, "--lot", lot.name]
-        if not own.print_jobs:
+    for lot, ready in prepared:
+        if not options.print_jobs:
             emit(f"lot {lot.name}:")
-        code = command.execute(own)
+        code = troubles.in_lot(lot, partial(carry_out, ready))
         if code == INTERRUPTED:
             return code
-        worst = max(worst, code)
-    if len(prepared) > 1 and not (options.dry_run or options.print_jobs):
+        worst = max(worst, code or 0)
+    if len(planned) > 1 and not (options.dry_run or options.print_jobs):
         emit(f"what all lots say: headway report {shlex.quote(str(options.out))}")
-    return worst
+    troubles.sum_up(len(planned))
+    return max(worst, FAILED) if troubles.lots else worst
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A lot with its own options, and the runs that these mean."""
+
+    lot: Lot
+    own: argparse.Namespace
+    specs: list[RunSpec]
+    path: Path
+
+    def prepare(self) -> Prepared:
+        """Have everything that its runs need."""
+        try:
+            return prepare(self.specs, self.own)
+        except UsageError as error:
+            raise UsageError(f"{self.path}: {self.lot.name}: {error}") from error
+
+
+class _Troubles:
+    """Tells what goes wrong with single lots, and remembers which they are."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self.lots: list[str] = []
+
+    def in_lot(self, lot: Lot, act: Callable[[], Result]) -> Result | None:
+        """Do something for a lot; None if that failed, which is told.
+
+        Raises:
+            UsageError: the command makes no sense, for any lot.
+        """
+        try:
+            return act()
+        except UsageError:
+            raise
+        except HeadwayError as error:
+            self.lots.append(lot.name)
+            print(f"headway: lot {lot.name}: {error}", file=sys.stderr)
+            return None
+
+    def sum_up(self, total: int) -> None:
+        """Say at the end which lots are not complete, since the reasons may stand far above."""
+        if self.lots and total > 1:
+            names = ", ".join(self.lots)
+            print(f"headway: {len(self.lots)} of {total} lots had trouble, see above: {names}", file=sys.stderr)
+
+
+def _plan(plans: list[_Plan], options: argparse.Namespace) -> list[_Plan]:
+    """The lots that have runs among those of `--only`, each with its own; all of them without this option.
+
+    Raises:
+        UsageError: no lot has a run of such an id.
+    """
+    if not options.only:
+        return plans
+    ids = [{spec.run_id for spec in choose(plan.specs, options.shard, None)} for plan in plans]
+    for run_id in options.only:
+        if not any(run_id in known for known in ids):
+            total = sum(map(len, ids))
+            raise UsageError(f"expected the id of one of the {total} runs that the options mean, got {run_id!r}")
+    for plan, known in zip(plans, ids, strict=True):
+        plan.own.only = [run_id for run_id in options.only if run_id in known]
+    return [plan for plan in plans if plan.own.only]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=Defaults,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="a campaign file (TOML)")
-    parser.add_argument("--lot", nargs="+", default=[], metavar="NAME", help="only these lots")
+    parser.add_argument("--lot", action=Several, nargs="+", default=[], metavar="NAME", help="only these lots")
     add_campaign_arguments(parser)
     return parser
 
@@ -124,10 +207,9 @@ def _parse(
     return command, plain, own
 
 
-def _prepare(
-    lot: Lot, options: argparse.Namespace, experiments: Mapping[str, ExperimentCommand], path: Path
-) -> tuple[ExperimentCommand, argparse.Namespace]:
-    """The command of a lot, and its options: those of the lot, and those of the command line for where and how."""
+def _make(lot: Lot, options: argparse.Namespace, experiments: Mapping[str, ExperimentCommand]) -> _Plan:
+    """A lot's runs, and its options: those of the lot, and those of the command line for where and how."""
+    path: Path = options.file
     command, plain, own = _parse(lot, experiments, path)
     for name in set(vars(options)) & set(vars(own)):
         if getattr(own, name) != getattr(plain, name):
@@ -140,5 +222,4 @@ def _prepare(
         delattr(common, name)
     for name, value in vars(common).items():
         setattr(own, name, value)
-    _expand(lot, command, own, path)
-    return command, own
+    return _Plan(lot, own, _expand(lot, command, own, path), path)

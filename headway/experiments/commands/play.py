@@ -10,12 +10,12 @@ from pathlib import Path
 
 from headway.errors import UsageError
 from headway.experiments.commands.common import whole
-from headway.experiments.commands.output import emit
 from headway.experiments.finding import find_run
 from headway.experiments.playing import Player, load_player
 from headway.rl.film import Title, check_suffix, write_film
 from headway.rl.playback import Shot, watch
 from headway.runs.files import write_bytes
+from headway.runs.output import emit
 from headway.runs.places import parse_folder
 from headway.runs.wording import count
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import NoReturn
 
 from headway.errors import UsageError
 from headway.experiments.commands import ablation, controlled, doorkey, lots, sensitivity
@@ -24,6 +25,7 @@ COMMANDS = {name: module for name, (module, _) in EXPERIMENTS.items()}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command: a subcommand for each experiment."""
+    _explain_order(parser)
     parser.description = "Carries out runs and keeps them in a store. The same command resumes, and skips what is done."
     parser.add_argument(
         "--campaign",
@@ -36,6 +38,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         experiment = experiments.add_parser(name, help=summary, formatter_class=Defaults)
         module.add_arguments(experiment)
         experiment.set_defaults(execute_experiment=module.execute)
+
+
+def _explain_order(parser: argparse.ArgumentParser) -> None:
+    """Let the parser say where options belong when it takes the value of a misplaced one for an experiment."""
+    complain = parser.error
+
+    def error(message: str) -> NoReturn:
+        hint = "; options follow the EXPERIMENT, or the FILE of --campaign" if "argument EXPERIMENT" in message else ""
+        complain(message + hint)
+
+    parser.error = error  # type: ignore[method-assign]
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from copy import copy
 
 from headway.experiments.campaign import parse_settings
 from headway.experiments.commands import controlled
+from headway.experiments.commands.common import conduct
 from headway.runs import RunSpec
 
 SWEEPS = ["beta=0.9,0.99,0.999,0.9999", "floor=1e-8,1e-5,1e-3,1e-1"]
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    return controlled.carry_out(expand(options), options)
+    return conduct(expand(options), options)
 
 
 def expand(options: argparse.Namespace) -> list[RunSpec]:

@@ -6,16 +6,16 @@ import argparse
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from headway.errors import UsageError
 from headway.experiments.campaign import look_up
-from headway.experiments.commands.output import emit
 from headway.experiments.wording import label
 from headway.runs import RunSpec, RunStore, State
-from headway.runs.places import parse_place
+from headway.runs.output import emit
+from headway.runs.places import Place, parse_place
 from headway.runs.wording import count
 
 _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
@@ -27,6 +27,12 @@ _DROPPED_WITH_VALUE = (
     *("--address", "--cpus-per-run", "--gpus-per-run", "--runs-per-gpu"),
 )
 """The same with a value: what a printed command sets itself, and what makes no sense for one run in one process."""
+
+
+_FOLDERS = ("--data-dir", "--tensorboard")
+"""Options that name folders."""
+DEFAULT_OUT = Path("runs")
+"""Where runs are kept if nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -105,17 +111,37 @@ def print_jobs(specs: Sequence[RunSpec], store: RunStore, command_line: Sequence
 def pass_on(command_line: Sequence[str]) -> list[str]:
     """A command line without the options that are not a printed command's; it is known to make sense.
 
-    The folder of the runs is named in full, since a queue may start a job anywhere.
+    Folders are named in full, also that of the runs if it was not named at all: a queue may start a job anywhere.
     """
-    kept, words = [], iter(command_line)
+    kept: list[str] = []
+    out: Place = DEFAULT_OUT
+    words = iter(command_line)
     for word in words:
         if _means(word, "--out"):
-            place = parse_place(word.partition("=")[2] or next(words, ""))
-            kept += ["--out", str(place.absolute() if isinstance(place, Path) else place)]
+            out = parse_place(_value(word, words))
+        elif folders := [option for option in _FOLDERS if _means(word, option)]:
+            kept += [folders[0], str(Path(_value(word, words)).expanduser().absolute())]
         elif any(_means(word, option) for option in _DROPPED_WITH_VALUE):
-            if "=" not in word:
-                next(words, None)
+            _value(word, words)
         elif not any(_means(word, option) for option in _DROPPED):
+            kept.append(word)
+    return [*kept, "--out", str(out.absolute() if isinstance(out, Path) else out)]
+
+
+def _value(word: str, rest: Iterator[str]) -> str:
+    """The value of an option: behind "=", or the next word, which is taken."""
+    _, equals, value = word.partition("=")
+    return value if equals else next(rest)
+
+
+def without(words: Sequence[str], option: str) -> list[str]:
+    """Words of a command line without an option and its values, however many it has."""
+    kept: list[str] = []
+    is_dropping = False
+    for word in words:
+        if word.startswith("-"):
+            is_dropping = _means(word, option)
+        if not is_dropping:
             kept.append(word)
     return kept
 

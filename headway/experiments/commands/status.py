@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headway.experiments.commands.output import emit
+from headway.errors import StoreError, UsageError
 from headway.experiments.places import open_store
 from headway.experiments.wording import aligned, dataset_of, last_line, losses_text, steps
 from headway.runs import RunRecord, RunStore, State
+from headway.runs.files import store_error
+from headway.runs.output import emit
 from headway.runs.places import Place, Url, parse_place
 from headway.runs.wording import count, duration
 
@@ -33,32 +36,47 @@ def execute(options: argparse.Namespace) -> int:
     if options.json:
         records = [record for members in found.values() for record in members]
         shown = [as_dict(record) for record in _shown(records, options.failed)]
-        emit(json.dumps({"counts": counts(records), "runs": shown}, indent=1))
-        return 0
-    for place, records in found.items():
-        _tell(place, records, options.failed)
-    return 0
+        is_written = emit(json.dumps({"counts": counts(records), "runs": shown}, indent=1))
+    else:
+        is_written = emit("\n".join(_in_words(place, records, options.failed) for place, records in found.items()))
+    return 0 if is_written else 1
 
 
 def _stores(place: Place) -> list[Place]:
-    """The store at a place, or those in the folders inside it, as a campaign leaves them."""
+    """The store at a place, or those in the folders inside it, as a campaign leaves them.
+
+    Raises:
+        UsageError: it is an exported file.
+        StoreError: it cannot be read.
+    """
+    if isinstance(place, Path) and place.suffix == ".parquet" and place.is_file():
+        raise UsageError(f"expected a run store, got the file {place}; headway report {place} reads exported files")
     if isinstance(place, Url) or RunStore(place).exists() or not place.is_dir():
         return [place]
-    return [child for child in sorted(place.iterdir()) if RunStore(child).exists()] or [place]
+    try:
+        children = sorted(place.iterdir())
+    except OSError as error:
+        raise store_error("read", place, error) from error
+    return [child for child in children if child.is_dir() and _is_store(child)] or [place]
+
+
+def _is_store(folder: Path) -> bool:
+    """Tell whether a folder is a store; that this cannot be found out is told, since others may be."""
+    try:
+        return RunStore(folder).exists()
+    except StoreError as error:
+        print(f"headway status: left out {folder}: {error}", file=sys.stderr)
+        return False
 
 
 def _shown(records: Sequence[RunRecord], only_bad: bool) -> Sequence[RunRecord]:
     return [record for record in records if _is_bad(record)] if only_bad else records
 
 
-def _tell(place: Place, records: Sequence[RunRecord], only_bad: bool) -> None:
+def _in_words(place: Place, records: Sequence[RunRecord], only_bad: bool) -> str:
     shown = _shown(records, only_bad)
-    if only_bad:
-        for record in shown:
-            emit(_in_full(record))
-    elif shown:
-        emit(_table(shown))
-    emit(_summary(place, records))
+    parts = [_in_full(record) for record in shown] if only_bad else [_table(shown)] if shown else []
+    return "\n".join([*parts, _summary(place, records)])
 
 
 def counts(records: Sequence[RunRecord]) -> dict[str, int]:

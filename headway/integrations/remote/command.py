@@ -10,6 +10,7 @@ from headway.experiments.wording import label
 from headway.integrations.remote.fetching import fetch
 from headway.integrations.remote.store import RemoteStore
 from headway.runs import RunRecord, RunStore
+from headway.runs.output import emit
 from headway.runs.places import Url, parse_place
 from headway.runs.wording import count
 
@@ -34,10 +35,10 @@ def execute(options: argparse.Namespace) -> int:
         )
         return 2
     copied = fetch(RemoteStore(options.url), RunStore(options.folder), _tell)
-    print(f"{count(copied, 'run')} copied from {options.url} to {options.folder}")
+    emit(f"{count(copied, 'run')} copied from {options.url} to {options.folder}")
     return 0
 
 
 def _tell(record: RunRecord, is_new: bool) -> None:
     if is_new:
-        print(f"{record.run_id} {label(record.spec) if record.spec else ''}: {record.state.value}", flush=True)
+        emit(f"{record.run_id} {label(record.spec) if record.spec else ''}: {record.state.value}")
