@@ -192,8 +192,9 @@ signal = ["uniform"]
 
 
 @pytest.fixture
-def without_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine on which MNIST is not and cannot be had."""
+    monkeypatch.setenv("HEADWAY_DATA", str(tmp_path / "data"))
 
     def unreachable(*arguments: object) -> None:
         raise DataError("mnist is out of reach")
