@@ -51,9 +51,9 @@ class Meter:
         reduction: "mean" makes `.grad` the gradient of the mean loss, "sum" that of the sum. Scores and moments
             are of a sample's own gradient and of the mean gradient either way.
         every: score each k-th batch only; the others cost a plain backward pass and the update of the moments.
-        accumulate: micro-batches per optimizer step. Each divides its gradient by this number, and the moments
-            are updated with the last. If the gradients are zeroed before, as after the rest of an epoch, the moments
-            leave that step out.
+        accumulate: micro-batches per optimizer step. Each divides its gradient by this number, and the moments are
+            updated with the last (under DistributedDataParallel, with the first from there on that synchronises). If
+            the gradients are zeroed before, as after the rest of an epoch, the moments leave that step out.
         layout: where the samples are in tensors that do not show it, see `headway.grads.layout`.
         simultaneous: sum the weight gradients of layers with several positions from the per-sample gradients.
         verify: compare every scored batch with one-sample-at-a-time autograd. Slow; see `verification`.
@@ -147,6 +147,7 @@ class Meter:
                 losses.backward(weights, retain_graph=retain_graph)
         except Exception:
             self._put_back(before)
+            self._since_step.hold()
             raise
         self._advance(batch, scale)
         return None if scores is None else self._deliver(scores)
@@ -457,7 +458,7 @@ class Meter:
     def _divisor(self) -> Tensor | None:
         """What the gradient since the last step is the mean gradient times; None for 1."""
         factor = self._since_step.weight / self._accumulate
-        if isinstance(factor, float) and factor == 1.0:
+        if self._reduction == "mean" and isinstance(factor, float) and factor == 1.0:  # so it is on all ranks
             return None
         device = next(iter(self._trainable.values())).device
         return self._wrapper.mean_over_ranks(torch.as_tensor(factor, device=device))

@@ -247,13 +247,15 @@ class Moments:
         if list(state.get("decay", decay)) != decay:
             raise StateError(f"expected moments with decay {decay}, got {list(state['decay'])}")
         for key, own in (("m", self.m), ("v", self.v)):
-            if strict and set(state.get(key, {})) != set(own):
-                wrong = sorted(set(state.get(key, {})) ^ set(own))[:3]
+            if key not in state:
+                raise StateError(f"expected moments {key}, got a state without them")
+            if strict and set(state[key]) != set(own):
+                wrong = sorted(set(state[key]) ^ set(own))[:3]
                 raise StateError(
                     f"expected moments {key} of the same parameters, got a difference in {wrong}; "
                     f"strict=False leaves such parameters out"
                 )
-            for name in own.keys() & state.get(key, {}).keys():
+            for name in own.keys() & state[key].keys():
                 if state[key][name].shape != own[name].shape:
                     raise StateError(
                         f"{name}: expected moments {key} of shape {list(own[name].shape)}, "

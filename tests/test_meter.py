@@ -203,6 +203,33 @@ def test_saved_and_loaded_continues_identically() -> None:
         assert all(torch.equal(want[name], got[name]) for name in want)
 
 
+def test_a_failed_micro_batch_leaves_those_before_it() -> None:
+    model = nn.Linear(3, 2, bias=False)
+    meter = Meter(model, GMC(beta=0.0), accumulate=3)
+
+    def ones() -> torch.Tensor:
+        return model(torch.ones(2, 3))[:, 0]  # the second output has a gradient of zero
+
+    meter.backward(ones())
+    with pytest.raises(RuntimeError, match="on purpose"):
+        meter.backward(failing(ones()))
+    meter.backward(ones())
+    meter.backward(ones())
+    assert meter.moments().updates == 1
+    torch.testing.assert_close(meter.moments().m["weight"], torch.tensor([[1.0] * 3, [0.0] * 3]))
+
+
+def failing(losses: torch.Tensor) -> torch.Tensor:
+    """The losses, with a backward pass that does not come through."""
+    losses = losses * 1.0
+
+    def fail(gradient: torch.Tensor) -> None:
+        raise RuntimeError("on purpose")
+
+    losses.register_hook(fail)
+    return losses
+
+
 def test_a_layer_that_is_unfrozen_midway_keeps_the_moments_of_the_others() -> None:
     model = mlp()
     model[0].requires_grad_(False)

@@ -20,9 +20,10 @@ from headway.grads.folding import by_sample
 from headway.grads.hooks import Forward
 from headway.grads.linear import linear, outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.observe import observe
+from headway.grads.passes import Contribution
 from headway.grads.persample import Dense, PerSample, Stacked, promote
-from headway.grads.registry import Rule
-from headway.grads.sites import OwnerSite, RuleSite
+from headway.grads.registry import Inputs, Rule
+from headway.grads.sites import OwnerSite, RuleContribution, RuleSite
 
 if TYPE_CHECKING:
     from headway.grads.engine import Engine
@@ -44,6 +45,15 @@ class PackedProjection(nn.Module):
         return F.linear(x, self.weight, self.bias)
 
 
+class Projection(RuleSite):
+    """A projection inside an attention, which has put the samples first itself."""
+
+    def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> Contribution:
+        """See `RuleSite.contribution`."""
+        each = self.engine.layouts.require_rows(self.path, grad.shape, samples)
+        return by_sample(RuleContribution(self, saved, grad), each, self._trained)
+
+
 class AttentionSite(OwnerSite):
     """A watched nn.MultiheadAttention."""
 
@@ -62,7 +72,7 @@ class AttentionSite(OwnerSite):
         self.engine.layouts.belongs(f"{self.path}.{name}", self.path)
         own = {local: self.own[place] for local, place in places.items() if place in self.own}
         if layer is not None and own:
-            self._parts.append(RuleSite(self.engine, f"{self.path}.{name}", layer, own, _LINEAR))
+            self._parts.append(Projection(self.engine, f"{self.path}.{name}", layer, own, _LINEAR))
 
     def attach(self) -> list[Any]:
         """See `Site.attach`."""

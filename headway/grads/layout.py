@@ -77,7 +77,8 @@ class Layouts:
         expected = f"{module}: expected {samples} samples (one per loss) in dimension {dim}, got shape {list(shape)}; "
         if self.declared(module) == "flat":
             raise LayoutError(f"{expected}'flat' needs the same number of rows for each sample")
-        raise LayoutError(f"{expected}pass layout={{{module!r}: 'flat'}} if each sample's rows stand together there")
+        name = self._owners.get(module, module)
+        raise LayoutError(f"{expected}pass layout={{{name!r}: 'flat'}} if each sample's rows stand together there")
 
     def find(self, module: str, output: Tensor, samples: int) -> Layout:
         """Decide the layout of a module's call, which is not flat, from the gradient at its output.

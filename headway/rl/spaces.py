@@ -160,7 +160,7 @@ def is_image(space: Any) -> bool:
 
 
 def looks_channels_first(shape: Sequence[int]) -> bool | None:
-    """Whether images of a shape look like [C, H, W] rather than [H, W, C]; None where nothing speaks for either.
+    """Whether images of a shape look like [C, H, W] rather than [H, W, C]; None where as much speaks for either.
 
     For an end of the shape to be the channels speaks that it is 1, 3 or 4, as in pictures, and that the two other sides
     are equal. A grid one-hot, [7, 7, 20], has more channels than cells in a row: small alone says nothing.
@@ -168,4 +168,4 @@ def looks_channels_first(shape: Sequence[int]) -> bool | None:
     first, middle, last = shape
     for_first = (first in PICTURES) + (middle == last)
     for_last = (last in PICTURES) + (first == middle)
-    return for_first > for_last if for_first or for_last else None
+    return None if for_first == for_last else for_first > for_last

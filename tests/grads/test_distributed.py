@@ -59,6 +59,7 @@ def work(rank: int, folder: str, accumulate: int) -> None:
     half = SAMPLES // 2
     scores = train(model, slice(rank * half, (rank + 1) * half), accumulate)
     torch.save((scores, model.module.state_dict()), Path(folder) / f"rank{rank}.pt")
+    dist.barrier()  # one that leaves early may take the other down
     dist.destroy_process_group()
 
 
@@ -86,16 +87,18 @@ def add_up(model: nn.Module, part: slice) -> dict[str, torch.Tensor]:
     return dict(meter.moments().m)
 
 
-def work_unequally(rank: int, folder: str) -> None:
+def work_unequally(rank: int, folder: str, first: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    part = slice(0, 9) if rank == 0 else slice(9, SAMPLES)
+    part = slice(0, first) if rank == 0 else slice(first, SAMPLES)
     torch.save(add_up(DistributedDataParallel(make_model()), part), Path(folder) / f"rank{rank}.pt")
+    dist.barrier()  # one that leaves early may take the other down
     dist.destroy_process_group()
 
 
-def test_sums_over_unequal_batches_give_every_rank_the_moments_of_one_process(tmp_path: Path) -> None:
-    mp.spawn(work_unequally, (str(tmp_path),), nprocs=2)
+@pytest.mark.parametrize("first", [9, SAMPLES - 1])
+def test_sums_over_unequal_batches_give_every_rank_the_moments_of_one_process(tmp_path: Path, first: int) -> None:
+    mp.spawn(work_unequally, (str(tmp_path), first), nprocs=2)
     expected = add_up(make_model(), slice(0, SAMPLES))
     for rank in range(2):
         moments = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
@@ -125,6 +128,7 @@ def work_on_micro_batches(rank: int, folder: str, factors: Sequence[Sequence[flo
     part = slice(rank * half, (rank + 1) * half)
     moments = accumulate_by_hand(DistributedDataParallel(make_model()), part, factors[rank])
     torch.save(moments, Path(folder) / f"rank{rank}.pt")
+    dist.barrier()  # one that leaves early may take the other down
     dist.destroy_process_group()
 
 

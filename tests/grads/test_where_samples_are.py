@@ -381,3 +381,23 @@ def test_a_constant_may_have_as_many_entries_as_there_are_samples(samples: int) 
     torch.manual_seed(0)
     layer = nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 4, 3)).eval()
     assert_right(nn.Sequential(layer, nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)), [(randn(samples, 3, 4, 4),)])
+
+
+@pytest.mark.parametrize("layout", [None, "positions-first", {"attention": "positions-first"}])
+def test_an_attention_knows_where_its_samples_are(layout) -> None:
+    """Sequence-first, with as many positions as samples in the second batch."""
+    torch.manual_seed(0)
+    model = SequenceFirstAttention().double()
+    meter = Meter(model, NormAll(), layout=layout, verify=True)
+    for positions in (6, 4):
+        model.zero_grad()
+        meter.backward(model(torch.randn(positions, 4, 8, dtype=torch.float64)).square().mean((0, 2)))
+
+
+class SequenceFirstAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]

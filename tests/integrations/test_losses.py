@@ -109,6 +109,7 @@ def _work(rank: int, folder: str, options: dict) -> None:
     model = DistributedDataParallel(mlp(torch.float64), **options)
     scores = _train(model, slice(rank * 6, rank * 6 + 6), bridge=True)
     torch.save((scores, model.module.state_dict()), Path(folder) / f"rank{rank}.pt")
+    dist.barrier()  # one that leaves early may take the other down
     dist.destroy_process_group()
 
 

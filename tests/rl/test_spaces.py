@@ -67,8 +67,8 @@ def test_images_have_three_dimensions() -> None:
         ((210, 160, 3), False),
         ((84, 84, 4), False),
         ((7, 7, 20), False),  # a grid, one-hot
-        ((3, 3, 20), False),
-        ((7, 3, 3), False),  # a long grid
+        ((3, 3, 20), None),  # a small grid, or three planes
+        ((7, 3, 3), None),  # a long grid, or seven planes
         ((7, 9, 20), None),
         ((12, 210, 160), None),
     ],

@@ -123,6 +123,7 @@ def _work(rank: int, folder: str) -> None:
     for mixture in (synced, alone):
         mixture.update([0, 0, 1], [1.0, 3.0, 8.0]) if rank == 0 else mixture.update([1], [2.0])
     torch.save((synced.state_dict(), alone.state_dict()), Path(folder) / f"rank{rank}.pt")
+    dist.barrier()  # one that leaves early may take the other down
     dist.destroy_process_group()
 
 

@@ -197,6 +197,7 @@ def _work(rank: int, folder: str) -> None:
     given = scores([2.0, 4.0], [1.0, 1.0]) if rank == 0 else scores([6.0], [3.0])
     monitor.update([0, 1] if rank == 0 else [0], given)
     torch.save(monitor.rows, Path(folder) / f"rank{rank}.pt")
+    dist.barrier()  # one that leaves early may take the other down
     dist.destroy_process_group()
 
 
@@ -226,6 +227,7 @@ def _resume(rank: int, folder: str) -> None:
             second.load_state_dict(state)
             results.append(feed(second, stop, 8).rows)
     torch.save((whole.rows, results), Path(folder) / f"rank{rank}.pt")
+    dist.barrier()  # one that leaves early may take the other down
     dist.destroy_process_group()
 
 

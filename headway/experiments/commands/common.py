@@ -25,7 +25,7 @@ from headway.experiments.tensorboard import Mirror, mirrored
 from headway.experiments.wording import aligned, dataset_of, label, length_of
 from headway.runs import RunRecord, RunSpec, State
 from headway.runs.output import emit
-from headway.runs.places import Place, Url, parse_place
+from headway.runs.places import Place, Url, parse_new_folder, parse_place
 from headway.runs.wording import count, duration
 
 FAILED, INTERRUPTED = 1, 130
@@ -52,7 +52,7 @@ def add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="the least time between two checkpoints",
     )
-    add("--tensorboard", type=Path, metavar="DIR", help="also write the metrics for TensorBoard")
+    add("--tensorboard", type=parse_new_folder, metavar="DIR", help="also write the metrics for TensorBoard")
     add("--retry-failed", action="store_true", help="run again what has failed before")
     add("--dry-run", action="store_true", help="only list the runs, and guess how long they take")
     add_sharing_arguments(parser)

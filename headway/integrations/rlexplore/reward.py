@@ -218,7 +218,7 @@ class RLeXploreReward:
             if state[name] is not None:
                 getattr(self, name).load_state_dict(state[name])
         self.global_step = int(state["global_step"])
-        over = state["over"].to(self.device)
+        over = state.get("over", self._over).to(self.device)
         self._over = over if len(over) == self.n_envs else torch.zeros_like(self._over)  # others have just begun
         self.metrics = {name: [list(pair) for pair in pairs] for name, pairs in state["metrics"].items()}
 
