@@ -194,7 +194,7 @@ def feed_command(data: bytes) -> None:
         with (
             contextlib.redirect_stdout(output[0]),
             contextlib.redirect_stderr(output[1]),
-            mock.patch("headway.experiments.commands.controlled.load"),  # nothing is to be downloaded
+            mock.patch("headway.experiments.commands.datasets.load"),  # nothing is to be downloaded
         ):
             try:
                 code = main(arguments)
