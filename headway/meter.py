@@ -14,12 +14,12 @@ from headway.errors import LossError, ModelError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
 from headway.grads.accounting import check_complete, check_reached
 from headway.grads.accumulation import Accumulation
-from headway.grads.passes import Pass
+from headway.grads.plans import handed_out, merged, own_gradients
 from headway.grads.verification import Verification, compare, one_at_a_time, spot_check
 from headway.grads.wrappers import Structure, Wrapper, unwrap
 from headway.moments import Decay, Moments
 from headway.signals import Batch, Scope, Signal
-from headway.signals.base import select
+from headway.signals.base import select, signals_by_name
 
 Scores = Tensor | dict[str, Tensor]
 _PRECISE = (torch.float32, torch.float64)
@@ -354,11 +354,7 @@ class Meter:
     ) -> dict[str, Tensor]:
         """Run the pass and make scores of what it reduced."""
         plans = self._plans(batch)
-        plan: dict[str, list[Reduction]] = {}
-        for wanted in plans.values():
-            for by_parameter in wanted.values():
-                for name, reduction in by_parameter.items():
-                    plan.setdefault(name, []).append(reduction)
+        plan = merged(plans)
         circumstances = self._engine.circumstances(losses.shape[0])
         checking = bool(plan) and circumstances not in self._checked
         if checking or self._verify:  # plain norms say something even while the moments are still zero
@@ -389,7 +385,7 @@ class Meter:
         compared = check_complete(current, plan, trained, arrived, low_precision, doubt)
         if plan and not current.results:
             check_reached(losses, self._trainable.values())
-        values = self._values(current, plan, weights) if plan else {}
+        values = own_gradients(current, plan, weights) if plan else {}
         if compared:
             if spot is not None:
                 spot.compare(values, plan, low_precision)
@@ -397,36 +393,8 @@ class Meter:
             self._checked.add(circumstances)
         if self._verify and plan:
             self.verification = compare(values, oracle, plan, low_precision)
-        scores = {}
-        cursor = dict.fromkeys(plan, 0)
-        for name, wanted in plans.items():
-            own: dict[str, dict[str, Tensor]] = {}
-            for key, by_parameter in wanted.items():
-                own[key] = {}
-                for parameter in by_parameter:
-                    own[key][parameter] = values[parameter][cursor[parameter]]
-                    cursor[parameter] += 1
-            scores[name] = self._signals[name].scores(self._scopes[name], batch, own)
-        return scores
-
-    def _values(
-        self, current: Pass, plan: Mapping[str, Sequence[Reduction]], weights: Tensor
-    ) -> dict[str, list[Tensor]]:
-        """Reductions of the samples' own gradients: without the weights that the losses were given."""
-        wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
-        places = [(name, reduction.kind) for name, reductions in plan.items() for reduction in reductions]
-        found = [
-            value.to(wide)
-            for name, reductions in plan.items()
-            # a parameter without results took no part in this batch
-            for value in current.results.get(name) or [torch.zeros_like(wide)] * len(reductions)
-        ]
-        inverse = wide.reciprocal()
-        scaled = torch.stack(found) * inverse
-        values: dict[str, list[Tensor]] = {name: [] for name in plan}
-        for (name, kind), value in zip(places, scaled.unbind(), strict=True):
-            values[name].append(value * inverse if kind == "sq" else value)
-        return values
+        shares = handed_out(values, plans)
+        return {name: self._signals[name].scores(self._scopes[name], batch, own) for name, own in shares.items()}
 
     def _was_trained(self, name: str, arrived: Mapping[str, Tensor], backward: bool) -> bool:
         if name in arrived:
@@ -468,27 +436,6 @@ class Meter:
             name: value.detach().to(torch.promote_types(value.dtype, torch.float32)) for name, value in scores.items()
         }
         return next(iter(detached.values())) if self._single else detached
-
-
-def signals_by_name(signals: Any) -> dict[str, Signal]:
-    """One signal, or several, by name.
-
-    Raises:
-        SignalError: none, two of one name, or something else.
-    """
-    several = isinstance(signals, Iterable) and not isinstance(signals, str | type | Signal)
-    by_name: dict[str, Signal] = {}
-    for signal in signals if several else [signals]:
-        if isinstance(signal, type) and isinstance(signal, Signal):  # a class has all that its objects have
-            raise SignalError(f"expected a signal such as headway.GMC(), got the class; call it: {signal.__name__}()")
-        if not isinstance(signal, Signal):
-            raise SignalError(f"expected a signal such as headway.GMC(), got {signal!r}")
-        if signal.name in by_name:
-            raise SignalError(f"expected signals of different names, got {signal.name!r} twice; pass name=")
-        by_name[signal.name] = signal
-    if not by_name:
-        raise SignalError("expected at least one signal, got none")
-    return by_name
 
 
 def _names(plan: Mapping[str, Mapping[str, Reduction]]) -> set[str]:

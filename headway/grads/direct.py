@@ -71,7 +71,7 @@ class Tracked(Tensor):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Run the operation on plain tensors, and follow what came out of it."""
-        if func is Tensor.__setitem__:
+        if func is Tensor.__setitem__ and any(one.origin.engine.listening() for one in args if isinstance(one, cls)):
             args = (args[0], explicit(args[1]), args[2])
         leaves, spec = tree_flatten((tuple(args), dict(kwargs or {})))
         origins = {i: leaf.origin for i, leaf in enumerate(leaves) if isinstance(leaf, Tracked)}

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, distributed
 
 from headway.errors import IntegrationError
-from headway.meter import Meter, signals_by_name
+from headway.meter import Meter
 from headway.selection import SourceSampler
 from headway.signals import GMC, NormAll, Signal
+from headway.signals.base import signals_by_name
 from headway.telemetry import SourceMonitor
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import Sampler
 
 from headway.errors import IntegrationError
 from headway.grads.linear import outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.persample import PerSample, promote
 from headway.grads.registry import Inputs, register_rule
+from headway.integrations.draws import Draws
 from headway.integrations.feedback import Listeners
 from headway.integrations.losses import metered_loss
 from headway.integrations.versions import require
@@ -103,7 +102,7 @@ class SourceTrainerMixin:
         self._drawn_from = False  # the Trainer has asked for the sampler
         if sampler is not None:
             sampler.shard(0, 1)  # accelerate shares the batches out among the processes
-        self._draws = None if sampler is None else _Draws(sampler)
+        self._draws = None if sampler is None else Draws(sampler)
         super().__init__(*args, **kwargs)
         trainer: Any = self
         if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
@@ -351,55 +350,6 @@ def _unwrapped(model: Any) -> Any:
     """The model within torch.compile's and PEFT's."""
     model = getattr(model, "_orig_mod", model)
     return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-class _Draws(Sampler[int]):
-    """A sampler that can be asked again for what was drawn before a checkpoint, and is not asked to keep it.
-
-    The Trainer goes on within an epoch by drawing what it has had, and dropping it. A `SourceSampler` goes on where it
-    was, so these are placeholders; all but an epoch's first indices, with which accelerate fills its last batches up.
-
-    Attributes:
-        first: the first indices of the epoch.
-    """
-
-    def __init__(self, sampler: SourceSampler) -> None:
-        """Draw from a sampler."""
-        self._sampler = sampler
-        self._owed = 0
-        self._many = 0
-        self.first: list[int] = []
-
-    def remember(self, many: int) -> None:
-        """Keep so many of an epoch's first indices."""
-        self._many = many
-
-    def owe(self, first: list[int]) -> None:
-        """The epoch's indices up to the present will be asked for again; the first of them were these."""
-        handed, end = self._sampler.progress
-        self._owed = handed if handed < end else 0
-        self.first = first[: self._owed]
-
-    def __iter__(self) -> Iterator[int]:
-        owed, self._owed = self._owed, 0
-        self.first = self.first[:owed]
-        placeholder = int(self._sampler.sources.members[0][0])
-        yield from self.first[:]
-        yield from itertools.repeat(placeholder, owed - len(self.first))
-        indices = iter(self._sampler)
-        for index in itertools.islice(indices, max(0, self._many - owed)):
-            self.first.append(index)
-            yield index
-        yield from indices
-
-    def __len__(self) -> int:
-        return len(self._sampler)
-
-    def set_epoch(self, epoch: int) -> None:
-        """See `SourceSampler.set_epoch`; of an epoch before, nothing will be asked for again."""
-        if epoch != self._sampler.epoch:
-            self._owed = 0
-        self._sampler.set_epoch(epoch)
 
 
 class _Hooks(TrainerCallback):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -196,3 +196,24 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """Refuse a value of an argument that is none of two choices."""
     if value not in choices:
         raise SignalError(f"expected {name} {' or '.join(map(repr, choices))}, got {value!r}")
+
+
+def signals_by_name(signals: Any) -> dict[str, Signal]:
+    """One signal, or several, by name.
+
+    Raises:
+        SignalError: none, two of one name, or something else.
+    """
+    several = isinstance(signals, Iterable) and not isinstance(signals, str | type | Signal)
+    found: dict[str, Signal] = {}
+    for signal in signals if several else [signals]:
+        if isinstance(signal, type) and isinstance(signal, Signal):  # a class has all that its objects have
+            raise SignalError(f"expected a signal such as headway.GMC(), got the class; call it: {signal.__name__}()")
+        if not isinstance(signal, Signal):
+            raise SignalError(f"expected a signal such as headway.GMC(), got {signal!r}")
+        if signal.name in found:
+            raise SignalError(f"expected signals of different names, got {signal.name!r} twice; pass name=")
+        found[signal.name] = signal
+    if not found:
+        raise SignalError("expected at least one signal, got none")
+    return found

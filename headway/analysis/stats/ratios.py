@@ -40,7 +40,7 @@ def unpaired_ratio(y: ArrayLike, x: ArrayLike, confidence: float = CONFIDENCE) -
     """The same for values that do not come in pairs: y [n], x [m].
 
     The degrees of freedom are those of Welch's test of y against x times their ratio, which is an approximation: with
-    two or three values on a side, intervals of 95% hold the ratio 90% to 93% of the time.
+    two or three values on a side, intervals are a little too narrow.
     """
     a, b = np.asarray(y, dtype=np.float64), np.asarray(x, dtype=np.float64)
     return replace(_unpaired(a, b, confidence), unpaired=(len(a), len(b)))
