@@ -317,8 +317,8 @@ class Meter:
             raise LossError(f"expected one group per sample, shape {list(losses.shape)}, got {list(groups.shape)}")
         if not self._engine.attached:
             raise ModelError(
-                "expected an attached meter, got one that was detached, or replaced by another meter on the same "
-                "model; make a new one and load_state_dict() what this one gives"
+                "expected an attached meter, got one that was detached, replaced by another meter on the same model, "
+                "or copied; make a new one and load_state_dict() what this one's state_dict() gives"
             )
         if self._engine.depth:  # a forward was interrupted and has left aliases behind
             self._engine.restore()

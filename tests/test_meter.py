@@ -355,6 +355,27 @@ def test_a_copy_of_a_metered_model_is_a_model_of_its_own(duplicate) -> None:
         torch.testing.assert_close(meter.backward(losses(model, x, y)), want)
 
 
+@pytest.mark.parametrize("name", ["deepcopy", "pickle"])
+def test_a_copied_meter_is_detached_and_hands_its_state_on(name: str) -> None:
+    torch.manual_seed(0)
+    model = Mixed()
+    meter = Meter(model, GMC(beta=0.9))
+    x, y = batch()
+    meter.backward(losses(model, x, y))
+    twin, copied = COPIES[name]((model, meter))
+    assert copied.model is twin
+    with pytest.raises(ModelError, match=r"or copied; make a new one and load_state_dict\(\)"):
+        copied.backward(losses(twin, x, y))
+    copied.detach()  # leaves both models alone
+    resumed = Meter(twin, GMC(beta=0.9))
+    resumed.load_state_dict(copied.state_dict())
+    model.zero_grad()
+    twin.zero_grad()
+    want = meter.backward(losses(model, x, y))
+    assert (want > 0).all()
+    torch.testing.assert_close(resumed.backward(losses(twin, x, y)), want, rtol=0, atol=0)
+
+
 def test_a_copy_of_a_metered_model_outlives_its_meter() -> None:
     model = Mixed()
     meter = Meter(model, GMC())

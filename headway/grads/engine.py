@@ -123,6 +123,11 @@ class Engine:
         self._sites.clear()
         self._scratch.release()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is detached: the hooks stay with this model, see `headway.grads.hooks`."""
+        unattached = {"attached": False, "current": None, "depth": 0, "splits": {}, "_scratch": Scratch()}
+        return {**self.__dict__, **unattached, "_sites": [], "_handles": []}
+
     def _make_sites(self) -> Iterator[Site]:
         """One site for each module that has to be watched."""
         units: set[str] = set()
