@@ -20,7 +20,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, explore, test, bench and soak."
 
-run: $(VENV)/.stamp-dev  ## the demo: six signals choose what a small model learns from; about two minutes, then report/index.html
+run: $(VENV)/.stamp-dev  ## the demo: six signals choose what a small model learns from; a few minutes, then report/index.html
 	$(BIN)/headway demo $(ARGS)
 
 explore: $(VENV)/.stamp-dev  ## PPO, alone and paid by ICM+GMC, solves a small grid: three seeds each, a few minutes

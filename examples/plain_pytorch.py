@@ -1,6 +1,6 @@
 """Plain PyTorch: a sampler that follows the scores, telemetry, and a checkpoint in the midst of an epoch.
 
-    pip install headway numpy
+    pip install . numpy        # in a clone
     python examples/plain_pytorch.py [--quick] [--csv sources.csv] [--out shares.json]
 
 Three sources: handwritten digits, a rule on random inputs that takes longer to learn, and noise. The ten lines in

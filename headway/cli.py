@@ -122,7 +122,7 @@ def _fetch() -> CommandModule:
     return command
 
 
-@register("demo", "the study in small: two minutes on two cores, ending in a table and a report")
+@register("demo", "the study in small: a few minutes on two cores, ending in a table and a report")
 def _demo() -> CommandModule:
     from headway.experiments.commands import demo
 

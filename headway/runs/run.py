@@ -48,8 +48,6 @@ class Hold(Protocol):
 class Run:
     """A run that this process holds: it logs, checkpoints and ends it.
 
-    ::
-
         with store.claim(spec) as run:
             checkpoint = run.restore()
             start = load(checkpoint.payload) if checkpoint else 0

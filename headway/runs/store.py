@@ -41,8 +41,6 @@ RUN_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 class RunStore:
     """Runs on disk, one folder each, named by the id of its spec.
 
-    ::
-
         store.json                       the version of the store
         <run_id>/spec.json               what the run is
                  status.json             where it stands

@@ -20,7 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Compares intrinsic rewards of an agent that explores a grid with a key, a door and noise."
     add = parser.add_argument
     several = partial(add, action=Several, nargs="+", metavar="NAME")
-    several("--method", default=list(PAPER_METHODS), help=f"out of {', '.join(METHODS)}")
+    several(
+        "--method",
+        default=list(PAPER_METHODS),
+        help=f"out of {', '.join(METHODS)}, or PREDICTOR+SCORER, such as icm+gmc_hard",
+    )
     several("--noise", default=list(CONDITIONS), help=f"out of {', '.join(CONDITIONS)}")
     add("--seeds", default="0:3", metavar="SEEDS", help="0:20 for 0 to 19; 0,3,7; or 5 for seed 5 alone")
     add("--preset", default="released", metavar="NAME", help="released, paper, fast or quick")
