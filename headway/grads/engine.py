@@ -125,7 +125,13 @@ class Engine:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is detached: the hooks stay with this model, see `headway.grads.hooks`."""
-        unattached = {"attached": False, "current": None, "depth": 0, "splits": {}, "_scratch": Scratch()}
+        unattached: dict[str, Any] = {
+            "attached": False,
+            "current": None,
+            "depth": 0,
+            "splits": {},
+            "_scratch": Scratch(),
+        }
         return {**self.__dict__, **unattached, "_sites": [], "_handles": []}
 
     def _make_sites(self) -> Iterator[Site]:

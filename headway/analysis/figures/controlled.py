@@ -30,6 +30,7 @@ from headway.analysis.figures.style import (
     SIGNALS,
     TEXT_WIDTH,
     VARIANTS,
+    group_looks,
     legend_below,
     new_figure,
 )
@@ -88,7 +89,7 @@ def group_figure(setting: Setting, runs: Runs) -> Figure:
     figure = new_figure(TEXT_WIDTH if len(columns) > 1 else COLUMN_WIDTH, 3.7)
     axes = figure.subplots(2, len(columns), squeeze=False)
     arms = sum(map(len, summaries.arms_of_groups(next(iter(runs.values()))[0])))
-    group_panels(axes, columns, _arm(setting), 1 / arms, _least(setting))
+    group_panels(axes, columns, _arm(setting), 1 / arms, _least(setting), group_looks(setting.group.condition))
     handles, labels = axes[0, 0].get_legend_handles_labels()
     labels = [f"group {label}" for label in labels]
     if _least(setting):

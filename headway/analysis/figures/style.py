@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headway.analysis.names import title
+from headway.analysis.names import GROUP_NAMES, title
 from headway.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -191,6 +191,12 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def group_looks(condition: str | None) -> tuple[Look, ...]:
+    """The looks of the four groups, under the names that they have in this condition."""
+    names = GROUP_NAMES.get(condition or "", GROUP_NAMES["noise"])
+    return tuple(replace(look, name=name) for look, name in zip(GROUPS, names, strict=True))
 
 
 def looks_for(keys: Iterable[str], known: Mapping[str, Look]) -> dict[str, Look]:

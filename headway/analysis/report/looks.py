@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headway.analysis.figures.style import GROUPS, METHODS, SIGNALS, Look, looks_for
-from headway.analysis.names import GROUP_NAMES
+from headway.analysis.figures.style import METHODS, SIGNALS, Look, group_looks, looks_for
 
 DASH_SCALE = 1.7
 """Pixels per unit of the printed dashes, for lines of two pixels."""
@@ -51,8 +50,7 @@ def method_items(methods: Iterable[str]) -> list[dict[str, Any]]:
 
 def group_items(condition: str) -> list[dict[str, Any]]:
     """The looks of the four groups of classes, under the names that they have in this condition."""
-    names = GROUP_NAMES.get(condition, GROUP_NAMES["noise"])
-    return [item(f"group-{place}", look, name) for place, (look, name) in enumerate(zip(GROUPS, names, strict=True))]
+    return [item(f"group-{place}", look, look.name) for place, look in enumerate(group_looks(condition))]
 
 
 def source_items(names: Iterable[str]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from matplotlib.text import Text
 
 from headway.analysis.figures import groups
 from headway.analysis.figures.groups import Column
+from headway.analysis.figures.style import group_looks
 from tests.analysis.figures.panels import line, new_axes
 
 FLAT = [line([0.25] * 10, half=0.01)] * 4
@@ -45,8 +46,21 @@ def test_an_arrow_points_to_the_peak_of_each_group() -> None:
     assert any(drawn.get_ydata()[0] == 25 for drawn in ax.lines)
 
 
-def test_letters_do_not_cover_each_other_or_the_curves() -> None:
-    ax = groups.allocation(new_axes(), [peaked(0)] * 4, peaks=[1.0] * 4)
+def test_groups_have_the_names_of_their_condition() -> None:
+    assert [look.name for look in group_looks("curriculum")] == ["G0", "G1", "G2", "G3"]
+    assert group_looks("noise") == group_looks(None) == groups.GROUPS
+    figure = new_axes().figure
+    figure.clear()
+    axes = figure.subplots(2, 1, squeeze=False)
+    column = Column("GMC", LOSSES, [peaked(place) for place in (0, 3, 9, 6)], [1.0, 4.0, 10.0, 7.0])
+    groups.group_panels(axes, [column], looks=group_looks("curriculum"))
+    assert axes[0, 0].get_legend_handles_labels()[1] == ["G0", "G1", "G2", "G3"]
+    assert [text.get_text() for text in axes[1, 0].texts] == ["G0", "G1", "G3", "G2"]
+
+
+@pytest.mark.parametrize("condition", ["noise", "curriculum"])
+def test_names_do_not_cover_each_other_or_the_curves(condition: str) -> None:
+    ax = groups.allocation(new_axes(), [peaked(0)] * 4, peaks=[1.0] * 4, looks=group_looks(condition))
     ax.figure.draw_without_rendering()
     boxes = [Text.get_window_extent(text) for text in ax.texts]  # without the arrows
     assert all(a.x1 <= b.x0 for a, b in itertools.pairwise(boxes))
