@@ -138,9 +138,9 @@ def group_shares_per_arm(run: RunData) -> Array:
     return group_shares(run, per_arm=True)
 
 
-def loss_spread(run: RunData) -> float:
-    """Standard deviation over the four groups of the test loss, averaged over the points of the curve."""
-    return float(group_losses(run).std(1).mean())
+def loss_spread(run: RunData, first: int = 0) -> float:
+    """Standard deviation of the test loss over the groups from `first` on, averaged over the points of the curve."""
+    return float(group_losses(run)[:, first:].std(1).mean())
 
 
 def score_sizes(runs: Sequence[RunData]) -> list[float]:

@@ -111,7 +111,8 @@ def test_c3() -> None:
         good = runs + many(dataset, "curriculum", "gmc", 4, losses=wide)
         bad = runs + many(dataset, "curriculum", "gmc", 4, losses=narrow)
         here = [f for f in judge("C3", good).findings if f.judgement.ours]
-        assert [finding.verdict.value for finding in here] == ["reproduced", "reproduced"]
+        assert [finding.verdict.value for finding in here] == ["reproduced"] * 3
+        assert [finding.counts for finding in here] == [True, True, False]  # without the easiest group it only informs
         assert judge("C3", good).verdict == "undecided"  # the other dataset is missing
         assert judge("C3", bad).verdict == "contradicted"
 
