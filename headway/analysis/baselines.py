@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from headway.analysis.presets import counted_epochs, without_lengths
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group
 from headway.analysis.tables import BASELINE, usable
@@ -50,5 +51,6 @@ def _kind(spec: RunSpec) -> object:
 
 def shared(spec: RunSpec, apart_from: str) -> object:
     """What a run depends on, apart from its method, its seed and the fields of the protocol that match a pattern."""
-    rest = {name: str(value) for name, value in spec.protocol.items() if not re.fullmatch(apart_from, name)}
-    return (spec.experiment, spec.condition, *sorted(map(str, spec.params.items())), *sorted(rest.items()))
+    rest = {name: str(value) for name, value in without_lengths(spec).items() if not re.fullmatch(apart_from, name)}
+    params = dict(spec.params) | ({"epochs": counted_epochs(spec)} if "epochs" in spec.params else {})
+    return (spec.experiment, spec.condition, *sorted(map(str, params.items())), *sorted(rest.items()))

@@ -15,6 +15,9 @@ from headway.errors import DamagedError, MissingExtraError
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
 
+TIMES = frozenset({"steps_per_second"})
+"""Metrics that measure the machine and not the run."""
+
 
 def pyarrow() -> tuple[Any, Any]:
     """The modules pyarrow and pyarrow.parquet.
@@ -67,6 +70,8 @@ def from_arrow(array: Any) -> Array:
         starts = array.offsets.to_numpy()
         values: Array = array.values.to_numpy(zero_copy_only=False)
         return _rectangle(values[starts[0] : starts[-1]], np.diff(starts))
+    if arrow.types.is_boolean(array.type) and array.null_count:
+        array = array.cast("int8").cast("float64")
     result: Array = array.to_numpy(zero_copy_only=False)
     return result
 
@@ -83,6 +88,23 @@ def from_lists(values: Sequence[Any]) -> Array:
     if len(present) < len(values):
         return np.array([np.nan if value is None else float(value) for value in values])
     return np.array(values) if present else np.empty(0)
+
+
+def same_numbers(first: Array, second: Array) -> bool:
+    """Whether two arrays are equal; what is missing in both is."""
+    return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
+
+
+def is_rounded(first: Array, second: Array) -> bool:
+    """Whether the first array is the second one rounded to single precision, and not the second one itself."""
+    if first.dtype.kind != "f" or second.dtype.kind != "f" or same_numbers(first, second):
+        return False
+    return same_numbers(first, second.astype(np.float32).astype(first.dtype))
+
+
+def agree(first: Array, second: Array) -> bool:
+    """Whether two arrays have the same numbers, one of them perhaps in single precision."""
+    return same_numbers(first, second) or is_rounded(first, second) or is_rounded(second, first)
 
 
 def frozen(array: Array) -> Array:

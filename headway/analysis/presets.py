@@ -115,10 +115,10 @@ PRESETS_OF: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"controlled": PRESE
 
 def protocol_changes(spec: RunSpec) -> tuple[str, list[str]]:
     """The preset that a run's protocol is nearest to, and what is not as the preset has it, such as "floor=1e-06"."""
-    base, changes = "unnamed", dict(spec.protocol)
+    base, changes = "unnamed", without_lengths(spec)
     if spec.experiment in PRESETS_OF:
-        base, changes = _nearest(spec.protocol, PRESETS_OF[spec.experiment])
-    usual = _usual(spec)
+        base, changes = _nearest(changes, PRESETS_OF[spec.experiment])
+    usual = _usual(spec, base)
     changes |= {name: value for name, value in spec.params.items() if usual.get(name, _ABSENT) != value}
     return base, [f"{name}={_text(value)}" for name, value in sorted(changes.items())]
 
@@ -144,11 +144,23 @@ def protocol_label(spec: RunSpec) -> str:
     return ", ".join([base, *words])
 
 
+def without_lengths(spec: RunSpec) -> dict[str, Any]:
+    """The protocol apart from the lengths of controlled runs: how long a run is stands in its parameters."""
+    lengths = _LENGTHS if spec.experiment == "controlled" else ()
+    return {field: value for field, value in spec.protocol.items() if field not in lengths}
+
+
+def counted_epochs(spec: RunSpec) -> Any:
+    """How many epochs of a run its numbers depend on: those that it has, up to the protocol's `epochs_used`."""
+    return _counted(spec.params.get("epochs"), spec.protocol.get("epochs_used"))
+
+
 class _Absent:
     """Stands for a value that is not there; equal to no other."""
 
 
 _ABSENT = _Absent()
+_LENGTHS = ("epochs", "epochs_curriculum_mnist")
 
 
 def _nearest(protocol: Mapping[str, Any], presets: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
@@ -161,24 +173,26 @@ def _nearest(protocol: Mapping[str, Any], presets: Mapping[str, Mapping[str, Any
     return name, found[name]
 
 
-def _usual(spec: RunSpec) -> dict[str, Any]:
-    """The parameters that need no mention: those that follow from the protocol, or are named elsewhere."""
+def _usual(spec: RunSpec, base: str) -> dict[str, Any]:
+    """The parameters that need no mention: those that follow from preset or protocol, or are named elsewhere."""
     known = {name: spec.params[name] for name in ("dataset", "preset") if name in spec.params}
     if spec.experiment == "controlled":
-        return known | {"epochs": _usual_epochs(spec)}
+        return known | {"epochs": _usual_epochs(spec, PRESETS[base])}
     if spec.experiment == "doorkey":
         return known | {"env_id": spec.protocol.get("env_id"), "steps": _usual_steps(spec.protocol)}
     return known
 
 
-def _usual_epochs(spec: RunSpec) -> Any:
-    """The number of epochs, whatever it is, if as many count as the protocol says; otherwise the protocol's."""
+def _usual_epochs(spec: RunSpec, preset: Mapping[str, Any]) -> Any:
+    """The number of epochs, whatever it is, if as many count as the preset says; otherwise the preset's."""
     long = spec.params.get("dataset") == "mnist" and spec.condition == "curriculum"
-    usual = spec.protocol.get("epochs_curriculum_mnist" if long else "epochs")
-    length, used = spec.params.get("epochs"), spec.protocol.get("epochs_used")
-    if isinstance(used, int) and isinstance(usual, int) and isinstance(length, int):
-        return length if min(length, used) == min(usual, used) else usual
-    return usual
+    usual = preset["epochs_curriculum_mnist" if long else "epochs"]
+    same = counted_epochs(spec) == _counted(usual, spec.protocol.get("epochs_used"))
+    return spec.params.get("epochs") if same else usual
+
+
+def _counted(length: Any, used: Any) -> Any:
+    return min(length, used) if isinstance(length, int) and isinstance(used, int) else length
 
 
 def _usual_steps(protocol: Mapping[str, Any]) -> int | None:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headway.analysis.columns import TIMES, agree
 from headway.analysis.lots import SUFFIX, LotReader, find_lots
 from headway.analysis.rundata import Failure, Group, Problem, Progress, RunData, what_is_missing
 from headway.analysis.stores import StoreReader
@@ -149,7 +150,9 @@ class ResultsReader:
             for run in found:
                 whole, missing = _checked(run)
                 problems += [missing] if missing else []
-                if run.id not in runs or (whole.finished and not runs[run.id].finished):
+                known = runs.setdefault(run.id, whole)
+                problems += _disagreement(known, whole, source)
+                if _says_more(whole, known):
                     runs[run.id] = whole
         kept, doubles = _without_doubles(runs.values())
         return Results(tuple(sorted(kept, key=lambda run: run.order)), tuple(problems + doubles))
@@ -179,6 +182,26 @@ def _checked(run: RunData) -> tuple[RunData, Problem | None]:
     if message := what_is_missing(run):
         return replace(run, state=State.CORRUPT, columns={}), Problem(run.id, run.label, message)
     return run, None
+
+
+def _says_more(run: RunData, known: RunData) -> bool:
+    """Whether a run is to take the place of the same one from elsewhere: finished, or with more of its metrics."""
+    return run.finished and (not known.finished or len(run.columns) > len(known.columns))
+
+
+def _disagreement(known: RunData, run: RunData, source: Path) -> list[Problem]:
+    """Say so if a finished run has other numbers than the same one from elsewhere, in the metrics that both have."""
+    if known is run or not (known.finished and run.finished):
+        return []
+    common = (known.columns.keys() & run.columns.keys()) - TIMES
+    other = sorted(name for name in common if not agree(known.columns[name], run.columns[name]))
+    if not other:
+        return []
+    message = (
+        f"expected the same numbers wherever it is found, got others in {source.name} ({', '.join(other[:3])}); "
+        f"keep one of the two"
+    )
+    return [Problem(run.id, run.label, message)]
 
 
 def _without_doubles(runs: Iterable[RunData]) -> tuple[list[RunData], list[Problem]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -167,16 +168,34 @@ class RunData:
 
 def planned_epochs(run: RunData) -> int | None:
     """How many epochs a run was meant to have; None in an experiment that does not count in epochs."""
-    length = run.spec.params.get("epochs")
-    return length if isinstance(length, int) and not isinstance(length, bool) and length > 0 else None
+    return _count(run, "epochs")
+
+
+def _count(run: RunData, name: str) -> int | None:
+    """A parameter that counts something; None where there is none."""
+    number = run.spec.params.get(name)
+    return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else None
 
 
 def what_is_missing(run: RunData) -> str:
     """What a run that says it is finished lacks, in words; empty if it is whole, or not finished."""
-    planned = planned_epochs(run)
-    if not run.finished or planned is None or not run.columns or run.rows >= planned:
+    if not run.finished or not run.columns:
         return ""
-    return f"expected the metrics of {planned} epochs from a finished run, got {run.rows}; run it again"
+    for planned, got, unit in (
+        (planned_epochs(run), run.rows, "epochs"),
+        (_count(run, "steps"), _last_step(run), "steps"),
+    ):
+        if planned is not None and got is not None and got < planned:
+            return f"expected the metrics of {planned} {unit} from a finished run, got {got}; run it again"
+    return ""
+
+
+def _last_step(run: RunData) -> int | None:
+    """The environment steps up to the last metrics of an exploration run; None where they were not logged or read."""
+    steps = run.columns.get("env_steps")
+    if steps is None or not all(map(math.isfinite, steps[-1:])):
+        return None
+    return int(steps[-1]) if len(steps) else 0
 
 
 @dataclass(frozen=True)

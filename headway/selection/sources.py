@@ -167,7 +167,8 @@ class Tagged(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         """The sample, with the number of its source."""
-        source = int(self.sources.ids[index]) if index < len(self.sources.ids) else NOWHERE
+        place = index + len(self) if index < 0 else index
+        source = int(self.sources.ids[place]) if 0 <= place < len(self.sources.ids) else NOWHERE
         return tag(self.dataset[index], source, self._key)
 
 

@@ -31,6 +31,13 @@ def test_every_constant_of_a_signal_and_the_entropy_weight_may_differ() -> None:
         assert len(lending(*runs)) == 1, name
 
 
+def test_epochs_that_do_not_count_may_differ() -> None:
+    uniform = controlled(np.ones((500, 10)), method="uniform", condition="curriculum")
+    for epochs in (500, 400):
+        other = controlled(np.ones((epochs, 10)), condition="curriculum", floor=1e-6)
+        assert lending(uniform, other) == {"released, floor=1e-06": "released"}, epochs
+
+
 def test_nothing_else_may_differ() -> None:
     for other in (
         controlled(ONES, learning_rate=0.1),

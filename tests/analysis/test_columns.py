@@ -21,6 +21,7 @@ COLUMNS: dict[str, list[Any]] = {
     "hole": [[1.0, 2.0], None, [3.0, 4.0]],
     "word": ["a", None, "b"],
     "flag": [True, False, True],
+    "doubt": [True, None, False],
 }
 EXPECTED: dict[str, Any] = {
     "epoch": [1, 2, 3],
@@ -31,6 +32,7 @@ EXPECTED: dict[str, Any] = {
     "ragged": [[1, np.nan], [np.nan, np.nan], [2, 3]],
     "hole": [[1, 2], [np.nan, np.nan], [3, 4]],
     "flag": [True, False, True],
+    "doubt": [1, np.nan, 0],
 }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from headway.analysis.exploration_presets import EXPLORATION_PRESETS
 from headway.analysis.presets import PRESETS, protocol_label
 from headway.experiments import controlled, doorkey
+from headway.experiments.commands.controlled import add_arguments, expand
 from headway.experiments.exploration import ExplorationProtocol
 from headway.experiments.fields import Fields
 from headway.experiments.protocol import Protocol
@@ -64,6 +66,20 @@ def test_epochs_that_do_not_count_make_no_difference() -> None:
     assert protocol_label(controlled_spec("mnist", "curriculum", epochs=400)) == "released"
     assert protocol_label(controlled_spec("mnist", "curriculum", epochs=399)) == "released, epochs=399"
     assert protocol_label(controlled_spec("mnist", "noise", epochs=400)) == "released, epochs=400"
+
+
+def test_how_long_a_run_is_makes_its_label_and_not_how_that_was_said() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    common = ("--dataset", "mnist", "--condition", "curriculum", "--signal", "gmc", "--seeds", "0")
+    for words, label in {
+        ("--set", "epochs=30", "--set", "epochs_curriculum_mnist=500"): "released",
+        ("--set", "epochs=30"): "released, epochs=30",  # both lengths
+        ("--epochs", "30"): "released, epochs=30",
+        ("--set", "epochs_curriculum_mnist=450"): "released",
+    }.items():
+        (spec,) = expand(parser.parse_args([*common, *words]))
+        assert protocol_label(spec) == label, words
 
 
 def test_a_field_that_an_older_run_does_not_know_is_no_change() -> None:

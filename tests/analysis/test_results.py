@@ -17,6 +17,7 @@ from tests.analysis.stores import (
     controlled_spec,
     controlled_specs,
     damage,
+    doorkey_rows,
     doorkey_spec,
     finish,
     finish_all,
@@ -177,6 +178,32 @@ def test_a_folder_of_stores_and_lots(tmp_path: Path) -> None:
     assert len({run.id for run in results}) == len(results)
 
 
+@pytest.mark.parametrize("names", [("all", "some"), ("some", "all")])
+def test_of_the_same_run_in_two_places_the_one_with_more_metrics_counts(tmp_path: Path, names: tuple[str, str]) -> None:
+    finish(RunStore(tmp_path / "store"), controlled_spec(epochs=4))
+    runs = load_results(tmp_path / "store")
+    lots = tmp_path / "lots"
+    for place, name in enumerate(names):
+        write_lot(
+            runs, lots / f"{place}.parquet", columns=None if name == "all" else ["test_loss"], single=name == "some"
+        )
+    results = load_results(lots)
+    assert results.problems == ()  # rounded to single precision, the numbers are the same
+    assert [run.columns.keys() for run in results] == [runs.runs[0].columns.keys()]
+
+
+def test_the_same_run_with_other_numbers_elsewhere_is_told(tmp_path: Path) -> None:
+    spec = controlled_spec(epochs=4)
+    finish(RunStore(tmp_path / "new"), spec)
+    others = [{**row, "test_loss": [2 * loss for loss in row["test_loss"]]} for row in controlled_rows(spec)]
+    finish(RunStore(tmp_path / "old"), spec, others)
+    results = load_results(tmp_path)
+    assert len(results) == 1
+    (problem,) = results.problems
+    assert problem.id == spec.run_id
+    assert "got others in old (test_loss); keep one of the two" in problem.message
+
+
 def test_a_run_that_differs_only_in_epochs_that_do_not_count_is_left_out(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     settings = {"condition": "curriculum", "epochs_used": 3, "epochs_curriculum_mnist": 5}
@@ -254,3 +281,13 @@ def test_a_finished_run_that_lacks_epochs_is_corrupt(tmp_path: Path) -> None:
     assert problem.id == short.run_id
     assert problem.message == "expected the metrics of 20 epochs from a finished run, got 7; run it again"
     assert load_results(tmp_path, ["no such metric"]).problems == ()  # nothing was read that could be short
+
+
+def test_a_finished_exploration_run_that_lacks_rollouts_is_corrupt(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    spec = doorkey_spec(steps=4 * 2048)
+    finish(store, spec, doorkey_rows(spec)[:3])
+    results = load_results(tmp_path)
+    assert [run.state for run in results] == [State.CORRUPT]
+    (problem,) = results.problems
+    assert problem.message == "expected the metrics of 8192 steps from a finished run, got 6144; run it again"

@@ -66,6 +66,8 @@ def test_tagged_samples_carry_their_source() -> None:
     assert Tagged([{"x": 1}, {"x": 2}], sources)[1] == {"x": 2, "source": 0}
     assert Tagged([{"x": 1}, {"x": 2}], sources, key="from")[0] == {"x": 1, "from": 1}
     assert Tagged([7, 8], sources)[0] == (7, 1)
+    longer = Tagged([7, 8, 9], Sources({"a": [0], "b": [1]}))
+    assert [longer[index] for index in (-1, -2, -3)] == [longer[index] for index in (2, 1, 0)]
 
 
 def test_a_dataset_that_is_smaller_than_its_sources_is_refused() -> None:

@@ -92,6 +92,11 @@ class Evidence:
             return runs
         others = [label for label in usable_protocols(found, columns) if label != self.protocol]
         elsewhere = f"; there are some under {', '.join(others[:3])}" if others else ""
+        lacking = sum(run.finished for run in found.select(protocol=self.protocol))
+        if lacking:
+            raise TooLittleDataError(
+                f"{lacking} finished runs of {what} without all of {', '.join(columns)}{elsewhere}"
+            )
         raise TooLittleDataError(f"no finished runs of {what}{elsewhere}")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headway.analysis.columns import Array
+from headway.analysis.columns import TIMES, Array, is_rounded, same_numbers
 from headway.analysis.results import Results, load_results
 from headway.analysis.rundata import RunData
 from headway.errors import UsageError, did_you_mean
@@ -25,8 +25,6 @@ from headway.runs.places import parse_folder, parse_new_folder
 DIFFERENT = 1
 DRAWN = 2
 """Runs that are drawn unless a number is given."""
-TIMES = frozenset({"steps_per_second"})
-"""Metrics that measure the machine and not the run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,7 +139,7 @@ def compare(before: Sequence[RunData], store: Path, code: str) -> int:
 def _extent(before: Mapping[str, Array], after: Mapping[str, Array]) -> str:
     """How much was compared, in words."""
     left = sorted(_compared(after) - _compared(before))
-    single = any(_is_single(before[name], after[name]) for name in _compared(before))
+    single = any(is_rounded(before[name], after[name]) for name in _compared(before))
     words = f"{len(_compared(before))} metrics"
     words += ", in single precision as they were exported" if single else ""
     return words + (f"; not among the results: {', '.join(left)}" if left else "")
@@ -159,21 +157,10 @@ def differences(before: Mapping[str, Array], after: Mapping[str, Array]) -> list
             found.append(f"{name} is not there any more")
         elif first.shape != second.shape:
             found.append(f"{name} has the shape {first.shape} before and {second.shape} now")
-        elif not _same(first, second) and not _is_single(first, second):
+        elif not same_numbers(first, second) and not is_rounded(first, second):
             row = int(np.argwhere(_unequal(first, second))[0][0])
             found.append(f"{name} differs from row {row + 1}: {first[row].tolist()} before, {second[row].tolist()} now")
     return found
-
-
-def _same(first: Array, second: Array) -> bool:
-    return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
-
-
-def _is_single(first: Array, second: Array) -> bool:
-    """Whether the first array is the second one rounded to single precision, and not the second one itself."""
-    if first.dtype.kind != "f" or _same(first, second):
-        return False
-    return _same(first, second.astype(np.float32).astype(first.dtype))
 
 
 def _unequal(first: Array, second: Array) -> Array:

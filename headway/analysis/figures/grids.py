@@ -77,7 +77,7 @@ class Grid:
         signal: the signal.
         kind: what the rows are.
         points: the runs at each row and floor.
-        uniform: the runs of Uniform to compare with; they depend on neither.
+        uniform: the runs of Uniform to compare each point with.
         groups: the groups of its runs.
         lenders: the groups that the runs of Uniform are from, where they are others.
     """
@@ -86,7 +86,7 @@ class Grid:
     signal: str
     kind: Rows
     points: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)
-    uniform: tuple[RunData, ...] = ()
+    uniform: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)
     groups: set[Group] = field(default_factory=set)
     lenders: set[Group] = field(default_factory=set)
 
@@ -103,14 +103,19 @@ class Grid:
     @cached_property
     def cells(self) -> dict[tuple[Row, float], Cell]:
         """What came out at each point that has runs."""
-        return {point: self._cell(runs) for point, runs in self.points.items()}
+        return {point: self._cell(runs, self.uniform[point]) for point, runs in self.points.items()}
 
-    def _cell(self, runs: Sequence[RunData]) -> Cell:
+    @property
+    def has_uniform(self) -> bool:
+        """Whether there is something to compare with."""
+        return any(self.uniform.values())
+
+    def _cell(self, runs: Sequence[RunData], uniform: Sequence[RunData]) -> Cell:
         logged = [float(used(run, run.columns["under_floor"]).mean()) for run in runs if "under_floor" in run.columns]
         sizes = score_sizes(runs)
         distances = [distance_to_uniform(run) for run in runs]
         return Cell(
-            area_ratio(runs, self.uniform),
+            area_ratio(runs, uniform),
             t_interval(distances),
             t_interval(logged) if logged else None,
             t_interval(sizes) if sizes else None,
@@ -170,10 +175,10 @@ def _of_kind(settings: Sequence[Setting], kind: Rows) -> list[Grid]:
             key = signal, shared(spec, "|".join((*kind.fields, COLUMN)))
             grid = found.setdefault(key, Grid(setting, signal, kind))
             grid.groups.add(setting.group)
-            grid.uniform = _pooled(grid.uniform, setting.uniform)
             grid.lenders |= {setting.lender.group} if setting.lender else set()
             point = kind.of(spec), float(str(spec.protocol[COLUMN]))
             grid.points[point] = _pooled(grid.points.get(point, ()), runs)
+            grid.uniform[point] = _pooled(grid.uniform.get(point, ()), setting.uniform)
     return sorted(found.values(), key=lambda grid: grid.common.count(","))
 
 

@@ -28,7 +28,7 @@ def maps(settings: Sequence[Setting]) -> Iterator[Item]:
         name = slug("sensitivity", grid.setting.name, grid.signal, grid.kind.name)
         names.append(name)
         name += f"-{names.count(name)}" if names.count(name) > 1 else ""  # a grid for each of several protocols
-        if not grid.uniform:
+        if not grid.has_uniform:
             yield Omission(name, "no finished runs of Uniform to compare with")
             continue
         yield Drawing(name, _caption(grid), partial(map_figure, grid))

@@ -52,7 +52,7 @@ class GridView:
 def grid_views(results: Results) -> list[GridView]:
     """All grids among the finished runs; empty if no runs differ in a constant of the signal alone."""
     settings = settings_of(results)
-    shown = [grid for grid in grids.grids(settings) if grid.uniform]
+    shown = [grid for grid in grids.grids(settings) if grid.has_uniform]
     points = grids.grid_points(settings)
     return [
         _view(f"sensitivity-{place}", grid, frozenset(points & (grid.groups | grid.lenders)))

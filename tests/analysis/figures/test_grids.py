@@ -49,7 +49,16 @@ def test_weights_of_the_entropy_span_a_grid_of_their_own() -> None:
     assert entropy.kind is ENTROPY
     assert [row_text(row) for row in entropy.rows] == ["0.01", "0.05", "0.2"]
     np.testing.assert_allclose(as_array(entropy, "ratio"), [[1.4], [0.8], [1.2]])
-    assert len(entropy.uniform) == 2, "Uniform serves every weight"
+    assert {len(runs) for runs in entropy.uniform.values()} == {2}, "Uniform serves every weight"
+
+
+def test_a_point_is_compared_with_the_uniform_of_its_own_group() -> None:
+    without = {"entropy_weight": 0.0}
+    own = [controlled(np.full((4, 4), 4.0), method="uniform", seed=seed, **without) for seed in range(2)]
+    runs = together(*uniform(), *own, *point(1.0, floor=1e-8), *point(1.0, floor=1e-8, **without))
+    (grid,) = grids(settings_of(runs))
+    assert grid.kind is ENTROPY
+    np.testing.assert_allclose(as_array(grid, "ratio"), [[0.5], [1.0]], rtol=0.01)
 
 
 def test_what_all_runs_of_a_grid_share_is_part_of_its_name() -> None:
