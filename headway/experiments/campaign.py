@@ -67,11 +67,12 @@ def parse_sweeps(texts: Iterable[str]) -> list[dict[str, str]]:
     return [dict(combination) for combination in itertools.product(*choices)]
 
 
-def check_length(option: str, value: int | None, fields: Iterable[str], given: Container[str]) -> None:
+def check_said_once(what: str, option: str, value: object | None, fields: Iterable[str], given: Container[str]) -> None:
     """Refuse an option beside fields that it would overrule: the same work would have several ids.
 
     Args:
-        option: the option for the length of runs.
+        what: what is said, such as "the length of runs".
+        option: the option that says it.
         value: its value, if it was given.
         fields: the fields that it overrules.
         given: the names of the fields that were given a value.
@@ -81,7 +82,7 @@ def check_length(option: str, value: int | None, fields: Iterable[str], given: C
     """
     doubled = [name for name in fields if name in given]
     if value is not None and doubled:
-        raise UsageError(f"expected the length of runs once, got {option} and {doubled[0]}=...; leave one of them out")
+        raise UsageError(f"expected {what} once, got {option} and {doubled[0]}=...; leave one of them out")
 
 
 @dataclass(frozen=True)

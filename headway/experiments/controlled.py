@@ -87,7 +87,7 @@ def run(run: Run, context: Context) -> None:
         trial = _make(run.spec, context)
         checkpoint = run.restore()
         if checkpoint is not None:
-            state = torch.load(io.BytesIO(checkpoint.payload), weights_only=True)
+            state = torch.load(io.BytesIO(checkpoint.payload), map_location="cpu", weights_only=True)
             _check_data(state.pop("dataset"), dataset)
             made_with = continued(state.pop("provenance", [{}]), made_with[-1])
             trial.load_state_dict(state)

@@ -156,7 +156,7 @@ def _train(run: Run, ppo: PPO, context: Context, here: dict[str, str]) -> list[d
     """
     checkpoint, made_with = run.restore(), [here]
     if checkpoint is not None:
-        state = torch.load(io.BytesIO(checkpoint.payload), weights_only=True)
+        state = torch.load(io.BytesIO(checkpoint.payload), map_location="cpu", weights_only=True)
         made_with = continued(state.pop("provenance", [{}]), here)
         ppo.load_state_dict(state)
     total = _steps(run.spec)
@@ -227,7 +227,7 @@ def load_policy(spec: RunSpec, content: bytes) -> Policy:
     protocol = ExplorationProtocol.from_dict(spec.protocol)
     env = _env(protocol, str(spec.params["env_id"]), spec.condition, spec.seed, num_envs=1)
     policy = Policy(env.single_observation_space, env.single_action_space, protocol.ppo(), torch.Generator())
-    policy.load_state_dict(torch.load(io.BytesIO(content), weights_only=True))
+    policy.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
     return policy
 
 

@@ -98,7 +98,7 @@ def _weights(store: RunStore, record: RunRecord, spec: RunSpec) -> tuple[bytes, 
             f"expected a run that has got somewhere, got {record.run_id}, {record.state.value}, without a checkpoint"
             f"{why}; let it run first"
         )
-    state = torch.load(io.BytesIO(found.payload), weights_only=True)
+    state = torch.load(io.BytesIO(found.payload), map_location="cpu", weights_only=True)
     file = io.BytesIO()
     torch.save(state["agent"]["policy"], file)
     return file.getvalue(), f"trained for {found.step:,} of {total}"

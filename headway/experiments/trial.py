@@ -182,7 +182,10 @@ class Trial:
         self.environment.load_state_dict(state["environment"])
         self._generator.set_state(state["generator"])
         self.epoch = state["epoch"]
-        self._seen = [(arms, losses, scores) for arms, losses, scores in state["seen"]]
+        self._seen = []
+        for batch in state["seen"]:
+            arms, losses, scores = (tensor.to(self._device) for tensor in batch)
+            self._seen.append((arms, losses, scores))
 
 
 def _mean_by_arm(values: Tensor, arms: Tensor, counts: Tensor) -> list[float]:

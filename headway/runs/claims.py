@@ -112,7 +112,7 @@ class Claim:
         self.number = number
         self._folder = folder
         self._path = _path(folder, number)
-        self._interval = lease / BEATS_PER_LEASE
+        self._interval = min(lease, MAX_LEASE) / BEATS_PER_LEASE
         self._stop = threading.Event()
         self._lost = False
         self._thread = threading.Thread(target=self._beat_until_stopped, name="headway-claim", daemon=True)

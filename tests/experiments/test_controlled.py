@@ -85,6 +85,19 @@ def test_stopped_in_mid_epoch_and_resumed_equals_uninterrupted(tmp_path: Path, s
         assert torch.equal(weights(tmp_path / "parts", spec)[name], tensor)
 
 
+def test_what_was_saved_on_a_gpu_goes_on_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = one("gmc")
+    whole = carry_out(tmp_path / "whole", spec)
+    store = RunStore(tmp_path / "parts")
+    asked = iter(range(100_000))
+    with monkeypatch.context() as patch, store.claim(spec) as run:
+        patch.setattr("torch.serialization.location_tag", lambda storage: "cuda:0")  # as for tensors on a GPU
+        with pytest.raises(Stopped):
+            controlled.run(run, Context(should_stop=lambda: next(asked) >= 7))
+        run.interrupt("asked to")
+    assert repr(carry_out(tmp_path / "parts", spec)) == repr(whole)
+
+
 def test_stopped_before_its_first_batch_it_starts_again(tmp_path: Path) -> None:
     spec = one(epochs=1)
     store = RunStore(tmp_path)

@@ -127,6 +127,19 @@ def test_stopped_in_mid_rollout_and_resumed_equals_uninterrupted(tmp_path: Path,
     assert equal_weights(weights(tmp_path / "whole", spec), weights(tmp_path / "parts", spec))
 
 
+def test_what_was_saved_on_a_gpu_goes_on_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = one("icm+gmc", rollouts=3)
+    whole = carry_out(tmp_path / "whole", spec)
+    store = RunStore(tmp_path / "parts")
+    asked = iter(range(100_000))
+    with monkeypatch.context() as patch, store.claim(spec) as run:
+        patch.setattr("torch.serialization.location_tag", lambda storage: "cuda:0")  # as for tensors on a GPU
+        with pytest.raises(Stopped):
+            doorkey.run(run, Context(should_stop=lambda: next(asked) >= 45))
+        run.interrupt("asked to")
+    assert repr(carry_out(tmp_path / "parts", spec)) == repr(whole)
+
+
 def test_stopped_before_its_first_rollout_it_starts_again(tmp_path: Path) -> None:
     spec = one(rollouts=1)
     store = RunStore(tmp_path)

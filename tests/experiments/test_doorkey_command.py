@@ -37,6 +37,10 @@ def run(out: Path, *options: str) -> int:
         (["--set", "clip=red"], "clip: expected a value of type float, got 'red'"),
         (["--set", "clip=0"], "clip: expected a number above 0, got 0.0"),
         (["--steps", "9", "--sweep", "steps=8,16"], "expected the length of runs once, got --steps and steps=..."),
+        (
+            ["--env", "MiniGrid-DoorKey-6x6-v0", "--set", "env_id=MiniGrid-DoorKey-5x5-v0"],
+            "expected the environment once, got --env and env_id=...",
+        ),
         (["--steps", "0"], "expected a whole number of at least 1, got '0'"),
     ],
 )

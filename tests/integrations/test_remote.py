@@ -280,6 +280,20 @@ def test_damage_is_noticed_and_the_run_done_again(memory: RemoteStore) -> None:
     assert names(memory, run_id)[1:] == ["spec.json"]
 
 
+def test_damage_of_a_saved_file_is_noticed(memory: RemoteStore) -> None:
+    with claim(memory, plain(0)) as run:
+        run.restore()
+        run.log({"step": 1})
+        run.save("final.pt", lambda file: file.write(b"weights"))
+        run.finish()
+    bucket, run_id = Bucket(memory.place), plain(0).run_id
+    assert memory.problems(run_id) == []
+    (saved,) = (name for name in bucket.names(run_id) if "final.pt" in name)
+    bucket.put(saved, b"WEIGHTS")
+    (problem,) = memory.problems(run_id)
+    assert "final.pt: expected the 7 bytes that the run wrote" in problem
+
+
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(memory: RemoteStore) -> None:
     checkpointed(memory, plain(0), 1, 2).interrupt()
     bucket = Bucket(memory.place)

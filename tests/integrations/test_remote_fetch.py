@@ -63,6 +63,19 @@ def test_a_run_that_is_further_here_is_left_alone_until_it_is_further_there(
     assert local.metrics(SPEC.run_id)["step"] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("lost", ["metrics.parquet", "final.pt"])
+def test_a_copy_that_has_lost_a_file_is_made_whole(remote: RemoteStore, local: RunStore, lost: str) -> None:
+    with claim(remote, SPEC) as run:
+        run.restore()
+        run.save("final.pt", lambda file: file.write(b"weights"))
+        run.finish()
+    assert fetch(remote, local) == 1
+    assert fetch(remote, local) == 0
+    (local.folder(SPEC.run_id) / lost).unlink()
+    assert fetch(remote, local) == 1
+    assert local.problems(SPEC.run_id) == []
+
+
 def test_a_run_that_is_done_there_comes_whole(remote: RemoteStore, local: RunStore) -> None:
     go_on(local, 3)
     go_on(remote, 9)

@@ -9,6 +9,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -37,6 +38,21 @@ def agent(kind: Any = DQN, env: Any = None, **options: Any) -> Any:
     if kind is DQN:
         settings["target_update_interval"] = 20
     return kind("MlpPolicy", clocks(actions=actions) if env is None else env, **{**settings, **options})
+
+
+class Pictures(gymnasium.Env[Any, Any]):
+    """Shows pictures of nothing."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space: spaces.Box) -> None:
+        self.observation_space = space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(self.observation_space.shape, np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(self.observation_space.shape, np.uint8), 0.0, False, False, {}
 
 
 def same(one: Any, other: Any) -> bool:
@@ -132,6 +148,26 @@ def test_the_predictor_learns_from_each_transition_once_in_order(train_freq: int
         assert (keys.diff() > 0).all()
         assert own[0].tolist() == [0, 0]
     assert len(obs) > 160
+
+
+@pytest.mark.parametrize(("train_freq", "learned"), [(20, 10), (30, 10), (40, 10), (5, 10)])
+def test_a_rollout_may_be_as_long_as_the_buffer(train_freq: int, learned: int) -> None:
+    reward = Known()
+    model = agent(buffer_size=20, train_freq=train_freq, learning_starts=0)  # ten rows of two environments
+    model.learn(240, callback=OffPolicyIntrinsicCallback(reward, update_every=20))
+    assert {len(batch) for batch in reward.shown} == {2 * learned}
+    assert len(reward.shown) == 120 // max(train_freq, 10)
+
+
+def test_a_callback_suits_each_model_that_it_is_given() -> None:
+    callback = OffPolicyIntrinsicCallback("icm+gmc", update_every=8)
+    images = spaces.Box(0, 255, (36, 36, 3), np.uint8)
+    for space, scale in ((images, 1 / 255), (None, 1.0), (images, 1 / 255)):
+        policy = {} if space is None else {"policy_kwargs": {"features_extractor_kwargs": {"features_dim": 8}}}
+        model = agent() if space is None else DQN("CnnPolicy", Pictures(space), buffer_size=20, device="cpu", **policy)
+        callback.init_callback(model)
+        assert callback.reward.config.observation_scale == scale
+        assert callback.reward.config.floor == pytest.approx(1e-8 * 8**2)
 
 
 def test_a_small_buffer_is_used_to_the_full() -> None:

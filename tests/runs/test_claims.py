@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headway.errors import ClaimLostError, StoreError
-from headway.runs.claims import DEFAULT_LEASE, LEASES_TO_LIST, LeaseWatch, is_held, look, newest, try_claim
+from headway.runs.claims import DEFAULT_LEASE, LEASES_TO_LIST, MAX_LEASE, LeaseWatch, is_held, look, newest, try_claim
 from headway.runs.owner import Owner
 from tests.runs.helpers import failing, full_disk, names
 
@@ -156,6 +156,13 @@ def test_another_machine_keeps_its_run_until_it_was_silent_for_its_lease(
     claim = try_claim(tmp_path, watch, LEASE)
     assert claim is not None
     assert claim.number == 2
+    claim.release()
+
+
+def test_a_long_lease_shows_signs_of_life_as_often_as_others_look_for_them(tmp_path: Path, watch: LeaseWatch) -> None:
+    claim = try_claim(tmp_path, watch, 10 * MAX_LEASE)
+    assert claim is not None
+    assert claim._interval < MAX_LEASE
     claim.release()
 
 

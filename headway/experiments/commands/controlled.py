@@ -8,7 +8,7 @@ from functools import partial
 
 from headway.data import DATASETS
 from headway.errors import ProtocolError, SpecError, UsageError
-from headway.experiments.campaign import check_length, parse_seeds, parse_settings, parse_sweeps
+from headway.experiments.campaign import check_said_once, parse_seeds, parse_settings, parse_sweeps
 from headway.experiments.commands.common import add_campaign_arguments, conduct, whole
 from headway.experiments.commands.several import Several
 from headway.experiments.controlled import specs
@@ -50,7 +50,7 @@ def expand(options: argparse.Namespace) -> list[RunSpec]:
     """
     try:
         settings, sweeps = parse_settings(options.set), parse_sweeps(options.sweep)
-        check_length("--epochs", options.epochs, LENGTHS, {**settings, **sweeps[0]})
+        check_said_once("the length of runs", "--epochs", options.epochs, LENGTHS, {**settings, **sweeps[0]})
         protocol = Protocol.named(options.protocol).override(settings)
         seeds = parse_seeds(options.seeds)
         return [

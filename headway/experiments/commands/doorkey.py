@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 
 from headway.errors import ProtocolError, SpecError, UsageError
-from headway.experiments.campaign import check_length, parse_seeds, parse_settings, parse_sweeps
+from headway.experiments.campaign import check_said_once, parse_seeds, parse_settings, parse_sweeps
 from headway.experiments.commands.common import add_campaign_arguments, conduct, whole
 from headway.experiments.commands.several import Several
 from headway.experiments.doorkey import CONDITIONS, PAPER_METHODS, specs
@@ -48,7 +48,9 @@ def expand(options: argparse.Namespace) -> list[RunSpec]:
     """
     try:
         settings, sweeps = parse_settings(options.set), parse_sweeps(options.sweep)
-        check_length("--steps", options.steps, ["steps"], {**settings, **sweeps[0]})
+        given = {**settings, **sweeps[0]}
+        check_said_once("the length of runs", "--steps", options.steps, ["steps"], given)
+        check_said_once("the environment", "--env", options.env, ["env_id"], given)
         protocol = ExplorationProtocol.named(options.preset).override(settings)
         seeds = parse_seeds(options.seeds)
         return [

@@ -17,7 +17,7 @@ from pathlib import Path
 from headway.errors import ClaimLostError, StoreError
 from headway.integrations.remote.bucket import Bucket
 from headway.integrations.remote.manifest import Holder
-from headway.runs.claims import BEATS_PER_LEASE, LeaseWatch, Sighting
+from headway.runs.claims import BEATS_PER_LEASE, MAX_LEASE, LeaseWatch, Sighting
 from headway.runs.jsonable import parse_object
 from headway.runs.owner import Owner
 
@@ -107,7 +107,7 @@ class RemoteClaim:
         self._ended()
 
     def _beat_until_stopped(self) -> None:
-        while not self._stop.wait(self._lease / BEATS_PER_LEASE):
+        while not self._stop.wait(min(self._lease, MAX_LEASE) / BEATS_PER_LEASE):
             try:
                 self.beat()
             except ClaimLostError:

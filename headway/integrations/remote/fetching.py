@@ -58,12 +58,20 @@ def _is_wanted(local: RunStore, run_id: str, theirs: Status) -> bool:
     if ours is None:
         return True
     if ours == theirs:
-        return False
+        return not _has_files(local, run_id, ours)
     if read_bytes(folder / STATUS_FILE, MAX_BYTES) == read_bytes(folder / FETCHED_FILE, MAX_BYTES):
         return True  # nobody has worked on it here
     if ours.state is State.DONE and local.has_metrics(local.record(run_id)):
         return False
     return theirs.state is State.DONE or theirs.step > ours.step
+
+
+def _has_files(local: RunStore, run_id: str, status: Status) -> bool:
+    """Whether a copy has every file that its run has saved, and its metrics if it is done."""
+    folder = local.folder(run_id)
+    if status.state is State.DONE and not local.has_metrics(local.record(run_id)):
+        return False
+    return all((folder / name).is_file() for name in status.files)
 
 
 def _copy(remote: RemoteStore, local: RunStore, run_id: str) -> bool:

@@ -203,9 +203,18 @@ class RemoteStore(RunStore):
             with tempfile.TemporaryDirectory(dir=self._work()) as folder:
                 if self.bring(run_id, Path(folder)):
                     found += find_newest(Path(folder), run_id)[1]
-            self.metrics(run_id)
         except StoreError as error:
             found.append(str(error))
+        for name in record.status.files if record.status else ():
+            try:
+                self.read_file(run_id, name)
+            except StoreError as error:
+                found.append(str(error))
+        if not found:
+            try:
+                self.metrics(run_id)
+            except StoreError as error:
+                found.append(str(error))
         return found
 
     def manifest(self, run_id: str) -> Manifest | None:

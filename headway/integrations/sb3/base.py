@@ -173,15 +173,23 @@ class IntrinsicCallback(BaseCallback):
 
     def _make(self, model: BaseAlgorithm) -> IntrinsicReward:
         settings = self._settings
-        config = settings["config"]
-        made = IntrinsicConfig.from_dict(config) if config is not None else self._config_for(model)
         device = model.device if self._device == "auto" else self._device
         with torch.random.fork_rng(devices=[]):  # the algorithm's own random numbers stay as they are
             reward = make_reward(
-                settings["method"], model.observation_space, model.action_space, made, device, settings["seed"]
+                settings["method"],
+                model.observation_space,
+                model.action_space,
+                self._config(model),
+                device,
+                settings["seed"],
             )
         assert reward is not None  # the method was checked
         return reward
+
+    def _config(self, model: BaseAlgorithm) -> IntrinsicConfig:
+        """The settings that were given, or those that suit the model."""
+        given = self._settings["config"]
+        return self._config_for(model) if given is None else IntrinsicConfig.from_dict(given)
 
     def _config_for(self, model: BaseAlgorithm) -> IntrinsicConfig:
         """Settings with which the predictor sees observations as the policy does: images scaled to [0, 1]."""

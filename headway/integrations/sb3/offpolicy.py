@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -18,7 +17,6 @@ from headway.integrations.floors import check_unit, fixed_floor
 from headway.integrations.sb3.base import Array, IntrinsicCallback, flat
 from headway.integrations.sb3.intercept import Intercept
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.reward import IntrinsicReward
 from headway.rl.transitions import Transitions
 
 
@@ -55,7 +53,7 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         self.update_every = update_every
         self._settings["update_every"] = update_every
         self._intercept = Intercept("sample", self._sample)
-        self._position = 0
+        self._collected = 0
         self._waiting = 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -69,12 +67,16 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
 
     def _on_rollout_start(self) -> None:
         self._intercept.stop()
-        self._position = self._buffer.pos
+        self._collected = 0
+
+    def _on_step(self) -> bool:
+        self._collected += 1
+        return super()._on_step()
 
     def _on_rollout_end(self) -> None:
         """Learn from what was collected, and pay from here on: the algorithm trains next."""
         buffer = self._buffer
-        self._waiting = min(self._waiting + (buffer.pos - self._position) % buffer.buffer_size, buffer.buffer_size)
+        self._waiting = min(self._waiting + self._collected, buffer.buffer_size)
         if self._waiting * buffer.n_envs >= self.update_every or self._waiting == buffer.buffer_size:
             self._learn()
         self._intercept.start(buffer)
@@ -120,12 +122,9 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
             raise MethodError(f"expected {type(self.model).__name__} to have a replay buffer, got none")
         return buffer
 
-    def _make(self, model: BaseAlgorithm) -> IntrinsicReward:
-        """Make the reward, with a floor that is the same for samples of any size."""
-        given = self._settings["config"]
-        config = self._config_for(model) if given is None else IntrinsicConfig.from_dict(given)
-        self._settings["config"] = dataclasses.asdict(fixed_floor(config, self.update_every))
-        return super()._make(model)
+    def _config(self, model: BaseAlgorithm) -> IntrinsicConfig:
+        """As ever, with a floor that is the same for samples of any size."""
+        return fixed_floor(super()._config(model), self.update_every)
 
     def _check(self, model: BaseAlgorithm) -> None:
         """Refuse buffers that do not have the transitions themselves."""
