@@ -14,7 +14,15 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from headway.analysis.figures import style
-from headway.analysis.figures.catalogue import Drawing, Plan, plan_figures, seeds_text, settings_of, slug
+from headway.analysis.figures.catalogue import (
+    Drawing,
+    Plan,
+    plan_figures,
+    protocol_folders,
+    seeds_text,
+    settings_of,
+    slug,
+)
 from headway.analysis.figures.exploration import doorkey_size
 from headway.analysis.results import Results, load_results
 from headway.analysis.summaries import auc
@@ -173,6 +181,13 @@ def test_captions_tell_seeds_and_setting(plans: list[Plan]) -> None:
     assert "share of the draws of each group;" in captions["groups-mnist-noise-main"]
     assert "of a class of each group" in captions["groups-mnist-curriculum-main"]
     assert "MiniGrid-DoorKey-8x8-v0" in captions["minigrid"]
+
+
+def test_every_protocol_has_a_folder_of_its_own() -> None:
+    assert protocol_folders([]) == protocol_folders(["released", "released"]) == {}
+    assert protocol_folders(["released", "paper"]) == {"released": "released", "paper": "paper"}
+    found = protocol_folders(["scale=-2", "scale=2", "scale=2, 2", "scale=+2"])
+    assert list(found.values()) == ["scale-2", "scale-2-2", "scale-2-2-2", "scale-2-3"]
 
 
 def test_only_finished_runs_count_and_missing_signals_are_named(tmp_path: Path) -> None:
