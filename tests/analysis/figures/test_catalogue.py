@@ -28,6 +28,7 @@ from headway.analysis.results import Results, load_results
 from headway.analysis.summaries import auc
 from headway.runs import RunStore
 from tests.analysis import stores
+from tests.analysis.made import controlled, together
 
 EPOCHS = 12
 PROTOCOL = f"released, epochs={EPOCHS}"
@@ -181,6 +182,25 @@ def test_captions_tell_seeds_and_setting(plans: list[Plan]) -> None:
     assert "share of the draws of each group;" in captions["groups-mnist-noise-main"]
     assert "of a class of each group" in captions["groups-mnist-curriculum-main"]
     assert "MiniGrid-DoorKey-8x8-v0" in captions["minigrid"]
+
+
+@pytest.mark.parametrize(
+    ("own", "text"),
+    [
+        ((), " (of protocol released, epochs=3)"),
+        (("cifar10",), " (MNIST, Noise and Digits, Noise: of protocol released, epochs=3)"),
+        (("mnist", "cifar10"), " (Digits, Noise: of protocol released, epochs=3)"),
+        (("mnist", "cifar10", "digits"), ""),
+    ],
+)
+def test_the_caption_of_areas_tells_which_settings_borrow_uniform(own: tuple[str, ...], text: str) -> None:
+    datasets, ones = ("mnist", "cifar10", "digits"), np.ones((3, 4))
+    runs = [controlled(ones, dataset=dataset, method="gmc", floor=0.5) for dataset in datasets]
+    runs += [controlled(ones, dataset=dataset, method="uniform", floor=0.5) for dataset in own]
+    runs += [controlled(ones, dataset=dataset, method="uniform") for dataset in datasets]
+    (plan,) = [plan for plan in plan_figures(together(*runs)) if "floor" in plan.protocol]
+    (caption,) = [drawing.caption for drawing in plan.drawings if drawing.name == "auc"]
+    assert caption.startswith(f"Area under the test-loss curve relative to Uniform's{text} (1; lower is better)")
 
 
 def test_every_protocol_has_a_folder_of_its_own() -> None:
