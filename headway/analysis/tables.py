@@ -13,7 +13,7 @@ import numpy as np
 from headway.analysis.columns import Array
 from headway.analysis.results import Group, Results
 from headway.analysis.rundata import RunData, what_is_missing
-from headway.analysis.stats import Estimate, Welch, holm, ratio, stars, t_interval, unpaired_ratio, welch
+from headway.analysis.stats import Estimate, Welch, holm, ratio, stars, t_interval, unpaired_ratio, welch, why_untested
 from headway.analysis.summaries import arms_of_groups, auc, average_loss, group_shares, tail
 
 NEEDED = ("test_loss", "test_count", "train_count")
@@ -55,9 +55,10 @@ class WelchRow:
         method: the first signal.
         baseline: the second one; a negative t says that the first has the lower, better area.
         n: seeds of each.
-        test: the test; None when there are too few seeds.
+        test: the test; None when there can be none.
         p_holm: the p-value corrected for all rows of the table; None if there is no test.
         stars: the mark of the p-value in the protocol's convention; empty if there is no test.
+        why: why there is no test; empty if there is one.
     """
 
     group: Group
@@ -67,6 +68,7 @@ class WelchRow:
     test: Welch | None
     p_holm: float | None = None
     stars: str = ""
+    why: str = ""
 
 
 def usable(runs: Sequence[RunData], columns: Sequence[str] = NEEDED) -> tuple[RunData, ...]:
@@ -137,9 +139,10 @@ def welch_rows(results: Results, method: str = "gmc") -> list[WelchRow]:
         for baseline, theirs in found.items():
             if baseline != method and theirs and found.get(method):
                 ours = found[method]
-                test = welch(_values(ours), _values(theirs))
+                samples = _values(ours), _values(theirs)
+                test, why = welch(*samples), why_untested(*samples)
                 mark = stars(test.p, _convention(members)) if test else ""
-                rows.append(WelchRow(group, method, baseline, (len(ours), len(theirs)), test, None, mark))
+                rows.append(WelchRow(group, method, baseline, (len(ours), len(theirs)), test, None, mark, why))
     return _corrected(rows)
 
 

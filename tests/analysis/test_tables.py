@@ -76,7 +76,14 @@ def test_the_protocol_chooses_the_stars() -> None:
 
 def test_too_few_seeds_for_a_test() -> None:
     (row,) = welch_rows(together(flat("gmc", 2.0, 0), flat("uniform", 2.1, 0)))
-    assert (row.test, row.p_holm, row.stars) == (None, None, "")
+    assert (row.test, row.p_holm, row.stars, row.why) == (None, None, "", "too few seeds for a test")
+
+
+def test_a_row_says_that_a_run_diverged(results: Results) -> None:
+    broken = controlled(np.full((5, 4), np.nan), method="uniform", seed=3)
+    rows = {row.baseline: row for row in welch_rows(together(*results, broken))}
+    assert (rows["uniform"].test, rows["uniform"].why) == (None, "no test: a run diverged")
+    assert rows["curiosity"].why == ""
 
 
 def test_groups_are_not_mixed(results: Results) -> None:

@@ -12,6 +12,7 @@ from headway.analysis.claims.evidence import Evidence, paired
 from headway.analysis.claims.registry import register
 from headway.analysis.claims.verdicts import (
     MIN_SEEDS,
+    DivergedError,
     Finding,
     Judgement,
     TooLittleDataError,
@@ -22,7 +23,7 @@ from headway.analysis.claims.verdicts import (
     within,
 )
 from headway.analysis.names import title
-from headway.analysis.stats import Estimate, contrast, t_interval, unpaired_ratio, welch
+from headway.analysis.stats import Estimate, contrast, t_interval, unpaired_ratio, welch, why_untested
 from headway.analysis.stats.scipy_stats import scipy_stats
 from headway.analysis.tables import relative_area
 from headway.runs.wording import count
@@ -119,10 +120,14 @@ def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, 
     paper says cannot both come from one effect.
     """
     ours, theirs = evidence.areas(dataset, condition, "gmc"), evidence.areas(dataset, condition, baseline)
-    test = welch(list(ours.values()), list(theirs.values()))
+    samples = list(ours.values()), list(theirs.values())
+    test = welch(*samples)
     n = min(len(ours), len(theirs))
-    if test is None or n < MIN_SEEDS:
+    if n < MIN_SEEDS:
         raise TooLittleDataError(f"{count(n, 'seed')}, at least {MIN_SEEDS} are needed")
+    if test is None:
+        means = " against ".join(f"{np.mean(sample):.4g}" for sample in samples)
+        return Judgement(Verdict.UNDECIDED, f"areas {means}", n, why_untested(*samples))
     text = f"t = {test.t:.3f}, p {'< 0.001' if test.p < 0.001 else f'= {test.p:.3f}'}"
     size = len(ours) * len(theirs) / (len(ours) + len(theirs))
     verdict, why = _compare(test.t, test.p, n, t, mark, _are_apart(test.t, test.df, size, t))
@@ -211,9 +216,12 @@ def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
     """A signal is worse than Uniform in some condition, or comparable or better in all."""
     found: dict[int, Estimate] = {}
     missing: list[str] = []
+    diverged: list[str] = []
     for place, (condition, dataset) in enumerate(CONDITIONS):
         try:
             found[place] = _unpaired(evidence, dataset, condition, method, STRICT)
+        except DivergedError:
+            diverged.append(_name(place))
         except TooLittleDataError:
             missing.append(_name(place))
     known = {place: e for place, e in found.items() if e.n >= MIN_SEEDS}
@@ -225,6 +233,7 @@ def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
     if len(known) < len(CONDITIONS):
         few = [_name(place) for place in found if place not in known]
         reasons = [f"no runs in {', '.join(missing)}"] if missing else []
+        reasons += [f"a run diverged in {', '.join(diverged)}"] if diverged else []
         reasons += [f"fewer than {MIN_SEEDS} seeds in {', '.join(few)}"] if few else []
         n = min((e.n for e in found.values()), default=0)
         return Judgement(Verdict.UNDECIDED, text, n, "; ".join(["not worse elsewhere"] * bool(known) + reasons))

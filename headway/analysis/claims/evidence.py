@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from headway.analysis.claims.verdicts import TooLittleDataError
+from headway.analysis.claims.verdicts import DivergedError, TooLittleDataError
 from headway.analysis.columns import Array
 from headway.analysis.names import DATASETS, rank, title
 from headway.analysis.results import Results
@@ -126,10 +126,10 @@ def finite(values: BySeed, run: RunData) -> BySeed:
     """Make sure that no run has diverged: its number would decide by being absent.
 
     Raises:
-        TooLittleDataError: one has.
+        DivergedError: one has.
     """
     wrong = [str(seed) for seed, value in values.items() if not math.isfinite(value)]
     if wrong:
         what = f"{run.group.title}, {title(run.method)}"
-        raise TooLittleDataError(f"the loss of {what} is not finite for seed {', '.join(wrong[:5])}")
+        raise DivergedError(f"the loss of {what} is not finite for seed {', '.join(wrong[:5])}")
     return values

@@ -28,6 +28,10 @@ class TooLittleDataError(Exception):
     """There are not enough runs for a part of a claim; the message says what is missing."""
 
 
+class DivergedError(TooLittleDataError):
+    """A run has diverged, so that a part of a claim cannot be judged."""
+
+
 @dataclass(frozen=True)
 class Judgement:
     """What was found for one part of a claim.

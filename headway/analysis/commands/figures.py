@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from headway.analysis.figures.catalogue import Plan, plan_figures, slug
+from headway.analysis.figures.catalogue import Plan, plan_figures, protocol_folders
 from headway.analysis.figures.saving import FORMATS, save
 from headway.analysis.figures.style import house_style, require
 from headway.analysis.results import Results, load_results
@@ -106,14 +106,8 @@ def _restrict(plan: Plan, only: Sequence[str]) -> Plan:
 
 def _folders(plans: Sequence[Plan], out: Path) -> list[Path]:
     """A folder for each plan: the output itself, or one for each protocol below it if there are several."""
-    labels = [plan.protocol for plan in plans if plan.protocol]
-    if len(labels) < 2:
-        return [out for _ in plans]
-    names: list[str] = []
-    for label in labels:
-        name = slug(label)
-        names.append(name if name not in names else f"{name}-{len(names)}")  # labels may differ in signs alone
-    return [out / names[labels.index(plan.protocol)] if plan.protocol else out for plan in plans]
+    names = protocol_folders(plan.protocol for plan in plans if plan.protocol)
+    return [out / names.get(plan.protocol, "") for plan in plans]
 
 
 def _announce(results: Results, plans: Sequence[Plan]) -> None:

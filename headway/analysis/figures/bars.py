@@ -65,6 +65,8 @@ class Scale(NamedTuple):
 def auc_bars(ax: Axes, ratios: Mapping[str, Mapping[str, Estimate]], *, numbers: bool = True) -> Axes:
     """Bars that begin at 1, the level of Uniform: upwards is worse, downwards better.
 
+    Where a run diverged there is no ratio, and a word instead of a bar.
+
     Args:
         ax: where to draw.
         ratios: for each setting (named in one line or more) the ratio of every signal; Uniform itself is left out.
@@ -79,12 +81,15 @@ def auc_bars(ax: Axes, ratios: Mapping[str, Mapping[str, Estimate]], *, numbers:
     ax.axhline(1, color=INK, linewidth=0.9, zorder=4)
     width = 0.84 / max(1, len(keys))
     for place, bars in enumerate(ratios.values()):
+        lost = "Uniform diverged" if "uniform" in bars and not _is_known(bars["uniform"]) else "diverged"
         for number, (key, look) in enumerate(keys.items()):
             if key in bars:
                 x = place + (number - (len(keys) - 1) / 2) * width
                 label = look.name if place == _first_with(ratios, key) else None
                 _bar(ax, x, width, bars[key], look.colour, HATCHES.get(key, ""), label)
-                if numbers:
+                if not _is_known(bars[key]):
+                    _mark(ax, x, lost)
+                elif numbers:
                     _number(ax, x, bars[key], scale, upright)
     ax.set_xlim(-0.5, len(ratios) - 0.5)
     ax.set_xticks(range(len(ratios)), list(ratios))
@@ -106,9 +111,10 @@ def plan_scale(bars: Sequence[Estimate], room: float) -> Scale:
     take up more than its part.
 
     Args:
-        bars: what is shown.
+        bars: what is shown; those without a finite value do not count.
         room: what a number beyond a bar needs, as a part of the axis.
     """
+    bars = [bar for bar in bars if _is_known(bar)]
     low, high = _reach(bars)
     below = room if low < 1 else 0.0
     height = (high - low) / (1 - below - room)
@@ -199,7 +205,7 @@ def _bar(ax: Axes, x: float, width: float, bar: Estimate, colour: str, hatch: st
     edge = "white" if hatch else colour
     ax.bar(
         x,
-        bar.value - 1,
+        bar.value - 1 if _is_known(bar) else 0,  # flat, to be in the legend all the same
         0.9 * width,
         bottom=1,
         color=colour,
@@ -232,6 +238,23 @@ def _number(ax: Axes, x: float, bar: Estimate, scale: Scale, upright: bool) -> N
     )
 
 
+def _mark(ax: Axes, x: float, word: str) -> None:
+    """A word in the place of a bar, on that side of Uniform's level where there is more room."""
+    up = (ax.transScale + ax.transLimits).transform((0, 1))[1] < 0.5
+    ax.annotate(
+        word,
+        (x, 1),
+        (0, 3 if up else -3),
+        textcoords="offset points",
+        rotation=90,
+        ha="center",
+        va="bottom" if up else "top",
+        fontsize=7,
+        color=INK,
+        zorder=8,
+    )
+
+
 def _inches(ax: Axes) -> tuple[float, float]:
     """About how wide and high a panel is."""
     figure: Any = ax.get_figure()
@@ -242,6 +265,10 @@ def _inches(ax: Axes) -> tuple[float, float]:
 
 def _first_with(ratios: Mapping[str, Mapping[str, Estimate]], key: str) -> int:
     return next(place for place, bars in enumerate(ratios.values()) if key in bars)
+
+
+def _is_known(bar: Estimate) -> bool:
+    return math.isfinite(bar.value)
 
 
 def _least(bar: Estimate) -> float:

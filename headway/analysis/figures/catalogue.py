@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -143,6 +144,17 @@ def _plan(label: str, items: Iterable[Item]) -> Plan:
 def slug(*parts: str) -> str:
     """Join words to a file name of lower-case letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-") or "figure"
+
+
+def protocol_folders(labels: Iterable[str]) -> dict[str, str]:
+    """A folder for the figures of each protocol, by its label; none if there is a single one."""
+    labels = list(dict.fromkeys(labels))
+    found: dict[str, str] = {}
+    for label in labels if len(labels) > 1 else ():
+        name = slug(label)
+        others = (f"{name}-{number}" for number in itertools.count(2))  # labels may differ in signs alone
+        found[label] = next(each for each in itertools.chain([name], others) if each not in found.values())
+    return found
 
 
 def interval_text(runs: Iterable[Sequence[RunData]], what: str = "mean and 95% interval") -> str:

@@ -293,9 +293,15 @@ def _least_text(setting: Setting) -> str:
 
 
 def _lent_text(settings: Sequence[Setting]) -> str:
-    """Whose runs of Uniform serve, where they are another protocol's."""
-    lenders = dict.fromkeys(setting.lender.group.protocol for setting in settings if setting.lender)
-    return f" (of protocol {'; '.join(lenders)})" if lenders else ""
+    """Whose runs of Uniform serve, where they are another protocol's; which settings they serve, unless it is all."""
+    lent: dict[str, list[str]] = {}
+    for setting in settings:
+        if setting.lender:
+            lent.setdefault(setting.lender.group.protocol, []).append(setting.title)
+    if [len(titles) for titles in lent.values()] == [len(settings)]:
+        return f" (of protocol {next(iter(lent))})"
+    parts = [f"{' and '.join(titles)}: of protocol {protocol}" for protocol, titles in lent.items()]
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _capital(text: str) -> str:

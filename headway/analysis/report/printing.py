@@ -9,7 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.analysis.figures.catalogue import Drawing, Plan, plan_figures, slug
+from headway.analysis.figures.catalogue import Drawing, Plan, plan_figures, protocol_folders
 from headway.analysis.figures.saving import save
 from headway.analysis.figures.style import house_style
 from headway.analysis.results import Results, load_results
@@ -83,13 +83,11 @@ def print_figures(
 
 def named_drawings(plans: Sequence[Plan]) -> Iterator[tuple[str, Drawing]]:
     """All drawings, each with the path of its files; one protocol needs no folder of its own."""
-    labels = {plan.protocol for plan in plans if plan.protocol and plan.drawings}
+    folders = protocol_folders(plan.protocol for plan in plans if plan.protocol and plan.drawings)
     for plan in plans:
+        folder = folders.get(plan.protocol)
         for drawing in plan.drawings:
-            yield (
-                (f"{slug(plan.protocol)}/{drawing.name}" if len(labels) > 1 and plan.protocol else drawing.name),
-                drawing,
-            )
+            yield (f"{folder}/{drawing.name}" if folder else drawing.name), drawing
 
 
 def _print(drawing: Drawing, stem: Path, formats: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from headway.analysis.stats.aggregates import (
     probability_of_improvement,
     relative_iqm,
 )
-from headway.analysis.stats.comparisons import Welch, holm, stars, welch
+from headway.analysis.stats.comparisons import Welch, holm, stars, welch, why_untested
 from headway.analysis.stats.intervals import Estimate, contrast, t_bounds, t_interval, unknown
 from headway.analysis.stats.ratios import ratio, unpaired_ratio
 from headway.analysis.stats.survival import Survival, compare_times, survival, time_to_threshold
@@ -33,4 +33,5 @@ __all__ = [
     "unknown",
     "unpaired_ratio",
     "welch",
+    "why_untested",
 ]

@@ -41,18 +41,29 @@ def welch(first: ArrayLike, second: ArrayLike, confidence: float = CONFIDENCE) -
     """Compare the means of two samples that may differ in variance.
 
     Returns:
-        the test, or None when a sample has fewer than two values or one that is not finite, or both have no spread
-        at all: then there is nothing to compare the difference with.
+        the test, or None when there can be none; `why_untested` says why.
     """
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if min(len(a), len(b)) < 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return None
-    if np.ptp(a) == 0 and np.ptp(b) == 0:
+    if why_untested(a, b):
         return None
     test = scipy_stats().ttest_ind(a, b, equal_var=False)
     interval = test.confidence_interval(confidence)
     difference = Estimate(float(a.mean() - b.mean()), float(interval.low), float(interval.high), min(len(a), len(b)))
     return Welch(float(test.statistic), float(test.pvalue), float(test.df), difference)
+
+
+def why_untested(first: ArrayLike, second: ArrayLike) -> str:
+    """Why Welch's test cannot compare two samples; empty if it can.
+
+    There are fewer than two values, or one that is not finite, or both have no spread at all: then there is nothing to
+    compare the difference with.
+    """
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return "no test: a run diverged"
+    if min(len(a), len(b)) < 2:
+        return "too few seeds for a test"
+    return "no test: no spread over seeds" if np.ptp(a) == 0 and np.ptp(b) == 0 else ""
 
 
 def stars(p: float, convention: str = "released") -> str:

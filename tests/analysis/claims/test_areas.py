@@ -92,6 +92,15 @@ def test_c8_says_where_seeds_are_missing() -> None:
     assert (judgement.n, judgement.why) == (1, f"{missing}; fewer than 3 seeds in Noise+MNIST")
 
 
+def test_c8_says_where_a_run_diverged() -> None:
+    runs = flat("mnist", "noise", {"uniform": 1.0, "norm_all": 1.0}, 4)
+    runs += flat("mnist", "curriculum", {"uniform": 1.0, "norm_all": 1.0}, 4)
+    runs.append(curve_run("mnist", "noise", "norm_all", 9, losses=(np.nan,) * 4))
+    judgement = judge("C8", runs).findings[3].judgement
+    missing = "no runs in Curriculum+CIFAR-10, Noise+CIFAR-10"
+    assert judgement.why == f"not worse elsewhere; {missing}; a run diverged in Noise+MNIST"
+
+
 def test_c7_has_the_twenty_rows_of_the_paper() -> None:
     result = judge("C7", [])
     assert len(result.findings) == 20
@@ -115,6 +124,13 @@ def test_c7_by_scipy() -> None:
     assert finding.judgement.ours == f"t = {expected.statistic:.3f}, p < 0.001"
     assert finding.verdict == "reproduced"
     assert finding.judgement.n == 4
+
+
+def test_c7_without_spread_over_seeds() -> None:
+    judgement = judge("C7", flat("mnist", "noise", {"gmc": 1.0, "uniform": 1.5}, 5, noise=0.0)).findings[10].judgement
+    assert judgement.verdict == "undecided"
+    assert (judgement.ours, judgement.n) == ("areas 40 against 60", 5)
+    assert judgement.why == "no test: no spread over seeds"
 
 
 def test_c8() -> None:

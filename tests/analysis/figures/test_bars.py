@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headway.analysis.figures.bars import Scale, auc_bars, plan_scale, set_scale
-from headway.analysis.stats import Estimate
+from headway.analysis.stats import Estimate, unknown
 from tests.analysis.figures.panels import new_axes
 
 
@@ -70,6 +70,33 @@ def test_a_break_never_hides_a_bar_end_or_an_interval(far: float, half: float) -
         for end in (bar.value, bar.low, bar.high):
             assert scale.low <= end <= scale.high
             assert scale.gap is None or not scale.gap.start < end < scale.gap.stop
+
+
+@pytest.mark.parametrize("place", range(11))
+def test_a_signal_that_diverged_does_not_move_the_break(place: int) -> None:
+    bars = [ratio(value) for value in (0.991, 1.019, 1.004, 0.985, 1.029, 1.634, 0.998, 2.053, 1.483, 1.001)]
+    scale = plan_scale(bars, 0.05)
+    assert scale.gap is not None
+    assert plan_scale([*bars[:place], unknown(3), *bars[place:]], 0.05) == scale
+    assert plan_scale([unknown(3)], 0.05) == plan_scale([], 0.05)
+
+
+@pytest.mark.parametrize("level", [0.7, 1.5])
+def test_a_word_stands_where_a_signal_diverged(level: float) -> None:
+    ax = auc_bars(new_axes(), {"Noise": {"uniform": ratio(1), "gmc": unknown(3), "norm_all": ratio(level)}})
+    assert [text.get_text() for text in ax.texts] == ["diverged", f"{level:.2f}"]
+    assert ax.get_legend_handles_labels()[1] == ["GMC", "NormAll"]
+    ax.figure.draw_without_rendering()
+    word, (first, _) = ax.texts[0].get_window_extent(), ax.containers
+    assert ax.bbox.y0 < word.y0 < word.y1 < ax.bbox.y1
+    bar = first[0].get_window_extent()
+    assert bar.x0 < word.x0 < word.x1 < bar.x1
+    assert bar.height == 0
+
+
+def test_where_uniform_diverged_the_signals_are_not_blamed() -> None:
+    ax = auc_bars(new_axes(), {"Noise": {"uniform": unknown(3), "gmc": unknown(3)}}, numbers=False)
+    assert [text.get_text() for text in ax.texts] == ["Uniform diverged"]
 
 
 def test_a_broken_axis_can_be_read_back() -> None:

@@ -14,12 +14,21 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from headway.analysis.figures import style
-from headway.analysis.figures.catalogue import Drawing, Plan, plan_figures, seeds_text, settings_of, slug
+from headway.analysis.figures.catalogue import (
+    Drawing,
+    Plan,
+    plan_figures,
+    protocol_folders,
+    seeds_text,
+    settings_of,
+    slug,
+)
 from headway.analysis.figures.exploration import doorkey_size
 from headway.analysis.results import Results, load_results
 from headway.analysis.summaries import auc
 from headway.runs import RunStore
 from tests.analysis import stores
+from tests.analysis.made import controlled, together
 
 EPOCHS = 12
 PROTOCOL = f"released, epochs={EPOCHS}"
@@ -173,6 +182,32 @@ def test_captions_tell_seeds_and_setting(plans: list[Plan]) -> None:
     assert "share of the draws of each group;" in captions["groups-mnist-noise-main"]
     assert "of a class of each group" in captions["groups-mnist-curriculum-main"]
     assert "MiniGrid-DoorKey-8x8-v0" in captions["minigrid"]
+
+
+@pytest.mark.parametrize(
+    ("own", "text"),
+    [
+        ((), " (of protocol released, epochs=3)"),
+        (("cifar10",), " (MNIST, Noise and Digits, Noise: of protocol released, epochs=3)"),
+        (("mnist", "cifar10"), " (Digits, Noise: of protocol released, epochs=3)"),
+        (("mnist", "cifar10", "digits"), ""),
+    ],
+)
+def test_the_caption_of_areas_tells_which_settings_borrow_uniform(own: tuple[str, ...], text: str) -> None:
+    datasets, ones = ("mnist", "cifar10", "digits"), np.ones((3, 4))
+    runs = [controlled(ones, dataset=dataset, method="gmc", floor=0.5) for dataset in datasets]
+    runs += [controlled(ones, dataset=dataset, method="uniform", floor=0.5) for dataset in own]
+    runs += [controlled(ones, dataset=dataset, method="uniform") for dataset in datasets]
+    (plan,) = [plan for plan in plan_figures(together(*runs)) if "floor" in plan.protocol]
+    (caption,) = [drawing.caption for drawing in plan.drawings if drawing.name == "auc"]
+    assert caption.startswith(f"Area under the test-loss curve relative to Uniform's{text} (1; lower is better)")
+
+
+def test_every_protocol_has_a_folder_of_its_own() -> None:
+    assert protocol_folders([]) == protocol_folders(["released", "released"]) == {}
+    assert protocol_folders(["released", "paper"]) == {"released": "released", "paper": "paper"}
+    found = protocol_folders(["scale=-2", "scale=2", "scale=2, 2", "scale=+2"])
+    assert list(found.values()) == ["scale-2", "scale-2-2", "scale-2-2-2", "scale-2-3"]
 
 
 def test_only_finished_runs_count_and_missing_signals_are_named(tmp_path: Path) -> None:

@@ -55,6 +55,16 @@ def test_two_protocols_have_a_folder_each(root: Path, tmp_path: Path) -> None:
     assert found == ["paper/average-loss-mnist-noise.svg", "released/average-loss-mnist-noise.svg"]
 
 
+def test_protocols_that_differ_in_a_sign_have_a_folder_each(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs")
+    specs = [stores.controlled_spec(method="uniform", epochs=3, dot_scale=scale) for scale in (2.0, -2.0)]
+    stores.finish_all(store, specs)
+    out = tmp_path / "figures"
+    assert cli.main(["figures", str(store.root), "--out", str(out), "--format", "svg", "--only", "average-loss"]) == 0
+    found = sorted(path.parent.name for path in out.rglob("*.svg"))
+    assert found == ["released-dot-scale-2-epochs-3", "released-dot-scale-2-epochs-3-2"]
+
+
 def test_the_same_runs_give_the_same_files(root: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         options = ["--protocol", "paper", "--only", "auc", "--out", str(tmp_path / name)]

@@ -206,4 +206,6 @@ def test_a_page_about_runs_that_diverged(tmp_path: Path) -> None:
     runs.append(exploration(np.full(20, np.nan)))
     page = render_page(make_view(tmp_path, together(*runs), NOW))
     assert "A run of Uniform diverged" in page
+    assert "no test: a run diverged" in page
+    assert "too few seeds" not in page
     assert "nan" not in page.split("<h2>Summary</h2>")[1].split("<h2>")[0]

@@ -5,12 +5,15 @@ import re
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from headway.analysis.figures.catalogue import plan_figures
 from headway.analysis.report import Written, printing, write_report
 from headway.analysis.report.writing import address
 from headway.errors import FigureError, StoreError
 from headway.runs import RunStore
+from tests.analysis.made import controlled, together
 from tests.analysis.stores import controlled_specs, damage, doorkey_spec, fail, finish, finish_all, write_mixed_store
 
 NOW = datetime(2026, 1, 2, 3, 4)
@@ -59,6 +62,16 @@ def test_the_figures_for_print(small: RunStore, tmp_path: Path) -> None:
     assert steps[0] == "reading the runs"
     assert "drawing auc" in steps
     assert steps[-1] == "writing the page"
+
+
+def test_protocols_that_differ_in_a_sign_do_not_overwrite_each_others_figures() -> None:
+    runs = [controlled(np.ones((5, 4)), method=m, dot_scale=scale) for m in ("uniform", "dot") for scale in (2.0, -2.0)]
+    names = [name for name, _ in printing.named_drawings(plan_figures(together(*runs)))]
+    assert len(set(names)) == len(names) > 0
+    assert {name.split("/")[0] for name in names} == {
+        "released-dot-scale-2-epochs-5",
+        "released-dot-scale-2-epochs-5-2",
+    }
 
 
 def test_links_lead_to_the_raw_data(store: RunStore, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from headway.analysis.stats import holm, stars, welch
+from headway.analysis.stats import holm, stars, welch, why_untested
 
 
 def test_welch_by_hand() -> None:
@@ -31,11 +31,23 @@ def test_welch_as_scipy_has_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
-    [([1.0], [1.0, 2.0]), ([], [1.0, 2.0]), ([1.0, 1.0], [2.0, 2.0]), ([1.0, math.nan], [2.0, 3.0])],
+    ("first", "second", "why"),
+    [
+        ([1.0], [1.0, 2.0], "too few seeds for a test"),
+        ([], [1.0, 2.0], "too few seeds for a test"),
+        ([1.0, 1.0], [2.0, 2.0], "no test: no spread over seeds"),
+        ([1.0, math.nan], [2.0, 3.0], "no test: a run diverged"),
+        ([1.0, 2.0], [2.0, math.inf], "no test: a run diverged"),
+    ],
 )
-def test_what_cannot_be_compared(first: list[float], second: list[float]) -> None:
+def test_what_cannot_be_compared(first: list[float], second: list[float], why: str) -> None:
     assert welch(first, second) is None
+    assert why_untested(first, second) == why
+
+
+def test_what_can_be_compared() -> None:
+    assert welch([1.0, 1.5], [2.0, 3.0]) is not None
+    assert why_untested([1.0, 1.5], [2.0, 3.0]) == ""
 
 
 @pytest.mark.parametrize(
