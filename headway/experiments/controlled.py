@@ -17,9 +17,9 @@ from headway.errors import DataError, SpecError, did_you_mean
 from headway.experiments.base import WEIGHTS_FILE, Context, Stopped
 from headway.experiments.environment import CONDITIONS
 from headway.experiments.protocol import Protocol
-from headway.experiments.provenance import continued, in_words, provenance
+from headway.experiments.provenance import continued, in_words
 from headway.experiments.signals import NAMES
-from headway.experiments.torching import one_thread, saves
+from headway.experiments.torching import made_here, one_thread, saves
 from headway.experiments.trial import Trial
 from headway.runs import Run, RunSpec, Writer
 
@@ -81,7 +81,7 @@ def run(run: Run, context: Context) -> None:
     Raises:
         Stopped: the context asked for it; the run has left a checkpoint.
     """
-    made_with = [{**provenance("torch"), "device": context.device}]
+    made_with = [made_here(context.device)]
     with one_thread():
         dataset = _dataset(run.spec, context)
         trial = _make(run.spec, context)

@@ -16,8 +16,8 @@ import torch
 from headway.errors import EnvError, MethodError, SpecError, did_you_mean
 from headway.experiments.base import WEIGHTS_FILE, Context, Stopped
 from headway.experiments.exploration import ExplorationProtocol
-from headway.experiments.provenance import continued, in_words, provenance
-from headway.experiments.torching import keep_memory, one_thread, saves
+from headway.experiments.provenance import continued, in_words
+from headway.experiments.torching import keep_memory, made_here, one_thread, saves
 from headway.rl import make_env
 from headway.rl.agent import Policy
 from headway.rl.ppo import PPO
@@ -133,7 +133,7 @@ def run(run: Run, context: Context) -> None:
         Stopped: the context asked for it; the run has left a checkpoint.
     """
     keep_memory()
-    here = {**provenance("torch", "numpy", "gymnasium"), "device": context.device}
+    here = made_here(context.device, "numpy", "gymnasium")
     with one_thread():
         ppo = make(run.spec, context)
         try:

@@ -1,14 +1,16 @@
-"""What experiments with torch share: its threads, its memory, and how states are written."""
+"""What experiments with torch share: its threads, its memory, what it computes with, and how states are written."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any, cast
 
 import torch
 
+from headway.experiments.provenance import provenance
 from headway.runs import Write
 
 
@@ -21,6 +23,17 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def made_here(device: str, *packages: str) -> dict[str, str]:
+    """What a run is made with in this process: `provenance` with torch, the device and the processor's instructions."""
+    return {**provenance("torch", *packages), "device": device, "instructions": _instructions()}
+
+
+def _instructions() -> str:
+    """What torch computes with on the processor, such as "AVX2"; and oneDNN, if it was told to use something else."""
+    own, other = torch.backends.cpu.get_cpu_capability(), os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    return own if other.upper() in ("", own) else f"{own}, oneDNN {other}"
 
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
