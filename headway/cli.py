@@ -83,7 +83,6 @@ def _bench() -> CommandModule:
 
 @register("run", "carry out the runs of an experiment; the same command resumes")
 def _run() -> CommandModule:
-    _prepare_for_runs()
     from headway.experiments.commands import run
     from headway.experiments.launching import register_launcher
     from headway.experiments.places import register_opener
@@ -125,7 +124,6 @@ def _fetch() -> CommandModule:
 
 @register("demo", "the study in small: a few minutes on two cores, ending in a table and a report")
 def _demo() -> CommandModule:
-    _prepare_for_runs()
     from headway.experiments.commands import demo
 
     return _WithReport(demo)
@@ -205,15 +203,7 @@ def _export() -> CommandModule:
 
 @register("verify", "run some of the results again and compare every number", "report")
 def _verify() -> CommandModule:
-    _prepare_for_runs()
     return _Verify()
-
-
-def _prepare_for_runs() -> None:
-    """Before torch is imported: what a run computes must not depend on the machine."""
-    from headway.experiments.instructions import use_common_instructions
-
-    use_common_instructions()
 
 
 class _Verify:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from headway.errors import ClaimLostError, DamagedError, ExperimentError, StoreError, WorkerLostError
 from headway.experiments.base import Context, Stopped
 from headway.experiments.events import Advanced, Ended, Outcome, Started, Tell
+from headway.experiments.instructions import use_common_instructions
 from headway.experiments.registry import ExperimentModule, find_experiment
 from headway.experiments.wording import last_line, shorten
 from headway.runs import Run, RunSpec, RunStore, State
@@ -39,6 +40,7 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, tell: Tell, retry_
             is left to be resumed.
         ExperimentError: there is no such experiment.
     """
+    use_common_instructions()
     experiment = find_experiment(spec.experiment)
     run = store.claim(spec, retry_failed=retry_failed)
     if run is None:

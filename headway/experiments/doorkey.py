@@ -16,6 +16,7 @@ import torch
 from headway.errors import EnvError, MethodError, SpecError, did_you_mean
 from headway.experiments.base import WEIGHTS_FILE, Context, Stopped
 from headway.experiments.exploration import ExplorationProtocol
+from headway.experiments.instructions import use_common_instructions
 from headway.experiments.provenance import continued, in_words
 from headway.experiments.torching import keep_memory, made_here, one_thread, saves
 from headway.rl import make_env
@@ -112,6 +113,7 @@ def check(methods: Sequence[str], noises: Sequence[str], protocol: ExplorationPr
         SpecError: an unknown method or environment, noise at a door where there is none, or spaces that an agent or a
             predictor cannot handle.
     """
+    use_common_instructions()  # networks are made here, and torch computes with what it has begun with
     try:
         for noise in noises:
             env = _env(protocol, env_id, noise, seed=0, num_envs=1)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-COMMON = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-"""The variables by which torch, and oneDNN within it, are told what to do without."""
+COMMON = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+"""The variables by which torch, and MKL and oneDNN within it, are told what to do without."""
 _PROCESSOR = Path("/proc/cpuinfo")
 
 
@@ -19,7 +19,7 @@ def use_common_instructions(processor: Path = _PROCESSOR) -> None:
     """Do without AVX-512 in this process and in those that it starts.
 
     A variable that is set already stays as it is. Torch reads them at its first operation: what it has chosen by then
-    it keeps.
+    it keeps. So whoever computes something before a run begins should call this first.
 
     Args:
         processor: where the system tells what the processor can do; where it does not, nothing happens.

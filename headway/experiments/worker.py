@@ -19,7 +19,6 @@ from headway.experiments.agenda import Task
 from headway.experiments.attempt import attempt
 from headway.experiments.base import Context
 from headway.experiments.events import Ended, Event, Tell
-from headway.experiments.instructions import use_common_instructions
 from headway.experiments.registry import register_experiments
 from headway.runs import RunStore
 
@@ -87,7 +86,7 @@ class Inbox:
 
 def main(connection: Connection, setup: Setup) -> None:
     """Carry out runs until the parent says stop or is gone. Runs in a process of its own."""
-    settle(1)
+    use_threads(1)
     register_experiments(setup.experiments)
     inbox = Inbox(connection)
     _listen_to_signals(inbox)
@@ -112,15 +111,11 @@ def work(task: Task, store: RunStore, context: Context, tell: Tell) -> Ended | T
         return Trouble("".join(traceback.format_exception(error)).rstrip())
 
 
-def settle(threads: int) -> None:
-    """Compute with the same instructions as other machines, and leave the other cores to other workers.
-
-    Both by the variables that torch reads; threads, if it has read them, by asking it.
-    """
-    use_common_instructions()
-    os.environ.update(OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
+def use_threads(number: int) -> None:
+    """Leave the other cores to other workers: by the variables that torch reads, or, if it has, by asking it."""
+    os.environ.update(OMP_NUM_THREADS=str(number), MKL_NUM_THREADS=str(number))
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(threads)
+        sys.modules["torch"].set_num_threads(number)
 
 
 def _listen_to_signals(inbox: Inbox) -> None:

@@ -53,20 +53,21 @@ def test_whoever_has_chosen_keeps_the_choice(tmp_path: Path, unset: None, monkey
     assert chosen() == {**COMMON, "ATEN_CPU_CAPABILITY": "default"}
 
 
+@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    "before",
+    "arguments",
     [
-        "from headway.experiments.worker import settle; settle(1)",
-        "from headway.cli import make_parser; make_parser(['run'])",
-        "from headway.cli import make_parser; make_parser(['demo'])",
-        "from headway.cli import make_parser; make_parser(['verify'])",
+        ["controlled", "--dataset", "digits", "--condition", "noise", "--signal", "gmc", "--epochs", "1"],
+        ["doorkey", "--preset", "quick", "--method", "ppo", "--noise", "none", "--steps", "1"],
     ],
-    ids=["worker", "run", "demo", "verify"],
+    ids=["controlled", "doorkey"],
 )
-def test_what_carries_out_runs_does_without(before: str, unset: None) -> None:
-    code = f"{before}; import torch; print(torch.backends.cpu.get_cpu_capability())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() not in ("", "AVX512")
+def test_runs_of_a_command_do_without(tmp_path: Path, unset: None, arguments: list[str], workers: int) -> None:
+    command = [sys.executable, "-m", "headway", "run", *arguments, "--seeds", "0", "--workers", str(workers)]
+    subprocess.run([*command, "--out", str(tmp_path)], check=True, capture_output=True)
+    store = RunStore(tmp_path)
+    (record,) = store.status()
+    assert json.loads(store.read_file(record.spec.run_id, "provenance.json"))["instructions"] not in ("", "AVX512")
 
 
 def test_a_run_writes_down_its_instructions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

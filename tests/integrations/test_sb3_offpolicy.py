@@ -170,6 +170,15 @@ def test_a_callback_suits_each_model_that_it_is_given() -> None:
         assert callback.reward.config.floor == pytest.approx(1e-8 * 8**2)
 
 
+def test_a_callback_does_not_look_for_transitions_of_one_model_in_the_buffer_of_another() -> None:
+    reward = Known()
+    callback = OffPolicyIntrinsicCallback(reward, update_every=24)
+    agent().learn(16, callback=callback)  # too few to learn from
+    agent().learn(40, callback=callback)
+    assert [len(batch) for batch in reward.shown] == [24]
+    assert_within_episodes(reward.shown[0])
+
+
 def test_a_small_buffer_is_used_to_the_full() -> None:
     reward = Known()
     agent(buffer_size=20).learn(200, callback=OffPolicyIntrinsicCallback(reward, update_every=1000))

@@ -15,6 +15,7 @@ from headway.analysis.names import DATASETS, rank, title
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.analysis.tables import NEEDED, areas, usable
+from headway.runs.wording import count
 
 BySeed: TypeAlias = Mapping[int, float]
 PAPER_DATASETS = ("mnist", "cifar10")
@@ -94,9 +95,8 @@ class Evidence:
         elsewhere = f"; there are some under {', '.join(others[:3])}" if others else ""
         lacking = sum(run.finished for run in found.select(protocol=self.protocol))
         if lacking:
-            raise TooLittleDataError(
-                f"{lacking} finished runs of {what} without all of {', '.join(columns)}{elsewhere}"
-            )
+            number = count(lacking, "finished run")
+            raise TooLittleDataError(f"{number} of {what} without all of {', '.join(columns)}{elsewhere}")
         raise TooLittleDataError(f"no finished runs of {what}{elsewhere}")
 
 

@@ -145,7 +145,7 @@ class Grid:
     @property
     def uniform_text(self) -> str:
         """Whose runs of Uniform it is compared with."""
-        return "; ".join(sorted(group.protocol for group in self.lenders)) or self.setting.group.protocol
+        return "; ".join(sorted({run.protocol for runs in self.uniform.values() for run in runs}))
 
     @property
     def has_rates_apart(self) -> bool:

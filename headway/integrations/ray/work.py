@@ -15,7 +15,7 @@ from headway.experiments.agenda import Task
 from headway.experiments.base import Context
 from headway.experiments.events import Ended
 from headway.experiments.registry import register_experiments
-from headway.experiments.worker import Trouble, settle, work
+from headway.experiments.worker import Trouble, use_threads, work
 from headway.integrations.ray.board import Link
 from headway.integrations.ray.cluster import import_ray
 from headway.runs import RunStore
@@ -60,7 +60,7 @@ def carry_out(task: Task, attempt: int, setup: RaySetup, board: Any) -> Ended | 
     try:
         if trouble := _unfit(setup, task):
             return Trouble(trouble)
-        settle(setup.context.threads)
+        use_threads(setup.context.threads)
         register_experiments(setup.experiments)
         datasets = {name: ray.get(reference) for name, reference in setup.datasets.items()}
         context = replace(setup.context, should_stop=link.stopping.is_set, datasets=datasets)

@@ -148,8 +148,7 @@ class IntrinsicCallback(BaseCallback):
         self._check(model)
         if not self._given:
             self.reward = self._make(model)
-        gamma = float(getattr(model, "gamma", 0.99))
-        self.normaliser = RewardNormaliser(model.n_envs, gamma) if self._settings["normalise"] else None
+        self._begin(model)
         if isinstance(carried, Carried):
             self.load_state_dict(carried.state_dict())
         setattr(model, ATTRIBUTE, Carried(self))
@@ -170,6 +169,11 @@ class IntrinsicCallback(BaseCallback):
         if self.reward is None:
             raise StateError("expected a callback that learn() has started, got one that was not used yet")
         return self.reward
+
+    def _begin(self, model: BaseAlgorithm) -> None:
+        """Forget what belongs to the model before this one."""
+        gamma = float(getattr(model, "gamma", 0.99))
+        self.normaliser = RewardNormaliser(model.n_envs, gamma) if self._settings["normalise"] else None
 
     def _make(self, model: BaseAlgorithm) -> IntrinsicReward:
         settings = self._settings

@@ -126,6 +126,11 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         """As ever, with a floor that is the same for samples of any size."""
         return fixed_floor(super()._config(model), self.update_every)
 
+    def _begin(self, model: BaseAlgorithm) -> None:
+        """As ever; what waited for the predictor is in the buffer of another model."""
+        super()._begin(model)
+        self._waiting = 0
+
     def _check(self, model: BaseAlgorithm) -> None:
         """Refuse buffers that do not have the transitions themselves."""
         super()._check(model)

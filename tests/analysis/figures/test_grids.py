@@ -59,6 +59,13 @@ def test_a_point_is_compared_with_the_uniform_of_its_own_group() -> None:
     (grid,) = grids(settings_of(runs))
     assert grid.kind is ENTROPY
     np.testing.assert_allclose(as_array(grid, "ratio"), [[0.5], [1.0]], rtol=0.01)
+    assert grid.uniform_text == "released, entropy_weight=0, epochs=4; released, epochs=4"
+
+
+def test_only_the_uniform_that_was_used_is_named() -> None:
+    runs = together(*uniform(), *point(1.0, floor=1e-8), *point(1.0, floor=1e-8, entropy_weight=0.0))
+    (grid,) = grids(settings_of(runs))
+    assert grid.uniform_text == "released, epochs=4"
 
 
 def test_what_all_runs_of_a_grid_share_is_part_of_its_name() -> None:
