@@ -84,7 +84,7 @@ def test_the_shares_of_the_plain_example() -> None:
     measured = results("plain_pytorch")
     text = " ".join(page("howto/pytorch.md").split())
     assert f"after {measured['steps']} batches" in text
-    for name, words in (("rule", "of the samples to a rule"), ("digits", "to digits"), ("noise", "to noise")):
+    for name, words in (("rule", "for a rule"), ("digits", "for digits"), ("noise", "for noise")):
         assert f"{measured['shares'][name]:.0%} {words}" in text, name
 
 
