@@ -1,7 +1,7 @@
 """Puts stored measurements, and how far the study has come, into the docs: `python benchmarks/pages.py [--check]`.
 
 Each page has a place between two marks, such as `<!-- sampler: begin -->`. With `--check` nothing is written, and the
-exit code is 1 if a page says anything else than the files in `benchmarks/results`.
+exit code is 1 if a page says anything else than the files in `benchmarks/results` and `results`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from headway.analysis import load_results
+from headway.analysis.names import title
+from headway.analysis.report.markdown import MARK
+from headway.analysis.report.provenance import notes_of
 from headway.analysis.report.words import ranges
+from headway.analysis.tables import MethodRow, method_rows
 from headway.bench.quoting import quoted
 from headway.experiments.commands.lots import lot_specs
 from headway.experiments.commands.run import COMMANDS
@@ -24,8 +28,9 @@ from headway.experiments.lots import read_campaign_file
 from headway.runs.wording import count
 
 ROOT = Path(__file__).parent.parent
-SIGNALS = {"uniform": "Uniform", "curiosity": "Curiosity", "gmc": "GMC", "norm_last": "NormLast", "norm_all": "NormAll",
-           "delta_loss": "DeltaLoss", "gmc_hard": "GMC, hard gate", "gmc_soft": "GMC, soft gate"}  # fmt: skip
+SIGNALS = ("uniform", "curiosity", "gmc", "norm_last", "norm_all", "delta_loss", "gmc_hard", "gmc_soft")
+ENOUGH = 3
+"""Seeds without which nothing is said of a signal in the README."""
 PUBLISHED_BATCH = 0.38
 """Seconds per batch of the authors' program with GMC on MNIST, on two cores of this kind of machine."""
 
@@ -94,10 +99,10 @@ def controlled() -> str:
     }
     found = {text: stored(name)["seconds"] for text, name in names.items()}
     rows = []
-    for signal, title in SIGNALS.items():
+    for signal in SIGNALS:
         cells = [f"{seconds[signal]['batch'] * 1000:.1f}" for seconds in found.values()]
         slower = found["MNIST, one core"][signal]["batch"] / found["MNIST, one core"]["curiosity"]["batch"]
-        rows.append([title, *cells, f"{slower:.2f}"])
+        rows.append([title(signal), *cells, f"{slower:.2f}"])
     times = PUBLISHED_BATCH / found["MNIST, two cores"]["gmc"]["batch"]
     text = table(["ms per batch", *names, "against Curiosity"], rows)
     published = f"{1000 * PUBLISHED_BATCH:.0f} ms per batch with GMC on MNIST and two cores"
@@ -165,6 +170,35 @@ def _seeds(runs: Mapping[int, int]) -> str:
     return ", ".join(f"{seed} ({count(number, 'run')})" for seed, number in sorted(runs.items()))
 
 
+def study() -> str:
+    """What each signal comes to in the conditions of the study that have enough seeds of all of them."""
+    wanted = ("curiosity", "norm_last", "norm_all", "delta_loss", "gmc")
+    columns, seeds, remarks = {}, set(), set()
+    for group, members in load_results(ROOT / "results").select(protocol="released").groups().items():
+        rows = {row.method: row for row in method_rows(members) if len(row.seeds) >= ENOUGH and row.relative}
+        if group.dataset is None or not all(name in rows for name in (*wanted, "uniform")):
+            continue
+        is_official = not notes_of(members)
+        remarks |= set() if is_official else {title(group.dataset)}
+        columns[f"{group.title}{'' if is_official else MARK}"] = [_area(rows[name]) for name in wanted]
+        seeds |= {len(row.seeds) for row in rows.values()}
+    table_rows = [list(row) for row in zip(map(title, wanted), *columns.values(), strict=True)]
+    notes = [f"{MARK} {name} is a JPEG-compressed copy, not the official files." for name in sorted(remarks)]
+    intro = (
+        "The paper's study again: signals choose what a classifier learns from. Area under its loss, relative to that\n"
+        f"of even draws (lower is better), with 95% intervals over {' to '.join(map(str, sorted(seeds)))} seeds; in the\n"
+        "noise also the share of the last draws that went to the noisiest of four groups ([more](docs/results.md)):"
+    )
+    return "\n\n".join((intro, table(["signal", *columns], table_rows), *notes))
+
+
+def _area(row: MethodRow) -> str:
+    """A signal's area, and in the noise the share of the noisiest group."""
+    assert row.relative is not None
+    text = f"{row.relative.value:.3f} [{row.relative.low:.3f}, {row.relative.high:.3f}]"
+    return f"{text}, {row.shares[-1].value:.0%}" if row.group.condition == "noise" else text
+
+
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "sampler": ("docs/howto/pytorch.md", sampler),
     "huggingface": ("docs/howto/transformers.md", huggingface),
@@ -174,6 +208,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "envs": ("docs/environments.md", envs),
     "report": ("docs/report.md", report),
     "lots": ("docs/results.md", lots),
+    "study": ("README.md", study),
 }
 
 
