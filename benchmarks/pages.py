@@ -186,8 +186,8 @@ def study() -> str:
     notes = [f"{MARK} {name} is a JPEG-compressed copy, not the official files." for name in sorted(remarks)]
     intro = (
         "The paper's study again: signals choose what a classifier learns from. Area under its loss, relative to that\n"
-        f"of even draws (lower is better), with 95% intervals over {' to '.join(map(str, sorted(seeds)))} seeds; in the\n"
-        "noise also the share of the last draws that went to the noisiest of four groups ([more](docs/results.md)):"
+        f"of even draws (lower is better), with 95% intervals over {' to '.join(map(str, sorted(seeds)))} seeds; in\n"
+        "the noise also the share of the last draws that went to the noisiest of four groups ([more](docs/results.md)):"
     )
     return "\n\n".join((intro, table(["signal", *columns], table_rows), *notes))
 
