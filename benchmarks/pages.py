@@ -185,9 +185,10 @@ def study() -> str:
     table_rows = [list(row) for row in zip(map(title, wanted), *columns.values(), strict=True)]
     notes = [f"{MARK} {name} is a JPEG-compressed copy, not the official files." for name in sorted(remarks)]
     intro = (
-        "The paper's study again: signals choose what a classifier learns from. Area under its loss, relative to that\n"
-        f"of even draws (lower is better), with 95% intervals over {' to '.join(map(str, sorted(seeds)))} seeds; in\n"
-        "the noise also the share of the last draws that went to the noisiest of four groups ([more](docs/results.md)):"
+        "The paper's study again, with the constants of its released code: signals choose what a classifier learns\n"
+        "from. Area under its loss, relative to that of even draws (lower is better), with 95% intervals over\n"
+        f"{' to '.join(map(str, sorted(seeds)))} seeds; in the noise also the share of the last draws that went to\n"
+        "the noisiest of four groups ([more](docs/results.md)):"
     )
     return "\n\n".join((intro, table(["signal", *columns], table_rows), *notes))
 
@@ -225,7 +226,8 @@ def main() -> int:
             old.append(path)
             if not options.check:
                 page.write_text(new, "utf-8")
-    print(f"{'not up to date' if options.check else 'written'}: {', '.join(old) or 'none'}")
+    verb = "not up to date" if options.check else "written"
+    print(f"{verb}: {', '.join(old)}" if old else "all pages are up to date")
     return 1 if options.check and old else 0
 
 

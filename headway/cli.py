@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headway.errors import HeadwayError, MissingExtraError, UsageError
+from headway.errors import HeadwayError, MissingExtraError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from headway.experiments.launchers import Launcher
@@ -151,12 +151,21 @@ class _WithReport:
 
     def execute(self, options: argparse.Namespace) -> int:
         """Run the command; if all went well, write the report, or say why there is none."""
+        options.compare = _compare
         code = self._command.execute(options)
         if code == 0:
             from headway.analysis.commands import report
 
             report.report_if_possible(options.out, options.report)
         return code
+
+
+def _compare(areas: Sequence[float], uniform: Sequence[float]) -> tuple[float, float, float]:
+    """A ratio and its interval, so that a command says what the report says."""
+    from headway.analysis.stats import ratio
+
+    found = ratio(areas, uniform)
+    return found.value, found.low, found.high
 
 
 @register("report", "write one page about the runs of a store, with tables and figures", "report")
@@ -247,8 +256,8 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
         subparser = subparsers.add_parser(command.name, help=command.summary)
         if command.name in arguments:
             module = _load(command)
+            subparser.set_defaults(execute=module.execute, parser=subparser)
             module.add_arguments(subparser)
-            subparser.set_defaults(execute=module.execute)
     return parser
 
 
@@ -276,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     _fill_streams()
     try:
-        options = make_parser(arguments).parse_args(arguments)
+        options = _parse(arguments)
         options.command_line = ["headway", *arguments]
         code: int = options.execute(options)
     except HeadwayError as error:
@@ -286,6 +295,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("headway: interrupted", file=sys.stderr)
         return 130
     return code
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; what no option is called is told by the command that it was meant for."""
+    parser = make_parser(arguments)
+    if not arguments:
+        parser.print_help(sys.stderr)
+        parser.exit(2)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        own: argparse.ArgumentParser = getattr(options, "parser", parser)
+        known = [name for name in own._option_string_actions if name.startswith("--")]
+        hint = did_you_mean(unknown[0].partition("=")[0], known)
+        own.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return options
 
 
 def _fill_streams() -> None:

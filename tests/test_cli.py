@@ -97,6 +97,34 @@ def test_a_wrong_command_line_is_exit_code_2(
     assert "usage: headway" in capsys.readouterr().err
 
 
+def test_without_a_command_all_are_listed(add: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    add(lambda: 0)
+    with pytest.raises(SystemExit) as stop:
+        cli.main([])
+    assert stop.value.code == 2
+    assert "does something" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage", "hint"),
+    [
+        (["claims", "--breif"], "usage: headway claims", "--breif; did you mean --brief?"),
+        (["claims", "--protocl=all"], "usage: headway claims", "--protocl=all; did you mean --protocol?"),
+        (["run", "controlled", "--dryrun"], "usage: headway run controlled", "--dryrun; did you mean --dry-run?"),
+        (["run", "controlled", "--colour"], "usage: headway run controlled", "arguments: --colour"),
+    ],
+)
+def test_an_unknown_option_is_told_by_its_command(
+    arguments: list[str], usage: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert usage in error
+    assert hint in error
+
+
 def test_a_name_is_registered_once(add: Callable[..., None]) -> None:
     add(lambda: 0)
     with pytest.raises(ValueError, match="got 'fake' twice"):

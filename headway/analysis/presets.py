@@ -8,7 +8,7 @@ So the presets stand here once more, as the data that they are in a stored run; 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headway.analysis.exploration_presets import EXPLORATION_PRESETS
@@ -108,6 +108,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {"released": RELEASED, "paper": PAPER
 
 NAMED_CHANGES = 3
 """A label names up to this many changes, and counts more than that."""
+_COUNTED_CHANGES = " changes ("
 
 PRESETS_OF: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"controlled": PRESETS, "doorkey": EXPLORATION_PRESETS}
 """The presets of each experiment."""
@@ -140,8 +141,13 @@ def protocol_label(spec: RunSpec) -> str:
         return base
     if len(words) > NAMED_CHANGES:
         digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:6]
-        words = [f"{len(words)} changes ({digest})"]
+        words = [f"{len(words)}{_COUNTED_CHANGES}{digest})"]
     return ", ".join([base, *words])
+
+
+def nearest_first(labels: Iterable[str]) -> list[str]:
+    """Labels of protocols, presets first, then those with few changes, and last those that only count them."""
+    return sorted(labels, key=lambda label: (_COUNTED_CHANGES in label, label.count(", "), label))
 
 
 def without_lengths(spec: RunSpec) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def _atomic_file(target: Path) -> Iterator[BinaryIO]:
     except (OSError, ValueError) as error:
         raise DataError(
             f"{target}: expected to write it, got {type(error).__name__}: {error}; choose a folder with "
-            "room that can be written, by data_dir or by $HEADWAY_DATA"
+            "room that can be written, by data_dir (--data-dir) or by $HEADWAY_DATA"
         ) from error
 
 

@@ -127,6 +127,6 @@ def _missing(spec: Spec, places: list[Place], target: Path, why: str) -> DataErr
     hint = f"\nOr, {spec.hint}." if spec.hint else ""
     return DataError(
         f"dataset {spec.name}: expected the files {names}, got no complete set in\n  {looked}{unset}\n{why}\n"
-        f"Put the files into {target}, or into a folder {spec.name} in a directory given by data_dir or "
+        f"Put the files into {target}, or into a folder {spec.name} in a directory given by data_dir (--data-dir) or "
         f"${VARIABLE}. They are published at\n  {sources}{hint}"
     )

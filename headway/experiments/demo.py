@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
-from headway.errors import MissingExtraError
 from headway.experiments.controlled import specs
 from headway.experiments.environment import CONDITIONS, GROUPS
 from headway.experiments.protocol import Protocol
@@ -15,6 +14,8 @@ from headway.experiments.signals import SIX
 from headway.runs import RunSpec, RunStore
 
 GROUP_NAMES = "ABCD"
+Compare: TypeAlias = Callable[[Sequence[float], Sequence[float]], tuple[float, float, float]]
+"""The ratio of the means of two signals' areas, seed by seed, with the ends of its 95% interval."""
 LAST_PART = 0.1
 """The part of the epochs, at the end, over which shares of draws are averaged."""
 
@@ -31,8 +32,8 @@ class Line:
     Attributes:
         condition: the condition.
         signal: the signal.
-        ratio: area under its test-loss curve relative to Uniform's at the same seed, mean over the seeds.
-        low: lower end of the ratio's 95% t-interval.
+        ratio: mean area under its test-loss curves relative to that under Uniform's.
+        low: lower end of the ratio's 95% interval.
         high: upper end.
         shares: share of its last draws in each group.
     """
@@ -45,8 +46,14 @@ class Line:
     shares: tuple[float, ...]
 
 
-def summarise(store: RunStore, runs: Sequence[RunSpec]) -> list[Line]:
-    """One line per condition and signal, from the runs that are done."""
+def summarise(store: RunStore, runs: Sequence[RunSpec], compare: Compare) -> list[Line]:
+    """One line per condition and signal.
+
+    Args:
+        store: where the runs are.
+        runs: the runs, all done.
+        compare: gives ratios their intervals.
+    """
     areas: dict[tuple[str, str], dict[int, float]] = {}
     shares: dict[tuple[str, str], list[list[float]]] = {}
     for spec in runs:
@@ -57,10 +64,9 @@ def summarise(store: RunStore, runs: Sequence[RunSpec]) -> list[Line]:
         shares.setdefault(key, []).append(_group_shares(draws, spec.condition))
     lines = []
     for (condition, signal), by_seed in areas.items():
-        ratios = [area / areas[condition, "uniform"][seed] for seed, area in by_seed.items()]
-        mean, half = mean_interval(ratios)
+        ratio, low, high = compare(list(by_seed.values()), [areas[condition, "uniform"][seed] for seed in by_seed])
         average = tuple(math.fsum(column) / len(column) for column in zip(*shares[condition, signal], strict=True))
-        lines.append(Line(condition, signal, mean, mean - half, mean + half, average))
+        lines.append(Line(condition, signal, ratio, low, high, average))
     return sorted(lines, key=lambda line: (CONDITIONS.index(line.condition), SIX.index(line.signal)))
 
 
@@ -71,19 +77,6 @@ def _group_shares(rows: Sequence[Sequence[float]], condition: str) -> list[float
     if condition == "noise":
         return by_arm
     return [math.fsum(by_arm[arm] for arm in group) for group in GROUPS]
-
-
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """The mean and the half-width of its t-interval; 0 where all values are equal, infinite for a single one."""
-    try:
-        from scipy.stats import t
-    except ImportError as error:
-        raise MissingExtraError("scipy", "experiments") from error
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
-        return mean, math.inf
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return mean, float(t.ppf((1 + confidence) / 2, len(values) - 1)) * deviation / math.sqrt(len(values))
 
 
 def conclusion(lines: Sequence[Line]) -> str:

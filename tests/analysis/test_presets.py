@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headway.analysis.exploration_presets import EXPLORATION_PRESETS
-from headway.analysis.presets import PRESETS, protocol_label
+from headway.analysis.presets import PRESETS, nearest_first, protocol_label
 from headway.experiments import controlled, doorkey
 from headway.experiments.commands.controlled import add_arguments, expand
 from headway.experiments.exploration import ExplorationProtocol
@@ -111,3 +111,8 @@ def test_real_specs_have_the_names_of_their_presets() -> None:
 def _fields(spec: RunSpec) -> dict[str, Any]:
     names = ("experiment", "condition", "method", "seed", "params", "protocol")
     return {name: getattr(spec, name) for name in names}
+
+
+def test_labels_that_say_most_come_first() -> None:
+    labels = ["released, 4 changes (002cd6)", "released, beta=0.9, floor=0.1", "released, epochs=100", "paper"]
+    assert nearest_first(labels) == ["paper", "released, epochs=100", "released, beta=0.9, floor=0.1", labels[0]]

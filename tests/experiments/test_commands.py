@@ -216,6 +216,8 @@ def test_status_of_an_exported_file_names_who_reads_it(tmp_path: Path, capsys: p
     (tmp_path / "lot.parquet").touch()
     assert main(["status", str(tmp_path / "lot.parquet")]) == 2
     assert f"headway report {tmp_path / 'lot.parquet'} reads exported files" in capsys.readouterr().err
+    assert main(["status", str(tmp_path)]) == 2
+    assert f"got exported files in {tmp_path}; headway report {tmp_path} reads them" in capsys.readouterr().err
 
 
 def test_status_as_json(mixed: RunStore, capsys: pytest.CaptureFixture[str]) -> None:

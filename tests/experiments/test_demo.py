@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headway.analysis import load_results
+from headway.analysis.tables import MethodRow, method_rows
+from headway.cli import _compare
 from headway.experiments import controlled, demo
 from headway.experiments.base import Context
 from headway.experiments.commands.demo import table
@@ -14,12 +17,8 @@ from headway.experiments.protocol import Protocol
 from headway.runs import RunStore
 
 
-def test_the_interval_by_hand() -> None:
-    """1, 2, 3: mean 2, deviation 1, t(0.975, 2) = 4.3027, half-width 4.3027 / sqrt(3)."""
-    mean, half = demo.mean_interval([1.0, 2.0, 3.0])
-    assert mean == 2
-    assert half == pytest.approx(4.302653 / 3**0.5, abs=1e-5)
-    assert demo.mean_interval([5.0, 5.0]) == (5.0, 0.0)
+def _rows(folder: Path) -> list[MethodRow]:
+    return [row for members in load_results(folder).groups().values() for row in method_rows(members)]
 
 
 def test_the_demo_has_36_different_runs() -> None:
@@ -40,13 +39,17 @@ def test_the_summary_of_small_runs(tmp_path: Path) -> None:
     for spec in runs:
         with store.claim(spec) as run:
             controlled.run(run, Context())
-    lines = demo.summarise(store, runs)
+    lines = demo.summarise(store, runs, _compare)
     assert [(line.condition, line.signal) for line in lines][:2] == [
         ("curriculum", "uniform"),
         ("curriculum", "curiosity"),
     ]
     assert all(line.ratio == 1 for line in lines if line.signal == "uniform")
     assert all(sum(line.shares) == pytest.approx(1) for line in lines)
+    rows = {(row.group.condition, row.method): row.relative for row in _rows(tmp_path)}
+    for line in lines:
+        found = rows[line.condition, line.signal]
+        assert (line.ratio, line.low, line.high) == pytest.approx((found.value, found.low, found.high))
     text = table(lines)
     assert text.count("\n") == 7
     assert "gmc" in text

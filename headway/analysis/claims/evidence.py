@@ -12,6 +12,7 @@ import numpy as np
 from headway.analysis.claims.verdicts import DivergedError, TooLittleDataError
 from headway.analysis.columns import Array
 from headway.analysis.names import DATASETS, rank, title
+from headway.analysis.presets import nearest_first
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.analysis.tables import NEEDED, areas, usable
@@ -21,6 +22,8 @@ BySeed: TypeAlias = Mapping[int, float]
 PAPER_DATASETS = ("mnist", "cifar10")
 PAPER_ENVIRONMENT = "MiniGrid-DoorKey-8x8-v0"
 REWARDS = ("episode_return", "env_steps")
+SHOWN = 3
+"""Protocols that a message names."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,8 @@ class Evidence:
         runs = usable(found.select(protocol=self.protocol).runs, columns)
         if runs:
             return runs
-        others = [label for label in usable_protocols(found, columns) if label != self.protocol]
-        elsewhere = f"; there are some under {', '.join(others[:3])}" if others else ""
+        others = nearest_first(label for label in usable_protocols(found, columns) if label != self.protocol)
+        elsewhere = f"; there are some under {'; '.join(others[:SHOWN])}" if others else ""
         lacking = sum(run.finished for run in found.select(protocol=self.protocol))
         if lacking:
             number = count(lacking, "finished run")

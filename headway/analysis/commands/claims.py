@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,14 +12,18 @@ from typing import Any
 
 from headway.analysis.claims import CLAIMS, ClaimResult, as_dict, as_markdown, as_text, evaluate_claims
 from headway.analysis.claims.output import SCHEMA
+from headway.analysis.presets import nearest_first
 from headway.analysis.results import Results, load_results
 from headway.errors import UsageError
 from headway.runs.files import store_error, write_bytes
 from headway.runs.output import emit
 from headway.runs.places import parse_folder
+from headway.runs.wording import count
 
 ALL = "all"
 DEFAULT = "released"
+TIME = "C16"
+"""The claim that a benchmark decides, and no run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +58,8 @@ def execute(options: argparse.Namespace) -> int:
     judged = [evaluate_claims(results, label, bench, options.seed, options.only) for label in labels]
     _say_what_is_missing(results)
     emit("\n\n".join(as_text(claims, verbose=not options.brief) for claims in judged))
+    for words in _what_was_not_asked(results, labels, options):
+        emit(words)
     if options.json:
         _write(options.json, json.dumps(document(options.path, results, judged), indent=1) + "\n")
     if options.markdown:
@@ -100,6 +107,18 @@ def document(path: Path, results: Results, judged: Sequence[Sequence[ClaimResult
         "problems": [vars(problem) for problem in results.problems],
         "protocols": [as_dict(claims) for claims in judged],
     }
+
+
+def _what_was_not_asked(results: Results, labels: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """What other options would tell."""
+    words = []
+    if options.bench is None and TIME in (options.only or CLAIMS):
+        words.append(f"--bench FILE judges {TIME}, by what `headway bench` has measured")
+    others = nearest_first(set(results.finished().protocols()) - set(labels))
+    if others:
+        such = f"such as {others[0]}: --protocol {shlex.quote(others[0])}, or --protocol {ALL}"
+        words.append(f"there are runs of {count(len(others), 'other protocol')}, {such}")
+    return words
 
 
 def _say_what_is_missing(results: Results) -> None:

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run what is not done, and print the table."""
+    """Run what is not done, and print the table; `options.compare` gives it its intervals."""
     runs = demo_specs(options.seeds)
     emit(f"Digits, two conditions, six signals, {options.seeds} seeds: {len(runs)} runs in {options.out}")
     store = RunStore(options.out)
@@ -36,7 +36,7 @@ def execute(options: argparse.Namespace) -> int:
     if done < len(runs):
         emit(f"{done} of {len(runs)} runs are done; the same command goes on with the rest")
         return 130
-    lines = summarise(store, runs)
+    lines = summarise(store, runs, options.compare)
     emit(table(lines))
     emit()
     emit(conclusion(lines))

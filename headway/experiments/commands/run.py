@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (module, summary) in EXPERIMENTS.items():
         experiment = experiments.add_parser(name, help=summary, formatter_class=Defaults)
         module.add_arguments(experiment)
-        experiment.set_defaults(execute_experiment=module.execute)
+        experiment.set_defaults(execute_experiment=module.execute, parser=experiment)
 
 
 def _explain_order(parser: argparse.ArgumentParser) -> None:

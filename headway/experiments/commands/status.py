@@ -20,6 +20,8 @@ from headway.runs.output import emit
 from headway.runs.places import Place, Url, parse_place
 from headway.runs.wording import count, duration
 
+EXPORTED = ".parquet"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
@@ -46,10 +48,10 @@ def _stores(place: Place) -> list[Place]:
     """The store at a place, or those in the folders inside it, as a campaign leaves them.
 
     Raises:
-        UsageError: it is an exported file.
+        UsageError: it is an exported file, or a folder of them.
         StoreError: it cannot be read.
     """
-    if isinstance(place, Path) and place.suffix == ".parquet" and place.is_file():
+    if isinstance(place, Path) and place.suffix == EXPORTED and place.is_file():
         raise UsageError(f"expected a run store, got the file {place}; headway report {place} reads exported files")
     if isinstance(place, Url) or RunStore(place).exists() or not place.is_dir():
         return [place]
@@ -57,7 +59,10 @@ def _stores(place: Place) -> list[Place]:
         children = sorted(place.iterdir())
     except OSError as error:
         raise store_error("read", place, error) from error
-    return [child for child in children if child.is_dir() and _is_store(child)] or [place]
+    stores: list[Place] = [child for child in children if child.is_dir() and _is_store(child)]
+    if not stores and any(child.suffix == EXPORTED for child in children):
+        raise UsageError(f"expected a run store, got exported files in {place}; headway report {place} reads them")
+    return stores or [place]
 
 
 def _is_store(folder: Path) -> bool:

@@ -29,6 +29,10 @@ def test_it_judges_what_is_there_and_says_what_does_not_count(root: Path, capsys
     assert "17 claims under protocol released, epochs=12: " in out
     assert "5 of 65 runs are not finished and do not count" in err
     assert "it was damaged since" in err
+    assert "--bench FILE judges C16" in out
+    assert (
+        "there are runs of 1 other protocol, such as released, steps=81920: --protocol 'released, steps=81920'" in out
+    )
 
 
 def test_every_protocol_without_one_that_is_called_released(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,7 +49,10 @@ def test_released_is_what_counts_by_itself(tmp_path: Path, capsys: pytest.Captur
     finish(store, controlled_spec(), rows * 100)
     finish(store, controlled_spec(protocol="paper"), rows * 100)
     assert main(["claims", str(tmp_path), "--only", "C5"]) == 0
-    assert capsys.readouterr().out.startswith("Protocol: released\nC5  undecided")
+    out = capsys.readouterr().out
+    assert out.startswith("Protocol: released\nC5  undecided")
+    assert "there are runs of 1 other protocol, such as paper: --protocol paper, or --protocol all" in out
+    assert "C16" not in out
     assert main(["claims", str(tmp_path), "--only", "C5", "C7", "--protocol", "all"]) == 0
     assert "Protocol: paper\nC5  undecided" in capsys.readouterr().out
 
