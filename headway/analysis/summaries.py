@@ -39,6 +39,7 @@ class Band:
         low: lower ends of the t-intervals [points]; infinite where one seed is left.
         high: upper ends [points].
         n: seeds.
+        singles: the curves that were averaged [seeds, points], NaN where one has ended; None if they are not known.
     """
 
     x: Array
@@ -46,6 +47,7 @@ class Band:
     low: Array
     high: Array
     n: int
+    singles: Array | None = None
 
 
 # Controlled runs.
@@ -276,7 +278,10 @@ def bands(runs: Sequence[RunData], curve: Curve, x: Curve = epochs, confidence: 
         row[: len(values)] = values if has_gaps else np.where(np.isfinite(values), values, np.inf)
     mean, low, high = t_bounds(padded, confidence, int(_field(runs[0], "interval_ddof", 1)))
     places = x(runs[longest])
-    return tuple(Band(places, mean[:, k], low[:, k], high[:, k], len(runs)) for k in range(mean.shape[1]))
+    singles = np.where(np.isfinite(padded), padded, np.nan)
+    return tuple(
+        Band(places, mean[:, k], low[:, k], high[:, k], len(runs), singles[:, :, k]) for k in range(mean.shape[1])
+    )
 
 
 def _weighted(losses: Array, counts: Array) -> Array:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headway.analysis.columns import Array
 from headway.analysis.figures.style import METHODS, PALE, SIGNALS, Look, looks_for
 from headway.analysis.summaries import Band
 
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
 MARKERS = 5
 """Markers on a curve; curves take turns, so that those of two curves do not cover each other."""
 BAND_ALPHA = 0.2
+SINGLE_ALPHA = 0.5
+FEW_RUNS = 5
+"""Exploration runs differ so much that with fewer seeds intervals fill a panel: the single runs are drawn instead."""
 
 
-def draw_band(ax: Axes, band: Band, look: Look, turn: int = 0, turns: int = 1) -> Axes:
+def draw_band(ax: Axes, band: Band, look: Look, turn: int = 0, turns: int = 1, few: int = 0) -> Axes:
     """Draw a mean with its interval; without an interval where it is not known (a single seed).
 
     Args:
@@ -28,9 +32,14 @@ def draw_band(ax: Axes, band: Band, look: Look, turn: int = 0, turns: int = 1) -
         look: how it looks; its name becomes the label.
         turn: the place of this curve among those of the panel, which decides where its markers are.
         turns: how many curves the panel has.
+        few: with fewer seeds than this, the single curves are drawn instead of the interval.
     """
     known = np.isfinite(band.low) & np.isfinite(band.high)
-    if known.any():
+    singles = _singles(band, few)
+    if singles is not None:
+        for single in singles[np.isfinite(singles).any(1)] if band.n > 1 else ():
+            ax.plot(band.x, single, color=look.colour, alpha=SINGLE_ALPHA, linewidth=0.5, zorder=2)
+    elif known.any():
         ax.fill_between(
             band.x, band.low, band.high, where=known, color=look.colour, alpha=BAND_ALPHA, linewidth=0, zorder=2
         )
@@ -59,7 +68,14 @@ def marker_places(length: int, turn: int, turns: int) -> list[int]:
     return sorted({min(length - 1, int(step * (i + (turn + 0.5) / turns))) for i in range(MARKERS)})
 
 
-def draw_bands(ax: Axes, bands: Mapping[str, Band], known: Mapping[str, Look], *, from_zero: bool = True) -> Axes:
+def _singles(band: Band, few: int) -> Array | None:
+    """The single curves, if they are drawn instead of the interval."""
+    return band.singles if band.n < few else None
+
+
+def draw_bands(
+    ax: Axes, bands: Mapping[str, Band], known: Mapping[str, Look], *, from_zero: bool = True, few: int = 0
+) -> Axes:
     """Draw several curves, each with the look of its key.
 
     Args:
@@ -67,20 +83,21 @@ def draw_bands(ax: Axes, bands: Mapping[str, Band], known: Mapping[str, Look], *
         bands: the curves by key.
         known: the looks that there are, and their order.
         from_zero: let the vertical axis begin at zero, unless something is below it.
+        few: with fewer seeds than this, the single curves are drawn instead of the intervals.
     """
     looks = looks_for(bands, known)
     for turn, (key, look) in enumerate(looks.items()):
-        draw_band(ax, bands[key], look, turn, len(looks))
-    fit(ax, bands.values(), from_zero=from_zero)
+        draw_band(ax, bands[key], look, turn, len(looks), few)
+    fit(ax, bands.values(), from_zero=from_zero, few=few)
     return ax
 
 
-def fit(ax: Axes, bands: Iterable[Band], *, from_zero: bool = True) -> Axes:
+def fit(ax: Axes, bands: Iterable[Band], *, from_zero: bool = True, few: int = 0) -> Axes:
     """Set the limits so that the curves fill the panel. An interval may be cut off, a mean never is."""
     bands = list(bands)
     xs = np.concatenate([band.x for band in bands] or [np.array([0.0, 1.0])])
     ax.set_xlim(*training_range(float(xs.min()), float(xs.max())))
-    low, high = vertical_range(bands)
+    low, high = vertical_range(bands, few)
     bottom, top = padded(low, high, 0.05)
     lowest = min((np.nanmin(band.mean) for band in bands if np.isfinite(band.mean).any()), default=0.0)
     if from_zero and lowest >= 0:
@@ -89,19 +106,20 @@ def fit(ax: Axes, bands: Iterable[Band], *, from_zero: bool = True) -> Axes:
     return ax
 
 
-def vertical_range(bands: Iterable[Band]) -> tuple[float, float]:
-    """The range that the curves take up.
+def vertical_range(bands: Iterable[Band], few: int = 0) -> tuple[float, float]:
+    """The range that the curves take up, single ones too where they are drawn.
 
     Intervals count as far as they reach no farther from the means than the means themselves spread, or half
     their own height: three seeds can have an interval that would flatten everything else.
     """
     bands = list(bands)
-    means = _finite([band.mean for band in bands])
+    singles = [drawn for band in bands if (drawn := _singles(band, few)) is not None]
+    means = _finite([*(band.mean for band in bands), *singles])
     if not len(means):
         return 0.0, 1.0
     low, high = float(means.min()), float(means.max())
     slack = max(high - low, abs(high) / 2)
-    ends = _finite([end for band in bands for end in (band.low, band.high)])
+    ends = _finite([end for band in bands if _singles(band, few) is None for end in (band.low, band.high)])
     if len(ends):
         low = min(low, max(float(ends.min()), low - slack))
         high = max(high, min(float(ends.max()), high + slack))
@@ -145,7 +163,7 @@ def reward_curves(ax: Axes, bands: Mapping[str, Band], title: str = "") -> Axes:
         bands: curves over environment steps by method.
         title: above the panel.
     """
-    draw_bands(ax, bands, METHODS)
+    draw_bands(ax, bands, METHODS, few=FEW_RUNS)
     ax.set_title(title)
     ax.set_ylabel("episode reward")
     step_axis(ax)
@@ -222,7 +240,9 @@ def percent(band: Band) -> Band:
     """A share from 0 to 1 in percent; its interval ends where shares do."""
     low, high = (100 * np.clip(end, 0, 1) for end in (band.low, band.high))
     known = np.isfinite(band.low) & np.isfinite(band.high)
-    return Band(band.x, 100 * band.mean, np.where(known, low, band.low), np.where(known, high, band.high), band.n)
+    singles = None if band.singles is None else 100 * band.singles
+    ends = np.where(known, low, band.low), np.where(known, high, band.high)
+    return Band(band.x, 100 * band.mean, *ends, band.n, singles)
 
 
 def _finite(arrays: Iterable[Any]) -> Any:

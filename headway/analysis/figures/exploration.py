@@ -12,7 +12,7 @@ import numpy as np
 from headway.analysis import summaries
 from headway.analysis.columns import Array
 from headway.analysis.figures.catalogue import Drawing, Item, Kind, Omission, Setting, interval_text, slug
-from headway.analysis.figures.curves import reward_curves
+from headway.analysis.figures.curves import FEW_RUNS, reward_curves
 from headway.analysis.figures.gridworld import draw_gridworld, example_doorkey
 from headway.analysis.figures.style import (
     COLUMN_WIDTH,
@@ -47,8 +47,19 @@ def rewards(settings: Sequence[Setting]) -> Iterator[Item]:
         return
     members = [members for runs in found.values() for members in runs.values()]
     conditions = ", ".join(title(setting.group.condition) for setting in found)
-    caption = f"{_env_id(found)}: episode reward ({conditions}), {interval_text(members)}."
+    caption = f"{_env_id(found)}: episode reward ({conditions}), {_spread_text(members)}."
     yield Drawing("minigrid", caption, partial(reward_figure, found))
+
+
+def _spread_text(members: Sequence[Sequence[RunData]]) -> str:
+    """What is drawn around the means: the single runs where there are few, intervals where there are many."""
+    numbers = [len(runs) for runs in members]
+    if max(numbers) == 1:
+        return interval_text(members)
+    if max(numbers) < FEW_RUNS:
+        return interval_text(members, "mean (thick) and single runs (thin)")
+    rest = f"; single runs (thin) where there are fewer than {FEW_RUNS}" if min(numbers) < FEW_RUNS else ""
+    return interval_text(members) + rest
 
 
 def _ungated(setting: Setting) -> list[str]:
@@ -121,7 +132,7 @@ def _television(name: str, setting: Setting, methods: Sequence[str]) -> Item:
         return Omission(name, f"no finished runs with the columns {' and '.join(NOISE_COLUMNS)}")
     caption = (
         f"{title(setting.group.condition)}: episode reward; share of the intrinsic reward that is paid while the "
-        f"noise is on; share of the steps with the noise on; {interval_text(runs.values())}."
+        f"noise is on; share of the steps with the noise on; {_spread_text(list(runs.values()))}."
     )
     return Drawing(name, caption, partial(television_figure, runs))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headway.analysis.figures.curves import draw_bands, percent, reward_curves, step_axis
+from headway.analysis.figures.curves import FEW_RUNS, draw_bands, percent, reward_curves, step_axis
 from headway.analysis.figures.style import METHODS
 from headway.analysis.summaries import Band
 
@@ -30,12 +30,12 @@ def television(
     """
     reward_curves(axes[0], rewards, "Task")
     _shares(axes[1], reward_shares, "Reward for noise", "intrinsic reward paid\nwith the noise on (%)")
-    _shares(axes[2], time_shares, "Time in noise", "steps with the noise on (%)")
+    _shares(axes[2], time_shares, "Time in noise", "steps with\nthe noise on (%)")
     return axes
 
 
 def _shares(ax: Any, shares: Mapping[str, Band], title: str, label: str) -> None:
-    draw_bands(ax, {key: percent(band) for key, band in shares.items()}, METHODS)
+    draw_bands(ax, {key: percent(band) for key, band in shares.items()}, METHODS, few=FEW_RUNS)
     ax.set_title(title)
     ax.set_ylabel(label)
     step_axis(ax)

@@ -182,6 +182,7 @@ def test_captions_tell_seeds_and_setting(plans: list[Plan]) -> None:
     assert "share of the draws of each group;" in captions["groups-mnist-noise-main"]
     assert "of a class of each group" in captions["groups-mnist-curriculum-main"]
     assert "MiniGrid-DoorKey-8x8-v0" in captions["minigrid"]
+    assert captions["minigrid"].endswith("mean (thick) and single runs (thin) over 2 seeds.")
 
 
 @pytest.mark.parametrize(

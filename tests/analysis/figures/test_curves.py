@@ -31,6 +31,20 @@ def test_a_single_seed_has_no_area() -> None:
     assert len(ax.lines) == 1
 
 
+def test_few_runs_are_drawn_one_by_one_instead_of_an_interval() -> None:
+    singles = np.array([[0.0, 1.0], [2.0, 9.0]])
+    band = Band(np.arange(2.0), singles.mean(0), np.full(2, -50.0), np.full(2, 50.0), 2, singles)
+    ax = curves.draw_bands(new_axes(), {"gmc": band}, SIGNALS, few=3)
+    assert not ax.collections
+    first, second, mean = (drawn.get_ydata() for drawn in ax.lines)
+    np.testing.assert_array_equal([first, second, mean], [*singles, [1.0, 5.0]])
+    assert ax.get_legend_handles_labels()[1] == ["GMC"]
+    assert 9 <= ax.get_ylim()[1] < 10
+    enough = curves.draw_bands(new_axes(), {"gmc": band}, SIGNALS, few=2)
+    assert len(enough.lines) == len(enough.collections) == 1
+    np.testing.assert_array_equal(curves.percent(band).singles, 100 * singles)
+
+
 def test_an_area_is_drawn_only_where_the_interval_is_known() -> None:
     band = Band(
         np.arange(4.0),
