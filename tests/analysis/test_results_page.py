@@ -17,7 +17,7 @@ from headway.experiments.lots import read_campaign_file
 ROOT = Path(__file__).parents[2]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
 BENCH = ROOT / "benchmarks" / "results" / "bench.json"
-COMMAND = "headway report results --bench benchmarks/results/bench.json --markdown docs/results.md"
+COMMAND = "headway report results --out report/results --bench benchmarks/results/bench.json --markdown docs/results.md"
 
 
 def test_the_page_is_that_of_the_results() -> None:
