@@ -12,11 +12,13 @@ of a single process; what is different is marked with (*).
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # now, as it keeps the group for ever if it is loaded once there is one; see leave
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -32,6 +34,17 @@ def connect(device: str) -> tuple[int, int, torch.device]:
     dist.init_process_group("nccl" if device == "cuda" else "gloo")
     place = torch.device(device, int(os.environ["LOCAL_RANK"])) if device == "cuda" else torch.device(device)
     return dist.get_rank(), dist.get_world_size(), place
+
+
+def leave() -> None:
+    """Part from the other processes.
+
+    The threads of a group end with the last reference to it, and one that outlives the interpreter may abort the
+    process. `DistributedDataParallel` refers to its group, and to itself.
+    """
+    if dist.is_initialized():
+        gc.collect()
+        dist.destroy_process_group()
 
 
 def digits(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -105,8 +118,7 @@ def main() -> None:
         print(f"mean score of the last batch: {means}")
         if options.out:
             torch.save(scores, options.out)
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

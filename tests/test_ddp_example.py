@@ -19,6 +19,18 @@ ROOT = Path(__file__).parents[1]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 OPTIONS = ["examples/ddp.py", "--steps", "12", "--batch", "64", "--dtype", "float64"]
 
+THREADS = """
+import gc, os, runpy, sys
+from pathlib import Path
+
+gc.disable()  # so that nothing is collected by chance
+folder = sys.argv.pop(1)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+names = "".join(path.read_text() for path in Path("/proc/self/task").glob("*/comm"))
+Path(folder, os.environ["RANK"]).write_text(names)
+"""
+
 
 def run(*command: str) -> str:
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
@@ -34,6 +46,16 @@ def test_two_processes_give_the_scores_of_one(tmp_path: Path) -> None:
     assert expected.min() > 0
     torch.testing.assert_close(scores, expected, rtol=1e-10, atol=1e-12)
     assert one == two
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="expected a system that lists threads in /proc")
+def test_no_thread_of_the_group_is_left_for_the_end_of_the_interpreter(tmp_path: Path) -> None:
+    """One that is left takes the interpreter's lock when that is gone, now and then, and aborts the process."""
+    script = tmp_path / "threads.py"
+    script.write_text(THREADS)
+    run(*TORCHRUN, str(script), str(tmp_path), *OPTIONS)
+    for rank in "01":
+        assert "gloo" not in (tmp_path / rank).read_text()
 
 
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
