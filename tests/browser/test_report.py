@@ -193,8 +193,18 @@ def test_single_seeds_can_be_shown(visit: Open, report: str) -> None:
     seen = visit(report)
     figure = seen.figure(loss_figure(seen))
     button = figure.get_by_role("button", name="Show every seed")
+    assert button.get_attribute("aria-pressed") == "false"
     button.click()
     assert button.get_attribute("aria-pressed") == "true"
+
+
+def test_few_exploration_runs_are_single_lines_until_bands_are_asked_for(visit: Open, report: str) -> None:
+    seen = visit(report)
+    button = seen.figure("rewards").get_by_role("button", name="Show every seed")
+    assert button.get_attribute("aria-pressed") == "true"
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert seen.complaints == []
 
 
 def test_nothing_is_asked_for_and_nothing_could_be(visit: Open, report: str) -> None:

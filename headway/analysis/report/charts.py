@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from headway.analysis import summaries
+from headway.analysis.columns import Array
+from headway.analysis.figures.curves import FEW_RUNS
 from headway.analysis.figures.style import MAIN, OTHERS, VARIANTS
 from headway.analysis.names import METHODS, rank, title
 from headway.analysis.report import looks, series
@@ -214,24 +216,23 @@ def rewards(settings: Sequence[Setting]) -> Chart | None:
     many = len({setting.group.protocol for setting in settings}) > 1
     for setting in settings:
         bands = {name: _reward_band(runs) for name, runs in setting.shown.items()}
-        single = {name: [summaries.reward_curve(run) for run in runs] for name, runs in setting.shown.items()}
-        panels.append(
-            _panel(setting.key, _heading(setting, many), bands, {"label": "episode return", "zero": True}, single)
-        )
+        y = {"label": "episode return", "zero": True}
+        panels.append(_panel(setting.key, _heading(setting, many), bands, y, _single_curves(bands)))
         names |= bands.keys()
     if not panels:
         return None
     return _chart(
         "rewards",
         "Episode return",
-        "Scaled return of finished episodes, averaged in blocks of rollouts. Higher is better. Bands are 95% "
-        "t-intervals over seeds.",
+        "Scaled return of finished episodes, averaged in blocks of rollouts. Higher is better. "
+        + _single_words(panels),
         panels,
         looks.method_items(sorted(names, key=lambda name: rank(METHODS, name))),
         legend="Methods",
         columns=min(2, len(panels)),
         wide=True,
         seeds=True,
+        few=FEW_RUNS,
         xname="step",
         xlabel="environment steps",
     )
@@ -246,18 +247,22 @@ def television(settings: Sequence[Setting]) -> Chart | None:
             bands = column_bands(setting, column, summaries.reward_steps) if setting.kind == EXPLORATION else {}
             if any(np.nansum(np.abs(band.mean)) > 0 for band in bands.values()):
                 y = {"label": label, "percent": True, "zero": True}
-                panels.append(_panel(f"{setting.key}-{column}", _heading(setting, False), bands, y, row=len(panels)))
+                place = f"{setting.key}-{column}", _heading(setting, False)
+                panels.append(_panel(*place, bands, y, _single_curves(bands), row=len(panels)))
                 names |= bands.keys()
     if not panels:
         return None
     return _chart(
         "television",
         "The pull of the noise",
-        "Share of the steps spent where the observation is noisy, and share of the intrinsic reward earned there.",
+        "Share of the steps spent where the observation is noisy, and share of the intrinsic reward earned there. "
+        + _single_words(panels),
         panels,
         looks.method_items(sorted(names, key=lambda name: rank(METHODS, name))),
         legend="Methods",
         columns=2,
+        seeds=True,
+        few=FEW_RUNS,
         xname="step",
         xlabel="environment steps",
     )
@@ -282,6 +287,11 @@ def _in_blocks(column: str) -> Curve:
 
 def _reward_band(runs: Sequence[RunData]) -> Band:
     return summaries.band(runs, summaries.reward_curve, summaries.reward_steps)
+
+
+def _single_curves(bands: Mapping[str, Band]) -> dict[str, Sequence[Array]]:
+    """The curves that were averaged, where they are known."""
+    return {name: list(band.singles) for name, band in bands.items() if band.singles is not None}
 
 
 def _by_group(bands: Sequence[Band]) -> dict[str, Band]:
@@ -310,6 +320,20 @@ def _interval_words(setting: Setting) -> str:
     count = str(max(seeds)) if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
     words = f"Bands are 95% t-intervals over {count} seeds."
     return words + " Some runs are not finished." if setting.is_unfinished else words
+
+
+def _single_words(panels: Sequence[Mapping[str, Any]]) -> str:
+    """What is drawn around the means of exploration runs."""
+    bands = "95% t-intervals over seeds"
+    if _is_few(panels, FEW_RUNS):
+        return f"Thin lines are the single runs; “Seeds” changes them for {bands}."
+    return f"Bands are {bands}."
+
+
+def _is_few(panels: Sequence[Mapping[str, Any]], few: int) -> bool:
+    """Whether there are single curves to draw, and too few of them for an interval that says much."""
+    found = [each["n"] for panel in panels for each in panel["series"] if "seeds" in each]
+    return bool(found) and max(found) < few
 
 
 def _panel(
@@ -341,6 +365,7 @@ def _chart(
     wide: bool = False,
     paired: bool = False,
     seeds: bool = False,
+    few: int = 0,
     xname: str = "epoch",
     xlabel: str = "epoch",
 ) -> Chart:
@@ -356,6 +381,7 @@ def _chart(
         "wide": wide,
         "paired": paired,
     }
+    data["single"] = seeds and _is_few(panels, few)  # what is shown before anyone presses "Seeds"
     data["seeds"] = seeds and any("seeds" in each for panel in panels for each in panel["series"])
     if len(picks) > 1:
         data["picks"] = {"label": "Signals", "items": list(picks)}

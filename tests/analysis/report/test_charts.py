@@ -129,6 +129,21 @@ def test_a_reward_curve_by_hand() -> None:
     assert panel["x"] == [2048 * 5.5, 2048 * 15.5]
 
 
+@pytest.mark.parametrize(("seeds", "single"), [(1, False), (4, True), (5, False)])
+def test_few_exploration_runs_are_drawn_one_by_one_at_first(seeds: int, single: bool) -> None:
+    runs = []
+    for seed in range(seeds):
+        spec = replace(doorkey_spec("door", seed=seed, steps=2048 * 2), protocol={"curve_block": 1})
+        columns = {"episode_return": np.array([seed, 2.0]), "noise_time_share": np.array([0.5, seed / 10])}
+        runs.append(made(spec, env_steps=2048 * np.arange(1, 3), **columns))
+    for chart in (charts.rewards(settings_of(together(*runs))), charts.television(settings_of(together(*runs)))):
+        assert chart.data["single"] is single
+        assert chart.data["seeds"] is (seeds > 1)
+        assert ("Thin lines are the single runs" in chart.caption) is single
+    if seeds > 1:
+        assert chart.data["panels"][0]["series"][0]["seeds"][1] == [0.5, 0.1]
+
+
 def test_profiles_reach_all_runs(settings: list[Setting]) -> None:
     chart = charts.profiles(overall_of(settings))
     for series in chart.data["panels"][0]["series"]:

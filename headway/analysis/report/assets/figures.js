@@ -13,7 +13,7 @@ var Charts = (function () {
   function Figure(node, data) {
     this.node = node;
     this.data = data;
-    this.state = kept.get(data.id) || { hidden: new Set(), zoom: null, seeds: false };
+    this.state = kept.get(data.id) || { hidden: new Set(), zoom: null, seeds: Boolean(data.single) };
     kept.set(data.id, this.state);
     this.panels = [];
     this.active = null;

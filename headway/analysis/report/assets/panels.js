@@ -71,6 +71,7 @@ var Panel = (function () {
     // An interval counts as far as it reaches no farther from the means than they spread, or half their height:
     // a few seeds can have one that would flatten everything else.
     var x = this.data.x, log = Boolean(this.data.y.log), seeds = this.figure.state.seeds, low = Infinity, high = -Infinity, from = Infinity, to = -Infinity;
+    var dots = this.figure.data.kind === "dots";
     function take(values, each) {
       for (var i = 0; i < x.length; i++) {
         if (values[i] !== null && !(log && values[i] <= 0) && (!window || (x[i] >= window[0] && x[i] <= window[1]))) each(values[i]);
@@ -78,7 +79,7 @@ var Panel = (function () {
     }
     this.shownSeries().forEach(function (series) {
       take(series.mean, function (value) { low = Math.min(low, value); high = Math.max(high, value); });
-      if (series.low) {
+      if (series.low && !(seeds && series.seeds && !dots)) {
         take(series.low, function (value) { from = Math.min(from, value); });
         take(series.high, function (value) { to = Math.max(to, value); });
       }
@@ -91,7 +92,7 @@ var Panel = (function () {
     var fromZero = this.data.y.zero && low >= 0;
     var slack = Math.max(high - low, Math.abs(high) / 2);
     low = Math.min(low, Math.max(from, low - slack)); high = Math.max(high, Math.min(to, high + slack));
-    var dots = this.figure.data.kind === "dots", label = 0;
+    var label = 0;
     (this.data.lines || []).forEach(function (mark) {
       if (!dots && !mark.label) return;
       low = Math.min(low, mark.value); high = Math.max(high, mark.value);
