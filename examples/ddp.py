@@ -37,7 +37,7 @@ def connect(device: str) -> tuple[int, int, torch.device]:
 
 
 def leave() -> None:
-    """Part from the other processes.
+    """(*) Part from the other processes.
 
     The threads of a group end with the last reference to it, and one that outlives the interpreter may abort the
     process. `DistributedDataParallel` refers to its group, and to itself.
@@ -111,14 +111,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where to keep the last scores")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    scores, joined = train(options)
-    if not dist.is_initialized() or dist.get_rank() == 0:
-        wrong = joined % 10 == 0
-        means = f"{scores[wrong].mean():.4g} for wrong labels, {scores[~wrong].mean():.4g} for right ones"
-        print(f"mean score of the last batch: {means}")
-        if options.out:
-            torch.save(scores, options.out)
-    leave()
+    try:
+        scores, joined = train(options)
+        if not dist.is_initialized() or dist.get_rank() == 0:
+            wrong = joined % 10 == 0
+            means = f"{scores[wrong].mean():.4g} for wrong labels, {scores[~wrong].mean():.4g} for right ones"
+            print(f"mean score of the last batch: {means}")
+            if options.out:
+                torch.save(scores, options.out)
+        if dist.is_initialized():
+            dist.barrier()  # (*) one that leaves early may take the others down
+    finally:
+        leave()
 
 
 if __name__ == "__main__":

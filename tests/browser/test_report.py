@@ -200,10 +200,17 @@ def test_single_seeds_can_be_shown(visit: Open, report: str) -> None:
 
 def test_few_exploration_runs_are_single_lines_until_bands_are_asked_for(visit: Open, report: str) -> None:
     seen = visit(report)
-    button = seen.figure("rewards").get_by_role("button", name="Show every seed")
+    figure = seen.figure("rewards")
+    button = figure.get_by_role("button", name="Show every seed")
     assert button.get_attribute("aria-pressed") == "true"
+    highest = 'Charts.figures.get("rewards").panels[0].spread(null)[1]'
+    curves = 'Charts.figures.get("rewards").panels[0].data.series.flatMap(each => [each.mean, ...each.seeds].flat())'
+    top = seen.page.evaluate(f"Math.max(...{curves})")
+    before = seen.page.evaluate(highest)
+    assert top < before < 1.1 * top
     button.click()
     assert button.get_attribute("aria-pressed") == "false"
+    assert seen.page.evaluate(highest) != before  # that of the intervals
     assert seen.complaints == []
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from headway.analysis import summaries
-from headway.analysis.columns import Array
 from headway.analysis.figures.curves import FEW_RUNS
 from headway.analysis.figures.style import MAIN, OTHERS, VARIANTS
 from headway.analysis.names import METHODS, rank, title
@@ -47,16 +46,14 @@ class Chart:
 def average_loss(setting: Setting) -> Chart:
     """Test loss over all arms, every signal."""
     bands = {name: summaries.band(runs, summaries.average_loss) for name, runs in setting.shown.items()}
-    single = {name: [summaries.average_loss(run) for run in runs] for name, runs in setting.shown.items()}
     return _chart(
         f"loss-{setting.key}",
         f"Test loss, {setting.title}",
         "Mean over all arms, as the area under the curve counts it. Lower is better. " + _interval_words(setting),
-        [_panel("all", "", bands, {"label": "test loss (nats)"}, single)],
+        [_panel("all", "", bands, {"label": "test loss (nats)"}, seeds=True)],
         looks.signal_items(bands),
         legend="Signals",
         wide=True,
-        seeds=True,
     )
 
 
@@ -146,7 +143,6 @@ def areas(settings: Sequence[Setting], numbers: Mapping[str, Areas]) -> Chart | 
         looks.signal_items(names),
         legend="Signals",
         columns=2 if len(panels) > 1 else 1,
-        seeds=True,
     )
     chart.data.update(kind="dots", categories=[title(name) for name in names], xname="")
     return chart
@@ -217,7 +213,7 @@ def rewards(settings: Sequence[Setting]) -> Chart | None:
     for setting in settings:
         bands = {name: _reward_band(runs) for name, runs in setting.shown.items()}
         y = {"label": "episode return", "zero": True}
-        panels.append(_panel(setting.key, _heading(setting, many), bands, y, _single_curves(bands)))
+        panels.append(_panel(setting.key, _heading(setting, many), bands, y, seeds=True, few=FEW_RUNS))
         names |= bands.keys()
     if not panels:
         return None
@@ -231,8 +227,6 @@ def rewards(settings: Sequence[Setting]) -> Chart | None:
         legend="Methods",
         columns=min(2, len(panels)),
         wide=True,
-        seeds=True,
-        few=FEW_RUNS,
         xname="step",
         xlabel="environment steps",
     )
@@ -247,8 +241,8 @@ def television(settings: Sequence[Setting]) -> Chart | None:
             bands = column_bands(setting, column, summaries.reward_steps) if setting.kind == EXPLORATION else {}
             if any(np.nansum(np.abs(band.mean)) > 0 for band in bands.values()):
                 y = {"label": label, "percent": True, "zero": True}
-                place = f"{setting.key}-{column}", _heading(setting, False)
-                panels.append(_panel(*place, bands, y, _single_curves(bands), row=len(panels)))
+                key, heading = f"{setting.key}-{column}", _heading(setting, False)
+                panels.append(_panel(key, heading, bands, y, seeds=True, few=FEW_RUNS, row=len(panels)))
                 names |= bands.keys()
     if not panels:
         return None
@@ -261,8 +255,6 @@ def television(settings: Sequence[Setting]) -> Chart | None:
         looks.method_items(sorted(names, key=lambda name: rank(METHODS, name))),
         legend="Methods",
         columns=2,
-        seeds=True,
-        few=FEW_RUNS,
         xname="step",
         xlabel="environment steps",
     )
@@ -287,11 +279,6 @@ def _in_blocks(column: str) -> Curve:
 
 def _reward_band(runs: Sequence[RunData]) -> Band:
     return summaries.band(runs, summaries.reward_curve, summaries.reward_steps)
-
-
-def _single_curves(bands: Mapping[str, Band]) -> dict[str, Sequence[Array]]:
-    """The curves that were averaged, where they are known."""
-    return {name: list(band.singles) for name, band in bands.items() if band.singles is not None}
 
 
 def _by_group(bands: Sequence[Band]) -> dict[str, Band]:
@@ -324,16 +311,14 @@ def _interval_words(setting: Setting) -> str:
 
 def _single_words(panels: Sequence[Mapping[str, Any]]) -> str:
     """What is drawn around the means of exploration runs."""
-    bands = "95% t-intervals over seeds"
-    if _is_few(panels, FEW_RUNS):
-        return f"Thin lines are the single runs; “Seeds” changes them for {bands}."
-    return f"Bands are {bands}."
-
-
-def _is_few(panels: Sequence[Mapping[str, Any]], few: int) -> bool:
-    """Whether there are single curves to draw, and too few of them for an interval that says much."""
-    found = [each["n"] for panel in panels for each in panel["series"] if "seeds" in each]
-    return bool(found) and max(found) < few
+    several = [each for panel in panels for each in panel["series"] if each["n"] > 1]
+    if not several:
+        return "One seed, so there is no interval."
+    if not any(each.get("single") for each in several):
+        return "Bands are 95% t-intervals over seeds."
+    if all(each.get("single") for each in several):
+        return "Thin lines are the single runs; “Seeds” changes them for 95% t-intervals."
+    return f"Thin lines are the single runs of fewer than {FEW_RUNS} seeds, bands 95% t-intervals over more."
 
 
 def _panel(
@@ -341,13 +326,14 @@ def _panel(
     heading: str,
     bands: Mapping[str, Band],
     y: Mapping[str, Any],
-    seeds: Mapping[str, Sequence[Any]] | None = None,
     *,
+    seeds: bool = False,
+    few: int = 0,
     lines: Sequence[Mapping[str, Any]] = (),
     row: int = 0,
     peaks: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    x, found = series.curves(bands, seeds)
+    x, found = series.curves(bands, seeds=seeds, few=few)
     panel = {"key": key, "title": heading, "x": x, "y": dict(y), "series": found, "row": row}
     return panel | {name: list(value) for name, value in (("lines", lines), ("peaks", peaks)) if value}
 
@@ -364,8 +350,6 @@ def _chart(
     columns: int = 1,
     wide: bool = False,
     paired: bool = False,
-    seeds: bool = False,
-    few: int = 0,
     xname: str = "epoch",
     xlabel: str = "epoch",
 ) -> Chart:
@@ -381,8 +365,7 @@ def _chart(
         "wide": wide,
         "paired": paired,
     }
-    data["single"] = seeds and _is_few(panels, few)  # what is shown before anyone presses "Seeds"
-    data["seeds"] = seeds and any("seeds" in each for panel in panels for each in panel["series"])
+    data["seeds"] = any("seeds" in each for panel in panels for each in panel["series"])
     if len(picks) > 1:
         data["picks"] = {"label": "Signals", "items": list(picks)}
     return Chart(name, heading, caption.strip(), data)

@@ -35,17 +35,17 @@ def whole(values: Iterable[float]) -> list[float]:
     return [int(value) if float(value).is_integer() else float(f"{value:.8g}") for value in values]
 
 
-def curves(
-    bands: Mapping[str, Band], seeds: Mapping[str, Sequence[Array]] | None = None
-) -> tuple[list[float], list[dict[str, Any]]]:
+def curves(bands: Mapping[str, Band], *, seeds: bool = False, few: int = 0) -> tuple[list[float], list[dict[str, Any]]]:
     """Curves on common positions.
 
     Args:
         bands: the curves by key; they may have different positions.
-        seeds: the single curves of each key, each starting at the first position of its band.
+        seeds: whether to give the single curves of each key too, where there are several.
+        few: with fewer seeds than this, the single curves are drawn instead of the interval unless one asks for it.
 
     Returns:
-        the positions, and a series for each key: "key", "n", "mean", and "low" and "high" if there is an interval.
+        the positions, and a series for each key: "key", "n", "mean", "low" and "high" if there is an interval, and with
+        single curves "seeds" and whether they are drawn at first, "single".
     """
     x = np.unique(np.concatenate([band.x for band in bands.values()] or [np.empty(0)]))
     found = []
@@ -56,8 +56,9 @@ def curves(
         if known.any():
             series["low"] = _spread(np.where(known, band.low, np.nan), places, len(x))
             series["high"] = _spread(np.where(known, band.high, np.nan), places, len(x))
-        if seeds and len(seeds.get(key, ())) > 1:
-            series["seeds"] = [_spread(curve, places[: len(curve)], len(x)) for curve in seeds[key]]
+        if seeds and band.singles is not None and band.n > 1:
+            series["seeds"] = [_spread(curve, places, len(x)) for curve in band.singles]
+            series["single"] = band.n < few
         found.append(series)
     return whole(x), found
 

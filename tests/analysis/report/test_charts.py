@@ -129,19 +129,29 @@ def test_a_reward_curve_by_hand() -> None:
     assert panel["x"] == [2048 * 5.5, 2048 * 15.5]
 
 
-@pytest.mark.parametrize(("seeds", "single"), [(1, False), (4, True), (5, False)])
-def test_few_exploration_runs_are_drawn_one_by_one_at_first(seeds: int, single: bool) -> None:
+@pytest.mark.parametrize(
+    ("ppo", "icm", "words"),
+    [
+        (1, 1, "One seed, so there is no interval."),
+        (4, 1, "Thin lines are the single runs; “Seeds” changes them for 95% t-intervals."),
+        (4, 5, "Thin lines are the single runs of fewer than 5 seeds, bands 95% t-intervals over more."),
+        (5, 6, "Bands are 95% t-intervals over seeds."),
+    ],
+)
+def test_few_exploration_runs_are_drawn_one_by_one_at_first(ppo: int, icm: int, words: str) -> None:
     runs = []
-    for seed in range(seeds):
-        spec = replace(doorkey_spec("door", seed=seed, steps=2048 * 2), protocol={"curve_block": 1})
+    for method, seed in [("ppo", seed) for seed in range(ppo)] + [("icm", seed) for seed in range(icm)]:
+        spec = replace(doorkey_spec("door", method, seed, steps=2048 * 2), protocol={"curve_block": 1})
         columns = {"episode_return": np.array([seed, 2.0]), "noise_time_share": np.array([0.5, seed / 10])}
         runs.append(made(spec, env_steps=2048 * np.arange(1, 3), **columns))
-    for chart in (charts.rewards(settings_of(together(*runs))), charts.television(settings_of(together(*runs)))):
-        assert chart.data["single"] is single
-        assert chart.data["seeds"] is (seeds > 1)
-        assert ("Thin lines are the single runs" in chart.caption) is single
-    if seeds > 1:
-        assert chart.data["panels"][0]["series"][0]["seeds"][1] == [0.5, 0.1]
+    shown = settings_of(together(*runs))
+    for chart, curve in ((charts.rewards(shown), [1, 2]), (charts.television(shown), [0.5, 0.1])):
+        assert chart.caption.endswith(words)
+        assert chart.data["seeds"] is (max(ppo, icm) > 1)
+        found = by_key(chart.data["panels"][0]["series"])
+        for method, seeds in (("ppo", ppo), ("icm", icm)):
+            assert found[method].get("single", False) is (1 < seeds < 5)
+            assert seeds == 1 or found[method]["seeds"][1] == curve
 
 
 def test_profiles_reach_all_runs(settings: list[Setting]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -44,10 +45,14 @@ def test_an_interval_that_is_not_known_is_left_out() -> None:
 
 
 def test_single_seeds_are_shown_if_there_are_several() -> None:
-    curve = band([1, 2, 3], [1, 1, 1])
-    _, (many,) = series.curves({"a": curve}, {"a": [np.array([1.0, 2.0]), np.array([0.0, 0.0, 3.0])]})
-    assert many["seeds"] == [[1, 2, None], [0, 0, 3]]
-    _, (one,) = series.curves({"a": curve}, {"a": [np.ones(3)]})
+    curve = replace(band([1, 2, 3], [1, 1, 1], n=2), singles=np.array([[1.0, 2.0, math.nan], [0.0, 0.0, 3.0]]))
+    for few, single in ((0, False), (2, False), (3, True)):
+        _, (many,) = series.curves({"a": curve}, seeds=True, few=few)
+        assert many["seeds"] == [[1, 2, None], [0, 0, 3]]
+        assert many["single"] is single
+    _, (without,) = series.curves({"a": curve})
+    assert "seeds" not in without
+    _, (one,) = series.curves({"a": replace(curve, n=1, singles=np.ones((1, 3)))}, seeds=True)
     assert "seeds" not in one
 
 

@@ -13,7 +13,7 @@ var Charts = (function () {
   function Figure(node, data) {
     this.node = node;
     this.data = data;
-    this.state = kept.get(data.id) || { hidden: new Set(), zoom: null, seeds: Boolean(data.single) };
+    this.state = kept.get(data.id) || { hidden: new Set(), zoom: null, seeds: null };
     kept.set(data.id, this.state);
     this.panels = [];
     this.active = null;
@@ -52,11 +52,11 @@ var Charts = (function () {
     }
     if (data.seeds) {
       var seeds = tool("Seeds", "Show every seed", function () {
-        figure.state.seeds = !figure.state.seeds;
+        figure.state.seeds = !figure.showsSeeds();
         seeds.setAttribute("aria-pressed", figure.state.seeds);
         figure.refresh();
       });
-      seeds.setAttribute("aria-pressed", this.state.seeds);
+      seeds.setAttribute("aria-pressed", this.showsSeeds());
     }
     tool("+", "Zoom in", function () { figure.zoomBy(0.5); });
     tool("−", "Zoom out", function () { figure.zoomBy(2); });
@@ -89,6 +89,15 @@ var Charts = (function () {
     return box;
   };
 
+  Figure.prototype.drawsSeeds = function (series) { // the reader's choice, or else what suits the number of seeds
+    return Boolean(series.seeds && (this.state.seeds === null ? series.single : this.state.seeds));
+  };
+  Figure.prototype.showsSeeds = function () {
+    var figure = this;
+    return this.data.panels.some(function (panel) {
+      return panel.series.some(function (series) { return figure.drawsSeeds(series); });
+    });
+  };
   Figure.prototype.isShown = function (key) { return !this.state.hidden.has(key); };
 
   Figure.prototype.arrange = function () { // hides the panels that are switched off, and counts the columns

@@ -19,7 +19,7 @@
     this.clipped(u, function (ctx) {
       panel.shownSeries().forEach(function (series) {
         ctx.fillStyle = ctx.strokeStyle = colour(panel.item(series.key));
-        if (panel.figure.state.seeds && series.seeds) {
+        if (panel.figure.drawsSeeds(series)) {
           ctx.globalAlpha = 0.35; ctx.lineWidth = 0.8 * ratio;
           series.seeds.forEach(function (seed) { trace(u, ctx, x, seed); ctx.stroke(); });
         } else if (series.low) {
@@ -77,7 +77,7 @@
         if (mean === null) return;
         var x = u.valToPos(place + shift, "x", true);
         ctx.strokeStyle = ctx.fillStyle = colour(panel.item(series.key));
-        if (panel.figure.state.seeds && series.seeds) {
+        if (panel.figure.drawsSeeds(series)) {
           ctx.globalAlpha = 0.45;
           series.seeds.forEach(function (seed, number) {
             if (seed[place] === null) return;

@@ -69,9 +69,9 @@ var Panel = (function () {
   };
   Panel.prototype.spread = function (window) {
     // An interval counts as far as it reaches no farther from the means than they spread, or half their height:
-    // a few seeds can have one that would flatten everything else.
-    var x = this.data.x, log = Boolean(this.data.y.log), seeds = this.figure.state.seeds, low = Infinity, high = -Infinity, from = Infinity, to = -Infinity;
-    var dots = this.figure.data.kind === "dots";
+    // a few seeds can have one that would flatten everything else. Where single curves stand for it, it does not count.
+    var x = this.data.x, log = Boolean(this.data.y.log), figure = this.figure, low = Infinity, high = -Infinity, from = Infinity, to = -Infinity;
+    var dots = figure.data.kind === "dots";
     function take(values, each) {
       for (var i = 0; i < x.length; i++) {
         if (values[i] !== null && !(log && values[i] <= 0) && (!window || (x[i] >= window[0] && x[i] <= window[1]))) each(values[i]);
@@ -79,11 +79,12 @@ var Panel = (function () {
     }
     this.shownSeries().forEach(function (series) {
       take(series.mean, function (value) { low = Math.min(low, value); high = Math.max(high, value); });
-      if (series.low && !(seeds && series.seeds && !dots)) {
+      var seeds = figure.drawsSeeds(series);
+      if (series.low && (dots || !seeds)) {
         take(series.low, function (value) { from = Math.min(from, value); });
         take(series.high, function (value) { to = Math.max(to, value); });
       }
-      if (seeds && series.seeds) series.seeds.forEach(function (seed) {
+      if (seeds) series.seeds.forEach(function (seed) {
         take(seed, function (value) { low = Math.min(low, value); high = Math.max(high, value); });
       });
     });
