@@ -191,6 +191,7 @@ def _rewards(view: View, setting: Setting) -> str:
         "seeds",
         "scaled return at the end",
         "95% interval",
+        "of each seed",
         "time in the noise",
         "of all reward, paid in the noise",
         "of a rollout's reward, on average",
@@ -203,7 +204,8 @@ def _rewards(view: View, setting: Setting) -> str:
             _mean(runs, summaries.paid_in_noise),
             _mean(runs, lambda run: _mean_over_rollouts(run, "noise_reward_share")),
         ]
-        numbers = words.number(reward.value, ".2f"), words.interval(reward, ".2f")
+        each = ", ".join(words.number(summaries.final_reward(run), ".2f") for run in runs)
+        numbers = words.number(reward.value, ".2f"), words.interval(reward, ".2f"), each
         lines.append(table_row(title(method), str(len(runs)), *numbers, *map(words.percent, shares)))
     return "\n".join(lines)
 

@@ -45,7 +45,7 @@ def test_the_numbers_are_those_of_the_tables(view: View) -> None:
                 assert row.relative is not None
                 cells = f"| GMC | 3 | {row.relative.value:.4f} | [{row.relative.low:.4f}, {row.relative.high:.4f}] |"
                 assert cells in text
-    assert "| method | seeds | scaled return at the end |" in text
+    assert "| method | seeds | scaled return at the end | 95% interval | of each seed |" in text
     assert text.startswith("† MNIST is not the official copy: made up.\n\n8 runs, 8 done.")
     assert "17 claims under protocol" in text
 
