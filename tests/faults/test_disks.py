@@ -25,8 +25,10 @@ SPECS = [spec_of("large", seed) for seed in range(6)]
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_disk_that_fills_up(disk: Callable[[str], Path], workers: int) -> None:
-    store = RunStore(disk("size=900k") / "runs")
-    (store.root.parent / "filler").write_bytes(bytes(500_000))
+    # beside the filler, too little for one run (two checkpoints and the next); without it, enough for two workers
+    # at once and all that the campaign before has left
+    store = RunStore(disk("size=2m") / "runs")
+    (store.root.parent / "filler").write_bytes(bytes(1_700_000))
     arguments = ["--method", "large", "--seeds", "0:6", "--out", store.root, "--workers", workers]
     code, errors, output = run_to_end(*arguments)
     assert code == 1
