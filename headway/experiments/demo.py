@@ -13,7 +13,8 @@ from headway.experiments.protocol import Protocol
 from headway.experiments.signals import SIX
 from headway.runs import RunSpec, RunStore
 
-GROUP_NAMES = "ABCD"
+GROUP_NAMES: Mapping[str, tuple[str, ...]] = {"curriculum": ("G0", "G1", "G2", "G3"), "noise": ("A", "B", "C", "D")}
+"""What the four groups are called in each condition."""
 Compare: TypeAlias = Callable[[Sequence[float], Sequence[float]], tuple[float, float, float]]
 """The ratio of the means of two signals' areas, seed by seed, with the ends of its 95% interval."""
 LAST_PART = 0.1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.analysis import load_results
+from headway.analysis import load_results, names
 from headway.analysis.tables import MethodRow, method_rows
 from headway.cli import _compare
 from headway.experiments import controlled, demo
@@ -32,6 +32,10 @@ def test_shares_are_added_up_by_group() -> None:
     assert demo._group_shares([[0.0, 0.0, 0.0, 1.0]] * 9 + [[0.25] * 4], "noise") == [0.25] * 4
 
 
+def test_groups_are_called_what_the_report_calls_them() -> None:
+    assert demo.GROUP_NAMES == names.GROUP_NAMES
+
+
 def test_the_summary_of_small_runs(tmp_path: Path) -> None:
     tiny = dataclasses.replace(Protocol.demo(), hidden=8, actor_hidden=8, batch_size=256, test_batches=1)
     runs = controlled.specs(["digits"], ["curriculum", "noise"], ["uniform", "curiosity", "gmc"], range(2), tiny, 2)
@@ -51,6 +55,8 @@ def test_the_summary_of_small_runs(tmp_path: Path) -> None:
         found = rows[line.condition, line.signal]
         assert (line.ratio, line.low, line.high) == pytest.approx((found.value, found.low, found.high))
     text = table(lines)
-    assert text.count("\n") == 7
+    assert text.count("\n") == 8
     assert "gmc" in text
+    heads = [number for number, words in enumerate(text.split("\n")) if words.endswith(("G3", "D"))]
+    assert [text.split("\n")[number + 1].split()[0] for number in heads] == ["curriculum", "noise"]
     assert "times the loss area" in demo.conclusion(lines)

@@ -45,13 +45,15 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def table(lines: Sequence[Line]) -> str:
-    """The lines as text."""
-    text = [f"{'':12}{'':12}{'loss area / Uniform':26}share of the last draws"]
-    text.append(f"{'condition':12}{'signal':12}{'(95% interval)':26}" + "".join(f"{name:>6}" for name in GROUP_NAMES))
+    """The lines as text; each condition begins with the names of its groups."""
+    text = [f"{'':24}{'loss area / Uniform':26}share of the last draws"]
+    heads = f"{'condition':12}{'signal':12}{'(95% interval)':26}"
     before = ""
     for line in lines:
+        if line.condition != before:
+            text.append(f"{heads:50}" + "".join(f"{name:>6}" for name in GROUP_NAMES[line.condition]))
         interval = f"{line.ratio:.3f}  [{line.low:.3f}, {line.high:.3f}]" if line.signal != "uniform" else "1"
         shares = "".join(f"{share:6.0%}" for share in line.shares)
         text.append(f"{line.condition if line.condition != before else '':12}{line.signal:12}{interval:26}{shares}")
-        before = line.condition
+        before, heads = line.condition, ""
     return "\n".join(text)
