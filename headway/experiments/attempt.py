@@ -45,10 +45,10 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, tell: Tell, retry_
     run = store.claim(spec, retry_failed=retry_failed)
     if run is None:
         return _found(store, spec, retry_failed)
-    tell(Started(spec.run_id, os.getpid()))
     context = replace(context, report=Reporter(spec.run_id, tell))
     try:
-        with run:
+        with run:  # also while it is told: what interrupts that must give the run back
+            tell(Started(spec.run_id, os.getpid()))
             return _carry_out(experiment, run, store, context)
     except ClaimLostError:
         return Ended(spec.run_id, Outcome.HELD)

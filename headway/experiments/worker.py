@@ -56,7 +56,7 @@ class Inbox:
 
     def __init__(self, connection: Connection) -> None:
         """Start to receive."""
-        self.stopping = threading.Event()
+        self._is_stopping = False
         self._connection = connection
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         threading.Thread(target=self._receive, name="headway-inbox", daemon=True).start()
@@ -64,11 +64,15 @@ class Inbox:
     def take(self) -> Task | None:
         """Wait for the next task; None when there will be none."""
         task = self._tasks.get()
-        return None if self.stopping.is_set() else task
+        return None if self._is_stopping else task
+
+    def is_stopping(self) -> bool:
+        """Whether somebody has asked to stop."""
+        return self._is_stopping
 
     def stop(self) -> None:
-        """Let the run under way stop, and take no further task."""
-        self.stopping.set()
+        """Let the run under way stop, and take no further task; a signal may interrupt it and call it again."""
+        self._is_stopping = True
         self._tasks.put(None)
 
     def _receive(self) -> None:
@@ -90,7 +94,7 @@ def main(connection: Connection, setup: Setup) -> None:
     register_experiments(setup.experiments)
     inbox = Inbox(connection)
     _listen_to_signals(inbox)
-    context = replace(setup.context, should_stop=inbox.stopping.is_set)
+    context = replace(setup.context, should_stop=inbox.is_stopping)
 
     def tell(message: Message) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the inbox notices that nobody listens

@@ -195,8 +195,12 @@ def look(folder: str | Path, number: int) -> Sighting | None:
 
 def look_at_newest(folder: str | Path) -> Sighting | None:
     """Read the claim that counts; None when the run was never claimed."""
-    number = newest(folder)
-    return look(folder, number) if number else None
+    seen = 0
+    while (number := newest(folder)) != seen:
+        if sighting := look(folder, number):
+            return sighting
+        seen = number  # another process has taken the run over since, and removed it
+    return None
 
 
 def is_held(folder: str | Path) -> bool:

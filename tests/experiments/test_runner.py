@@ -34,6 +34,19 @@ def test_runs_are_carried_out_and_told(store: RunStore, recorder: Recorder) -> N
     assert store.metrics(spec.run_id)["step"] == [1]
 
 
+def test_a_run_that_is_interrupted_while_it_is_told_is_given_back(store: RunStore, recorder: Recorder) -> None:
+    def press(event: Event) -> None:
+        raise KeyboardInterrupt
+
+    recorder.react = press
+    spec = spec_of()
+    with pytest.raises(KeyboardInterrupt):
+        run_campaign(Campaign([spec], store), InProcess(), recorder)
+    assert states(store, [spec]) == [State.INTERRUPTED]
+    run_campaign(Campaign([spec], store), InProcess(), Recorder())
+    assert states(store, [spec]) == [State.DONE]
+
+
 def test_done_runs_are_skipped_and_repeated_ones_count_once(store: RunStore, recorder: Recorder) -> None:
     specs = [spec_of(seed=seed) for seed in (0, 1, 0)]
     run_campaign(Campaign(specs[:1], store), InProcess(), recorder)

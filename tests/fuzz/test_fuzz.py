@@ -45,7 +45,11 @@ def test_mutations(name: str) -> None:
     target = TARGETS[name]
 
     @settings(
-        max_examples=EXAMPLES.get(name, 200), deadline=None, suppress_health_check=list(HealthCheck), database=None
+        max_examples=EXAMPLES.get(name, 200),
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,  # the search for new ones is `make fuzz`
+        database=None,
     )
     @given(mutated(target.seeds()))
     def feed(data: bytes) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from headway import GMC, Meter
 from headway.integrations.losses import metered_loss
+from tests.ranks import join_pair, leaving_together
 
 SAMPLES, STEPS = 12, 4
 
@@ -52,15 +52,13 @@ def train(model: nn.Module, part: slice, accumulate: int = 1) -> list[torch.Tens
     return scores
 
 
+@leaving_together
 def work(rank: int, folder: str, accumulate: int) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    join_pair(rank, folder)
     model = DistributedDataParallel(make_model())
     half = SAMPLES // 2
     scores = train(model, slice(rank * half, (rank + 1) * half), accumulate)
     torch.save((scores, model.module.state_dict()), Path(folder) / f"rank{rank}.pt")
-    dist.barrier()  # one that leaves early may take the other down
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
@@ -87,13 +85,11 @@ def add_up(model: nn.Module, part: slice) -> dict[str, torch.Tensor]:
     return dict(meter.moments().m)
 
 
+@leaving_together
 def work_unequally(rank: int, folder: str, first: int) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    join_pair(rank, folder)
     part = slice(0, first) if rank == 0 else slice(first, SAMPLES)
     torch.save(add_up(DistributedDataParallel(make_model()), part), Path(folder) / f"rank{rank}.pt")
-    dist.barrier()  # one that leaves early may take the other down
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("first", [9, SAMPLES - 1])
@@ -121,15 +117,13 @@ def accumulate_by_hand(model: nn.Module, part: slice, factors: Sequence[float]) 
     return dict(meter.moments().m)
 
 
+@leaving_together
 def work_on_micro_batches(rank: int, folder: str, factors: Sequence[Sequence[float]]) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    join_pair(rank, folder)
     half = SAMPLES // 2
     part = slice(rank * half, (rank + 1) * half)
     moments = accumulate_by_hand(DistributedDataParallel(make_model()), part, factors[rank])
     torch.save(moments, Path(folder) / f"rank{rank}.pt")
-    dist.barrier()  # one that leaves early may take the other down
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("factors", [((1 / 3,) * 3, (1 / 3,) * 3), ((1.5,), (0.5,)), ((0.2, 0.4), (0.9, 0.5))])

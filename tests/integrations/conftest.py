@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,20 +14,29 @@ from tests.experiments.conftest import dummies, recorder, store
 __all__ = ["dummies", "recorder", "store"]
 
 MEMORY = 100 * 2**20
+T = TypeVar("T")
+
+
+def patiently(begin: Callable[[], T], clear: Callable[[], object] = lambda: None) -> T:
+    """Start something of Ray's, which gives up after half a minute; a busy machine may take that long.
+
+    Args:
+        begin: starts it.
+        clear: clears away what an attempt has left.
+    """
+    for _ in range(2):
+        try:
+            return begin()
+        except Exception:
+            clear()
+    return begin()
 
 
 def start(ray: Any, **options: Any) -> None:
-    """Start a cluster; Ray gives up after half a minute, which a busy machine may take."""
+    """Start a cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     settings = {"include_dashboard": False, "object_store_memory": MEMORY, "log_to_driver": False, **options}
-    for tries_left in (2, 1, 0):
-        try:
-            ray.init(address="local", logging_level="ERROR", **settings)
-            return
-        except Exception:
-            ray.shutdown()
-            if not tries_left:
-                raise
+    patiently(lambda: ray.init(address="local", logging_level="ERROR", **settings), ray.shutdown)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from headway.errors import IntegrationError, SignalError
 from headway.integrations.lightning import SourceCallback
 from headway.selection import MultiplicativeWeights, Sources, SourceSampler, Tagged
 from tests.models import mlp
+from tests.ranks import free_port, leaving_together
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.rank_zero.LightningDeprecationWarning"),
@@ -86,12 +86,6 @@ def trainer(folder: Path, *callbacks: Any, **options: Any) -> Trainer:
         "use_distributed_sampler": False, "callbacks": list(callbacks),
     }  # fmt: skip
     return Trainer(**{**settings, **options})
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def weights(module: LightningModule) -> list[Tensor]:
@@ -341,6 +335,7 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         trainer(tmp_path, SourceCallback(sampler=SourceSampler(data()[1]))).fit(Module(loss="mean"), loader(None))
 
 
+@leaving_together
 def _fit(rank: int, folder: str, ranks: int) -> None:
     """One of two processes that Lightning was told of by its environment variables."""
     import os
@@ -348,7 +343,6 @@ def _fit(rank: int, folder: str, ranks: int) -> None:
     os.environ.update(
         MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["HEADWAY_TEST_PORT"], NODE_RANK="0", LOCAL_RANK=str(rank)
     )
-    torch.set_num_threads(1)
     tagged, sources = data()
     sampler = SourceSampler(sources)  # made before the processes know each other, as in a script
     module, callback = Module(), SourceCallback(headway.GMC(beta=0.9), sampler=sampler)
@@ -358,6 +352,7 @@ def _fit(rank: int, folder: str, ranks: int) -> None:
     torch.save((weights(module), module.seen, sampler.weights), Path(folder) / f"{ranks}-{rank}.pt")
 
 
+@leaving_together
 def _fit_and_resume(rank: int, folder: str) -> None:
     """One of two processes; the last of the monitor's rows is open when the checkpoint is saved."""
     import os
@@ -365,7 +360,6 @@ def _fit_and_resume(rank: int, folder: str) -> None:
     os.environ.update(
         MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["HEADWAY_TEST_PORT"], NODE_RANK="0", LOCAL_RANK=str(rank)
     )
-    torch.set_num_threads(1)
 
     def fit(*callbacks: Any, ckpt_path: Path | None = None) -> tuple[list[int], list[Any]]:
         tagged, sources = data()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
@@ -14,6 +13,7 @@ from headway import GMC, Meter
 from headway.errors import LossError
 from headway.integrations.losses import metered_loss
 from tests.models import batch, losses, mlp
+from tests.ranks import join_pair, leaving_together
 
 STEPS = 4
 
@@ -103,14 +103,12 @@ def _train(model, part: slice, bridge: bool) -> list[torch.Tensor]:
     return scores
 
 
+@leaving_together
 def _work(rank: int, folder: str, options: dict) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    join_pair(rank, folder)
     model = DistributedDataParallel(mlp(torch.float64), **options)
     scores = _train(model, slice(rank * 6, rank * 6 + 6), bridge=True)
     torch.save((scores, model.module.state_dict()), Path(folder) / f"rank{rank}.pt")
-    dist.barrier()  # one that leaves early may take the other down
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True}], ids=["plain", "find-unused"])

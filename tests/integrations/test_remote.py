@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import secrets
 from collections.abc import Iterator
@@ -124,6 +125,28 @@ def test_a_run_goes_on_from_its_checkpoint_in_another_process(remote: RemoteStor
         "metrics.parquet",
         "spec.json",
     ]
+
+
+def test_a_checkpoint_of_the_same_size_and_time_as_the_one_before_is_written(
+    memory: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = Path.replace
+
+    def replace_in_the_same_tick(path: Path, target: Path) -> Path:
+        os.utime(path, (0, 0))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace_in_the_same_tick)
+    run = claim(memory, plain(0))
+    run.restore()
+    for step in range(1, 5):  # two for each of the slots
+        run.checkpoint(step, lambda file, step=step: file.write(b"state %d" % step))
+    run.interrupt()
+    with claim(again(memory), plain(0)) as run:
+        checkpoint = run.restore()
+        assert checkpoint is not None
+        assert checkpoint.payload == b"state 4"
+        run.interrupt()
 
 
 def test_only_one_of_two_gets_a_run(remote: RemoteStore) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from headway.errors import IntegrationError
 from headway.grads.registry import rule_for
 from headway.integrations.transformers import SourceTrainer, SourceTrainerMixin
 from headway.selection import MultiplicativeWeights, Sources, SourceSampler, Tagged
+from tests.ranks import free_port, leaving_together
 
 VOCABULARY, LENGTH, SAMPLES = 16, 10, 48
 AT_ONCE = MultiplicativeWeights(strength=40.0, rate=1.0)
@@ -494,11 +494,11 @@ def test_a_sampler_that_nothing_is_drawn_from_is_refused(tmp_path: Path) -> None
     assert trainer._listeners.monitor.rows[0]["samples"] == 8
 
 
+@leaving_together
 def _train_in_pair(rank: int, port: int, folder: Path) -> None:
     """One of two processes as torchrun starts them: an epoch of 48 texts needs two more for its last round of 5 + 5."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE="2")
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-    torch.set_num_threads(1)
     changes = {"per_device_train_batch_size": 5, "save_strategy": "steps", "save_steps": 1, "ddp_backend": "gloo"}
 
     def make(name: str) -> Recording:
@@ -524,10 +524,7 @@ def _train_in_pair(rank: int, port: int, folder: Path) -> None:
 @pytest.mark.slow
 def test_two_processes_resume_as_if_nothing_had_happened(tmp_path: Path) -> None:
     """Also in the midst of an epoch, whose last batches are filled up with the first samples, and at its end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(_train_in_pair, (port, tmp_path), nprocs=2)
+    mp.spawn(_train_in_pair, (free_port(), tmp_path), nprocs=2)
     pair = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
     whole, seen, counts, rows = pair[0][0]
     assert len(seen) == 50

@@ -178,7 +178,7 @@ def test_after_a_restart_of_the_machine_its_runs_are_free_at_once(tmp_path: Path
 def test_a_machine_of_the_same_name_that_has_shown_a_sign_of_life_since_the_start_is_another_one(
     tmp_path: Path, watch: LeaseWatch, clock: Clock, up: float
 ) -> None:
-    silent_for(plant(tmp_path, of_another_boot()), up - 2)
+    silent_for(plant(tmp_path, of_another_boot()), up / 2)
     assert is_held(tmp_path)
     assert try_claim(tmp_path, watch, LEASE) is None
     assert names(tmp_path) == ["claim.1"]
@@ -188,11 +188,23 @@ def test_a_machine_of_the_same_name_that_has_shown_a_sign_of_life_since_the_star
     claim.release()
 
 
+def test_a_claim_that_was_taken_over_between_two_looks_is_looked_at_anew(
+    tmp_path: Path, watch: LeaseWatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = try_claim(tmp_path, watch, LEASE)
+    assert claim is not None
+    stale = [claim.number + 1]  # what a listing has seen a moment ago
+    monkeypatch.setattr("headway.runs.claims.newest", lambda folder: stale.pop() if stale else newest(folder))
+    assert is_held(tmp_path)
+    assert not stale
+    claim.release()
+
+
 def test_right_after_its_start_a_machine_waits_for_the_lease_of_one_of_its_name(
     tmp_path: Path, watch: LeaseWatch, monkeypatch: pytest.MonkeyPatch, up: float
 ) -> None:
     monkeypatch.setattr("headway.runs.claims.uptime", lambda: 1.0)
-    silent_for(plant(tmp_path, of_another_boot()), LEASE - 2)
+    silent_for(plant(tmp_path, of_another_boot()), LEASE / 2)
     assert is_held(tmp_path)
     assert try_claim(tmp_path, watch, LEASE) is None
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from headway.errors import SelectionError, StateError
 from headway.selection import Mixture, MultiplicativeWeights, PolicyGradient, ranks
+from tests.ranks import join_pair, leaving_together
 
 
 def test_scores_are_smoothed_for_the_sources_that_a_batch_has() -> None:
@@ -116,15 +116,13 @@ def test_what_makes_no_sense_is_refused() -> None:
         mixture.load_state_dict(Mixture(["a", "b"], PolicyGradient()).state_dict())
 
 
+@leaving_together
 def _work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    join_pair(rank, folder)
     synced, alone = Mixture(["a", "b"]), Mixture(["a", "b"], sync=False)
     for mixture in (synced, alone):
         mixture.update([0, 0, 1], [1.0, 3.0, 8.0]) if rank == 0 else mixture.update([1], [2.0])
     torch.save((synced.state_dict(), alone.state_dict()), Path(folder) / f"rank{rank}.pt")
-    dist.barrier()  # one that leaves early may take the other down
-    dist.destroy_process_group()
 
 
 def test_processes_share_their_scores(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from torch import nn
 import headway
 from headway.errors import SignalError, StateError
 from headway.telemetry import CsvWriter, SourceMonitor, State
+from tests.ranks import join_pair, leaving_together
 
 
 def scores(norms: list[float], gmc: list[float]) -> dict[str, torch.Tensor]:
@@ -190,21 +191,19 @@ def test_arguments_and_states_are_checked() -> None:
         SourceMonitor(["a"]).load_state_dict(SourceMonitor(["b"]).state_dict())
 
 
+@leaving_together
 def _work(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    join_pair(rank, folder)
     monitor = SourceMonitor(["a", "b"], every=1, writers=[CsvWriter(Path(folder) / f"{rank}.csv")])
     given = scores([2.0, 4.0], [1.0, 1.0]) if rank == 0 else scores([6.0], [3.0])
     monitor.update([0, 1] if rank == 0 else [0], given)
     torch.save(monitor.rows, Path(folder) / f"rank{rank}.pt")
-    dist.barrier()  # one that leaves early may take the other down
-    dist.destroy_process_group()
 
 
+@leaving_together
 def _resume(rank: int, folder: str) -> None:
     """Two rows of four batches each, saved after two, six and eight of them."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    join_pair(rank, folder)
 
     def feed(monitor: SourceMonitor, start: int, stop: int) -> SourceMonitor:
         for step in range(start, stop):
@@ -227,8 +226,6 @@ def _resume(rank: int, folder: str) -> None:
             second.load_state_dict(state)
             results.append(feed(second, stop, 8).rows)
     torch.save((whole.rows, results), Path(folder) / f"rank{rank}.pt")
-    dist.barrier()  # one that leaves early may take the other down
-    dist.destroy_process_group()
 
 
 def test_processes_resume_from_the_state_of_all_or_each_from_its_own(tmp_path: Path) -> None:

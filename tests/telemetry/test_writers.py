@@ -124,7 +124,8 @@ def test_wandb_itself_takes_it(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("WANDB_SILENT", "true")
     with pytest.raises(SignalError, match=r"wandb.init\(\)"):
         WandbWriter()
-    run = wandb.init(mode="offline", dir=str(tmp_path), project="headway-tests")
+    patient = wandb.Settings(x_service_wait=300, init_timeout=300)  # its service starts a process
+    run = wandb.init(mode="offline", dir=str(tmp_path), project="headway-tests", settings=patient)
     try:
         filled(WandbWriter())
         assert run.summary["sources/books/gradient_norm"] == pytest.approx(2 / 3)

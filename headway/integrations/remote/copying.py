@@ -38,7 +38,7 @@ class Publisher:
         self._claim = claim
         self._generation = 0
         self._objects = 0
-        self._written: dict[str, tuple[Part, tuple[int, int]]] = {}
+        self._written: dict[str, tuple[Part, tuple[int, int, int]]] = {}
 
     def __call__(self, with_checkpoints: bool) -> None:
         """Make the working copy's state the one that counts.
@@ -65,11 +65,11 @@ class Publisher:
         with contextlib.suppress(StoreError):  # it only takes up room
             self._tidy(manifest, before)
 
-    def _part(self, name: str) -> tuple[Part, tuple[int, int]]:
+    def _part(self, name: str) -> tuple[Part, tuple[int, int, int]]:
         """Write a file, unless that was done before."""
         path = self._folder / name
         info = path.stat()
-        state = (info.st_mtime_ns, info.st_size)
+        state = (info.st_mtime_ns, info.st_size, info.st_ino)
         known = self._written.get(name)
         if known and known[1] == state:
             return known

@@ -1,0 +1,54 @@
+"""Processes that train together, as `torch.multiprocessing.spawn` starts them in tests."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import socket
+import sys
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec
+
+import torch
+import torch.distributed as dist
+
+P = ParamSpec("P")
+
+
+def leaving_together(work: Callable[Concatenate[int, P], None]) -> Callable[Concatenate[int, P], None]:
+    """Let a process end as soon as all have done their work, without taking the interpreter down.
+
+    Threads of a group may outlive it (`examples/ddp.py` says why), and one that asks for the interpreter's lock when
+    that is gone aborts the process. How torch parts is not what these tests are about.
+    """
+
+    @functools.wraps(work)
+    def wrapped(rank: int, *args: P.args, **kwargs: P.kwargs) -> None:
+        torch.set_num_threads(1)
+        work(rank, *args, **kwargs)
+        if dist.is_initialized():
+            dist.barrier()  # one that leaves early may take the other down
+            dist.destroy_process_group()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+    return wrapped
+
+
+def join_pair(rank: int, folder: str) -> None:
+    """Be one of two processes, which find each other by a file in a folder."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+
+
+def free_port() -> int:
+    """A port that is free, and not one of those that systems give to connections of other programs meanwhile."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("expected a free port, got 100 that are taken")
