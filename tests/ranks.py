@@ -43,8 +43,11 @@ def join_pair(rank: int, folder: str) -> None:
 
 
 def free_port() -> int:
-    """A port that is free, and not one of those that systems give to connections of other programs meanwhile."""
-    for port in random.sample(range(20_000, 30_000), 100):
+    """A port that is free, and not one of those that systems give to connections of other programs meanwhile.
+
+    Trainers seed Python's own generator, so it is not drawn from that.
+    """
+    for port in random.SystemRandom().sample(range(20_000, 30_000), 100):
         with socket.socket() as one:
             try:
                 one.bind(("127.0.0.1", port))

@@ -126,7 +126,7 @@ def test_a_nan_loss_leaves_the_meter_usable() -> None:
     assert meter.moments().skipped == 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.floats(0, 0.9999),
     st.lists(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), min_size=1, max_size=20),

@@ -197,7 +197,7 @@ def test_the_actor_does_not_wait() -> None:
     assert arms.shape == (8,)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_windows_without_data_dependent_shapes_are_windows(data: st.DataObject) -> None:
     groups, kept = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 5))

@@ -42,13 +42,13 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, tell: Tell, retry_
     """
     use_common_instructions()
     experiment = find_experiment(spec.experiment)
+    context = replace(context, report=Reporter(spec.run_id, tell))
     run = store.claim(spec, retry_failed=retry_failed)
     if run is None:
         return _found(store, spec, retry_failed)
-    context = replace(context, report=Reporter(spec.run_id, tell))
+    _tell_start(run, tell)
     try:
-        with run:  # also while it is told: what interrupts that must give the run back
-            tell(Started(spec.run_id, os.getpid()))
+        with run:
             return _carry_out(experiment, run, store, context)
     except ClaimLostError:
         return Ended(spec.run_id, Outcome.HELD)
@@ -96,6 +96,16 @@ class Reporter:
         if now >= self._due or step >= total:
             self._due = now + REPORT_INTERVAL
             self._tell(Advanced(self._run_id, step, total, dict(losses)))
+
+
+def _tell_start(run: Run, tell: Tell) -> None:
+    """Tell that a run starts; what goes wrong there, or interrupts it, gives the run back and is no failure of it."""
+    try:
+        tell(Started(run.run_id, os.getpid()))
+    except BaseException as error:
+        with contextlib.suppress(StoreError):
+            run.interrupt(f"stopped by {type(error).__name__}")
+        raise
 
 
 def _carry_out(experiment: ExperimentModule, run: Run, store: RunStore, context: Context) -> Ended:

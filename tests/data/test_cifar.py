@@ -142,7 +142,7 @@ def test_a_gzip_bomb_for_a_batch_is_refused(tmp_path: Path) -> None:
 
 
 @given(mutated(python2_batch(colour_rows(2), [3, 9])) | mutated(python3_batch(colour_rows(2), [3, 9])))
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=400)
 def test_damaged_batches_are_refused_or_valid(data: bytes) -> None:
     try:
         batch = parse_batch(data, CIFAR10, "f")

@@ -67,7 +67,7 @@ def test_no_labels_at_all_are_refused() -> None:
 
 
 @given(mutated(IMAGES))
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=300)
 def test_damaged_images_are_refused_or_valid(data: bytes) -> None:
     try:
         images = parse_images(data, (28, 28), 3, "f")
@@ -78,7 +78,7 @@ def test_damaged_images_are_refused_or_valid(data: bytes) -> None:
 
 
 @given(mutated(LABELS) | st.binary(max_size=40))
-@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@settings(max_examples=300)
 def test_damaged_labels_are_refused_or_valid(data: bytes) -> None:
     try:
         labels = parse_labels(data, 10, 12, "f")
@@ -90,7 +90,7 @@ def test_damaged_labels_are_refused_or_valid(data: bytes) -> None:
 
 
 @given(st.binary(max_size=60), st.integers(1, 4))
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200)
 def test_any_bytes_are_refused_or_an_array(data: bytes, dimensions: int) -> None:
     try:
         array = parse_idx(data, dimensions, "f")

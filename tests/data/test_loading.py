@@ -270,13 +270,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.sampled_from(IDX_NAMES), st.data(), st.booleans())
-@settings(
-    max_examples=200,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damaged_files_are_refused_or_valid(small: Path, name: str, data: st.DataObject, packed: bool) -> None:
     path = small / "mnist" / name
     original = path.read_bytes()

@@ -79,7 +79,7 @@ def test_it_agrees_with_the_standard_library(data: bytes) -> None:
         max_leaves=20,
     )
 )  # fmt: skip
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=150)
 def test_plain_values_come_back_as_they_were(value: object) -> None:
     data = pickle.dumps(value, protocol=2)
     if b"__builtin__\nbytes" in data:  # how Python 3 writes b"" for Python 2; no official file has it
@@ -219,7 +219,7 @@ def test_deep_nesting_is_harmless() -> None:
 
 
 @given(mutated(PYTHON2) | mutated(PYTHON3) | st.binary(max_size=60).map(lambda tail: PROTO + tail))
-@settings(max_examples=600, deadline=None, derandomize=True, database=None)
+@settings(max_examples=600)
 def test_damaged_pickles_are_refused_or_read(data: bytes) -> None:
     try:
         loads(data, "f")

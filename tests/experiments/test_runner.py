@@ -34,13 +34,16 @@ def test_runs_are_carried_out_and_told(store: RunStore, recorder: Recorder) -> N
     assert store.metrics(spec.run_id)["step"] == [1]
 
 
-def test_a_run_that_is_interrupted_while_it_is_told_is_given_back(store: RunStore, recorder: Recorder) -> None:
-    def press(event: Event) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("trouble", [KeyboardInterrupt, ValueError])
+def test_a_run_that_is_interrupted_while_it_is_told_is_given_back(
+    store: RunStore, recorder: Recorder, trouble: type[BaseException]
+) -> None:
+    def disturb(event: Event) -> None:
+        raise trouble
 
-    recorder.react = press
+    recorder.react = disturb
     spec = spec_of()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(trouble):
         run_campaign(Campaign([spec], store), InProcess(), recorder)
     assert states(store, [spec]) == [State.INTERRUPTED]
     run_campaign(Campaign([spec], store), InProcess(), Recorder())

@@ -81,7 +81,10 @@ def machines() -> Iterator[Any]:
         head = {"num_cpus": 0, "object_store_memory": MEMORY, "include_dashboard": False, "_system_config": ALERT}
         cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
         try:
-            patiently(lambda: cluster.add_node(num_cpus=1, object_store_memory=MEMORY))
+            patiently(
+                lambda: cluster.add_node(num_cpus=1, object_store_memory=MEMORY),
+                lambda: [cluster.remove_node(node) for node in list(cluster.worker_nodes)],
+            )
             yield cluster
         finally:
             cluster.shutdown()

@@ -44,13 +44,7 @@ def mutated(draw: st.DrawFn, seeds: list[bytes]) -> bytes:
 def test_mutations(name: str) -> None:
     target = TARGETS[name]
 
-    @settings(
-        max_examples=EXAMPLES.get(name, 200),
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        derandomize=True,  # the search for new ones is `make fuzz`
-        database=None,
-    )
+    @settings(max_examples=EXAMPLES.get(name, 200), suppress_health_check=list(HealthCheck))
     @given(mutated(target.seeds()))
     def feed(data: bytes) -> None:
         target.feed(data)

@@ -13,7 +13,7 @@ from headway.grads.persample import Dense, Outer, PerSample, RankOne, Reduction,
 from headway.grads.scratch import Scratch
 
 small = st.integers(1, 5)
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=40)
 
 
 def reductions(shape: tuple[int, ...], generator: torch.Generator) -> list[Reduction]:

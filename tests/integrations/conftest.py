@@ -24,12 +24,14 @@ def patiently(begin: Callable[[], T], clear: Callable[[], object] = lambda: None
         begin: starts it.
         clear: clears away what an attempt has left.
     """
-    for _ in range(2):
+    for tries_left in (2, 1, 0):
         try:
             return begin()
         except Exception:
             clear()
-    return begin()
+            if not tries_left:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def start(ray: Any, **options: Any) -> None:

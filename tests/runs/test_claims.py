@@ -191,9 +191,13 @@ def test_a_machine_of_the_same_name_that_has_shown_a_sign_of_life_since_the_star
 def test_a_claim_that_was_taken_over_between_two_looks_is_looked_at_anew(
     tmp_path: Path, watch: LeaseWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = try_claim(tmp_path, watch, LEASE)
+    assert before is not None
+    before.release()
     claim = try_claim(tmp_path, watch, LEASE)
     assert claim is not None
-    stale = [claim.number + 1]  # what a listing has seen a moment ago
+    assert names(tmp_path) == ["claim.2"]
+    stale = [before.number]
     monkeypatch.setattr("headway.runs.claims.newest", lambda folder: stale.pop() if stale else newest(folder))
     assert is_held(tmp_path)
     assert not stale

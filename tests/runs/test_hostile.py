@@ -14,9 +14,7 @@ from headway.runs.metrics import RowLog, from_parquet, to_parquet
 from tests.runs.helpers import checkpointed, finish, spec_of
 
 FILES = ("spec.json", "status.json", "metrics.parquet", "checkpoint.0", "checkpoint.1", "claim.1")
-QUIET = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, derandomize=True, database=None
-)
+QUIET = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @st.composite

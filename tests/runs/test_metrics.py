@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import DamagedError, MissingExtraError, StoreError
@@ -64,7 +64,6 @@ def test_rows_come_back_from_their_encoding_bit_for_bit(rows: list[dict[str, Any
     assert {n: bits(v) for n, v in back.columns().items()} == {n: bits(v) for n, v in log.columns().items()}
 
 
-@settings(deadline=None)
 @given(ROWS)
 def test_columns_come_back_from_parquet(rows: list[dict[str, Any]]) -> None:
     columns = logged(rows).columns()

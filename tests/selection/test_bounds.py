@@ -27,7 +27,7 @@ def test_by_hand() -> None:
     assert apply([0.2, 0.8], floor=0.5) == pytest.approx([0.5, 0.5])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.floats(1e-12, 1), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=6))
 def test_bounds_hold_and_free_sources_keep_their_proportions(rows) -> None:
     weights = torch.tensor([row[0] for row in rows], dtype=torch.float64)

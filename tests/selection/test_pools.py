@@ -20,7 +20,7 @@ def make(sizes: list[int], seed: int = 0) -> Pools:
     return Pools(members, torch.Generator().manual_seed(seed))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.lists(st.integers(0, 9), max_size=60), st.integers(0, 9))
 def test_every_arm_is_used_up_before_it_repeats(sizes: list[int], choices: list[int], seed: int) -> None:
     pools = make(sizes, seed)

@@ -40,7 +40,7 @@ def test_draws_follow_the_shares() -> None:
     assert drawn.tolist() == pytest.approx(list(sampler.weights.values()), abs=0.01)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=4), st.lists(st.integers(1, 90), max_size=8))
 def test_every_source_is_used_up_before_it_repeats(sizes: list[int], pauses: list[int]) -> None:
     sampler = SourceSampler(Sources.joined({str(i): size for i, size in enumerate(sizes)}), num_samples=500)

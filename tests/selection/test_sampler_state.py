@@ -32,7 +32,7 @@ def through_a_file(state):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("replacement", [False, True])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(stop=st.integers(0, 300), batch=st.integers(1, 50))
 def test_it_continues_identically_from_any_index(rule, replacement: bool, stop: int, batch: int) -> None:
     def draw(sampler: SourceSampler, drawn: list[int], until: int) -> None:

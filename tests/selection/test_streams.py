@@ -19,7 +19,7 @@ def test_paths_have_generators_of_their_own_that_never_change() -> None:
     assert seed == 1_733_955_580_059_721_921  # a state that was saved elsewhere must mean the same here
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 3 * BLOCK), st.lists(st.integers(0, BLOCK + 5), min_size=1, max_size=4))
 def test_a_stream_reads_the_same_in_any_pieces(place: int, counts: list[int]) -> None:
     whole = uniforms(3, 1).read(place, sum(counts))
@@ -37,7 +37,7 @@ def test_epochs_have_streams_of_their_own() -> None:
     assert not torch.equal(uniforms(0, 0).read(0, 8), uniforms(0, 0).read(BLOCK, 8))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.sampled_from([1, 2, 7, 100, BLOCK - 1, BLOCK, BLOCK + 1]), st.integers(0, 9), st.integers(0, 3000))
 def test_a_deck_is_used_up_before_it_repeats(size: int, seed: int, start: int) -> None:
     deck = Deck(torch.arange(size) * 10, seed, 0)
