@@ -82,7 +82,8 @@ def draw_bands(
         ax: where to draw.
         bands: the curves by key.
         known: the looks that there are, and their order.
-        from_zero: let the vertical axis begin at zero, unless something is below it.
+        from_zero: let the vertical axis begin at zero, unless a mean is below it; otherwise it does so only where an
+            interval alone reaches below zero.
         few: with fewer seeds than this, the single curves are drawn instead of the intervals.
     """
     looks = looks_for(bands, known)
@@ -100,7 +101,7 @@ def fit(ax: Axes, bands: Iterable[Band], *, from_zero: bool = True, few: int = 0
     low, high = vertical_range(bands, few)
     bottom, top = padded(low, high, 0.05)
     lowest = min((np.nanmin(band.mean) for band in bands if np.isfinite(band.mean).any()), default=0.0)
-    if from_zero and lowest >= 0:
+    if lowest >= 0 and (from_zero or bottom < 0):  # an interval of two seeds may reach below zero, where no loss is
         bottom = -0.015 * top  # a line at zero shows in its full width
     ax.set_ylim(bottom, top)
     return ax

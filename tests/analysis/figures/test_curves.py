@@ -81,6 +81,13 @@ def test_an_axis_of_losses_begins_at_zero_and_shows_a_line_there() -> None:
     assert -0.1 < ax.get_ylim()[0] < 0
 
 
+def test_an_interval_below_zero_is_cut_off_where_no_mean_is() -> None:
+    wide, negative = line([1, 0.1], half=0.5), line([1, -0.1], half=0.5)
+    assert -0.1 < curves.average_loss(new_axes(), {"gmc": wide}).get_ylim()[0] < 0
+    assert curves.average_loss(new_axes(), {"gmc": negative}).get_ylim()[0] < -0.5
+    assert curves.average_loss(new_axes(), {"gmc": line([1, 0.9], half=0.01)}).get_ylim()[0] > 0.8
+
+
 def test_curves_without_any_number_give_an_empty_panel() -> None:
     nothing = line([np.nan, np.nan])
     ax = curves.reward_curves(new_axes(), {"ppo": nothing})

@@ -90,7 +90,7 @@ var Panel = (function () {
     });
     if (low > high) return log ? [0.1, 1] : [0, 1];
     if (log) return decades(low, high);
-    var fromZero = this.data.y.zero && low >= 0;
+    var positive = low >= 0; // an interval alone that reaches below zero is cut off there
     var slack = Math.max(high - low, Math.abs(high) / 2);
     low = Math.min(low, Math.max(from, low - slack)); high = Math.max(high, Math.min(to, high + slack));
     var label = 0;
@@ -100,7 +100,8 @@ var Panel = (function () {
       label = mark.label ? 0.08 * (high - low) : label;
     });
     var room = 0.06 * (high - low) || Math.abs(high) * 0.1 || 0.5;
-    return [fromZero ? 0 : low - room, high + room + label];
+    var cut = positive && (this.data.y.zero || (!dots && low - room < 0));
+    return [cut ? 0 : low - room, high + room + label];
   };
 
   Panel.prototype.build = function () {
