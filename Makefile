@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, explore, test, bench and soak."
+	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, explore, test, bench, soak and faults."
 
 run: $(VENV)/.stamp-dev  ## the demo: six signals choose what a small model learns from; a few minutes, then report/index.html
 	$(BIN)/headway demo $(ARGS)
@@ -79,6 +79,6 @@ $(VENV)/.stamp-backpack: $(VENV)/.stamp-torch
 
 # One stamp for each extra of pyproject.toml.
 $(VENV)/.stamp-%: pyproject.toml constraints.txt $(VENV)/.stamp-torch
-	@echo "installing headway[$*] into $(VENV) ..."
+	@echo "installing headway[$*] into $(VENV) (this may take some minutes) ..."
 	@$(PIP_INSTALL) -e '.[$*]'
 	@touch $@

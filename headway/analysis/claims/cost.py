@@ -68,7 +68,7 @@ def _within_bound(evidence: Evidence) -> Judgement:
     shares = np.concatenate([run.columns[BOUND_COLUMN] for run in runs])
     known = shares[np.isfinite(shares)]
     least = float(known.min()) if len(known) else float("nan")
-    text = f"{least:.6g} in {len(runs)} {'run' if len(runs) == 1 else 'runs'}"
+    text = f"{100 * least:.6g}% in {'the run' if len(runs) == 1 else f'the {len(runs)} runs'} that logged it"
     if least < 1:
         return Judgement(Verdict.CONTRADICTED, text, 0)
     if len(known) < len(shares):

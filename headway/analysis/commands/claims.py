@@ -12,6 +12,7 @@ from typing import Any
 
 from headway.analysis.claims import CLAIMS, ClaimResult, as_dict, as_markdown, as_text, evaluate_claims
 from headway.analysis.claims.output import SCHEMA
+from headway.analysis.names import title
 from headway.analysis.presets import nearest_first
 from headway.analysis.results import Results, load_results
 from headway.errors import UsageError
@@ -58,7 +59,7 @@ def execute(options: argparse.Namespace) -> int:
     judged = [evaluate_claims(results, label, bench, options.seed, options.only) for label in labels]
     _say_what_is_missing(results)
     emit("\n\n".join(as_text(claims, verbose=not options.brief) for claims in judged))
-    for words in _what_was_not_asked(results, labels, options):
+    for words in (*_about_the_data(results, labels), *_what_was_not_asked(results, labels, options)):
         emit(words)
     if options.json:
         _write(options.json, json.dumps(document(options.path, results, judged), indent=1) + "\n")
@@ -107,6 +108,13 @@ def document(path: Path, results: Results, judged: Sequence[Sequence[ClaimResult
         "problems": [vars(problem) for problem in results.problems],
         "protocols": [as_dict(claims) for claims in judged],
     }
+
+
+def _about_the_data(results: Results, labels: Sequence[str]) -> list[str]:
+    """What was remarked about the datasets that the verdicts rest on, such as that one is not the official copy."""
+    runs = (run for run in results.finished() if run.protocol in labels)
+    remarks = dict.fromkeys((title(run.dataset), str(run.environment.get("note") or "")) for run in runs)
+    return [f"the data of {name}: {note}" for name, note in remarks if note]
 
 
 def _what_was_not_asked(results: Results, labels: Sequence[str], options: argparse.Namespace) -> list[str]:

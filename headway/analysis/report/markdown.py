@@ -163,7 +163,7 @@ def _setting(view: View, setting: Setting) -> str:
         "area relative to Uniform",
         "95% interval",
         "final loss",
-        *(f"draws {g}" for g in groups),
+        *(f"last draws {g}" for g in groups),
     ]
     lines = [f"## {setting.title}, protocol {setting.group.protocol}", "", *_notes(view, setting)]
     if setting.lender is not None:

@@ -29,6 +29,7 @@ def test_it_judges_what_is_there_and_says_what_does_not_count(root: Path, capsys
     assert "17 claims under protocol released, epochs=12: " in out
     assert "5 of 65 runs are not finished and do not count" in err
     assert "it was damaged since" in err
+    assert "\nthe data of MNIST: made up\n" in out
     assert "--bench FILE judges C16" in out
     assert (
         "there are runs of 1 other protocol, such as released, steps=81920: --protocol 'released, steps=81920'" in out
