@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, Protocol, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +14,35 @@ from headway.errors import LossError, ModelError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
 from headway.grads.accounting import check_complete, check_reached
 from headway.grads.accumulation import Accumulation
+from headway.grads.checks import Check, Checker
+from headway.grads.passes import Pass
 from headway.grads.plans import handed_out, merged, own_gradients
-from headway.grads.verification import Verification, compare, one_at_a_time, spot_check
+from headway.grads.rounding import least_precision
+from headway.grads.verification import Verification, compare, one_at_a_time
 from headway.grads.wrappers import Structure, Wrapper, unwrap
 from headway.moments import Decay, Moments
 from headway.signals import Batch, Scope, Signal
 from headway.signals.base import select, signals_by_name
 
-Scores = Tensor | dict[str, Tensor]
-_PRECISE = (torch.float32, torch.float64)
+if TYPE_CHECKING:
+    import typing_extensions
+    from typing_extensions import Unpack
+
+    Scores = typing_extensions.TypeVar("Scores", default=Any)
+else:
+    Scores = TypeVar("Scores")
+"""What a batch gives: a tensor for one signal, a dict for several; also None, where `every` leaves batches out."""
+
+
+class _Options(TypedDict, total=False):
+    """What a meter can be told, besides `every`; see `Meter`."""
+
+    reduction: Literal["mean", "sum"]
+    accumulate: int
+    layout: Layout | Mapping[str, Layout] | None
+    simultaneous: bool
+    check: Check
+    verify: bool
 
 
 class LossScaler(Protocol):
@@ -34,7 +54,7 @@ class LossScaler(Protocol):
     def scale(self, outputs: Iterable[Tensor]) -> Iterable[Tensor]: ...
 
 
-class Meter:
+class Meter(Generic[Scores]):
     """Scores every sample of a training batch during the backward pass that training does anyway.
 
         meter = headway.Meter(model, headway.GMC(beta=0.999))
@@ -56,12 +76,50 @@ class Meter:
             the gradients are zeroed before, as after the rest of an epoch, the moments leave that step out.
         layout: where the samples are in tensors that do not show it, see `headway.grads.layout`.
         simultaneous: sum the weight gradients of layers with several positions from the per-sample gradients.
+        check: when to hold the per-sample gradients of a batch against autograd, by one more backward pass with random
+            weights over its samples. "auto" does it for the first batch of every situation (shapes, modes, uses of
+            parameters) and for batches 1, 2, 4, ..., 1024, 2048, 3072, ...; "always" for every batch, a number k for
+            every k-th and the first of every situation, "first" for the latter alone, "never" for none.
         verify: compare every scored batch with one-sample-at-a-time autograd. Slow; see `verification`.
 
     Raises:
         ModelError: the model has no trainable parameters.
         SignalError: no signals, two of one name, or one that picks no parameters.
     """
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: Meter[Tensor],
+            model: nn.Module,
+            signals: Signal,
+            *,
+            every: Literal[1] = 1,
+            **options: Unpack[_Options],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Meter[Tensor | None], model: nn.Module, signals: Signal, *, every: int, **options: Unpack[_Options]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Meter[dict[str, Tensor]],
+            model: nn.Module,
+            signals: Sequence[Signal],
+            *,
+            every: Literal[1] = 1,
+            **options: Unpack[_Options],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Meter[dict[str, Tensor] | None],
+            model: nn.Module,
+            signals: Sequence[Signal],
+            *,
+            every: int,
+            **options: Unpack[_Options],
+        ) -> None: ...
 
     def __init__(
         self,
@@ -73,9 +131,9 @@ class Meter:
         accumulate: int = 1,
         layout: Layout | Mapping[str, Layout] | None = None,
         simultaneous: bool = True,
+        check: Check = "auto",
         verify: bool = False,
     ) -> None:
-        """Attach to the model."""
         if reduction not in ("mean", "sum"):
             raise LossError(f"expected reduction 'mean' or 'sum', got {reduction!r}")
         for label, number in (("every", every), ("accumulate", accumulate)):
@@ -89,9 +147,14 @@ class Meter:
                 f"expected a model with trainable parameters, got {type(self.model).__name__} without any; "
                 f"set requires_grad on what is to be trained"
             )
-        lazy = [name for name, p in self._trainable.items() if isinstance(p, UninitializedParameter)]
-        if lazy:
-            raise ModelError(f"{lazy[0]}: expected an initialised parameter, got a lazy one; run the model once first")
+        for name, parameter in self._trainable.items():
+            if isinstance(parameter, UninitializedParameter):
+                raise ModelError(f"{name}: expected an initialised parameter, got a lazy one; run the model once first")
+            if parameter.is_complex():
+                raise ModelError(
+                    f"{name}: expected a real parameter, got {parameter.dtype}; keep its real and imaginary part in a "
+                    f"real parameter and join them in the forward pass with torch.view_as_complex"
+                )
         self._structure = Structure(self.model)
         self._single = isinstance(signals, Signal)
         self._signals = signals_by_name(signals)
@@ -103,10 +166,10 @@ class Meter:
         self._verify = verify
         self._batches = 0
         self._since_step = Accumulation(self._trainable)
-        self._checked: set[tuple[object, ...]] = set()
         self.verification: Verification | None = None
         names = {name for plan in self._plans(_probe(self._trainable)).values() for name in _names(plan)}
         self._engine = Engine(self.model, names, layout, simultaneous and not verify)
+        self._checker = Checker(self._engine, check)
         self._engine.attach()
 
     # Training
@@ -118,7 +181,7 @@ class Meter:
         groups: Tensor | None = None,
         scaler: LossScaler | None = None,
         retain_graph: bool = False,
-    ) -> Any:
+    ) -> Scores:
         """Run the backward pass of a batch and score its samples.
 
         Args:
@@ -135,24 +198,26 @@ class Meter:
             LossError: losses of another shape, without samples, or without a path to the model.
             ModelError: the model is not the one that the meter was attached to.
             UnscoredGradientError: a parameter was trained in a way that the meter did not see.
+            VerificationError: the batch was checked, and its per-sample gradients are not those of autograd.
         """
         batch = self._admit(losses, groups)
-        scored = self._engine.armed
         scale = _scale_of(scaler, losses)
         weights = self._weights(losses, scale)
         before = self._since_step.begin()
+        scores = None
         try:
-            scores = self._score(losses, batch, weights, backward=True, retain_graph=retain_graph) if scored else None
-            if not scored:
-                losses.backward(weights, retain_graph=retain_graph)
+            if self._engine.armed:
+                scores = self._score(losses, batch, weights, backward=True, retain_graph=retain_graph)
+            else:
+                self._run(losses, weights, backward=True, retain_graph=retain_graph)
         except Exception:
             self._put_back(before)
             self._since_step.hold()
             raise
         self._advance(batch, scale)
-        return None if scores is None else self._deliver(scores)
+        return self._deliver(scores)
 
-    def score(self, losses: Tensor, *, groups: Tensor | None = None, retain_graph: bool = False) -> Any:
+    def score(self, losses: Tensor, *, groups: Tensor | None = None, retain_graph: bool = False) -> Scores:
         """Score a batch as `backward` would, without touching gradients, moments or the count of batches.
 
         Args:
@@ -251,22 +316,7 @@ class Meter:
         Raises:
             StateError: the state belongs to other signals, another model or a newer version.
         """
-        if state.get("schema") != 1:
-            raise StateError(f"expected a meter's state of schema 1, got {state.get('schema')!r}")
-        if set(state["memory"]) != set(self._scopes) or len(state["moments"]) != len(self._moments):
-            raise StateError(f"expected a state of the signals {sorted(self._scopes)}, got {sorted(state['memory'])}")
-        for name, scope in self._scopes.items():
-            for key, value in scope.memory.items():
-                if key not in state["memory"][name] or state["memory"][name][key].shape != value.shape:
-                    raise StateError(f"{name}: expected memory {key!r} of shape {list(value.shape)}")
-        saved_by_decay = {tuple(saved["decay"]): saved for saved in state["moments"]}
-        pairs = []
-        for decay, moments in self._moments.items():
-            rates = (decay.m, decay.v, decay.bias_correction)
-            if rates not in saved_by_decay:
-                raise StateError(f"expected moments with decay {rates}, got {sorted(saved_by_decay)}")
-            moments.check_state(saved_by_decay[rates], strict)
-            pairs.append((moments, saved_by_decay[rates]))
+        pairs = self._check_state(state, strict)
         for moments, saved in pairs:
             moments.load_state_dict(saved, strict)
         for name, scope in self._scopes.items():
@@ -276,6 +326,31 @@ class Meter:
         self._batches = state["batches"]
         self._since_step.clear()
         self._engine.armed = self._batches % self._every == 0
+
+    def _check_state(self, state: Mapping[str, Any], strict: bool) -> list[tuple[Moments, Mapping[str, Any]]]:
+        """Make sure that a state fits, and find the saved moments for each of the meter's own."""
+        if state.get("schema") != 1:
+            raise StateError(f"expected a meter's state of schema 1, got {state.get('schema')!r}")
+        missing = [key for key in ("batches", "moments", "memory") if key not in state]
+        if missing:
+            raise StateError(f"expected a meter's state with {missing[0]!r}, got one without it")
+        if not isinstance(state["batches"], int) or state["batches"] < 0:
+            raise StateError(f"expected a number of batches from 0, got {state['batches']!r}")
+        if set(state["memory"]) != set(self._scopes) or len(state["moments"]) != len(self._moments):
+            raise StateError(f"expected a state of the signals {sorted(self._scopes)}, got {sorted(state['memory'])}")
+        for name, scope in self._scopes.items():
+            for key, value in scope.memory.items():
+                if key not in state["memory"][name] or state["memory"][name][key].shape != value.shape:
+                    raise StateError(f"{name}: expected memory {key!r} of shape {list(value.shape)}")
+        saved_by_decay = {tuple(saved.get("decay", ())): saved for saved in state["moments"]}
+        pairs = []
+        for decay, moments in self._moments.items():
+            rates = (decay.m, decay.v, decay.bias_correction)
+            if rates not in saved_by_decay:
+                raise StateError(f"expected moments with decay {rates}, got {sorted(saved_by_decay)}")
+            moments.check_state(saved_by_decay[rates], strict)
+            pairs.append((moments, saved_by_decay[rates]))
+        return pairs
 
     def __repr__(self) -> str:
         """The model and the signals."""
@@ -301,6 +376,10 @@ class Meter:
 
     def _admit(self, losses: Tensor, groups: Tensor | None) -> Batch:
         """Check a batch before anything is touched."""
+        if not isinstance(losses, Tensor):
+            raise LossError(
+                f"expected a tensor of losses, one per sample, got {type(losses).__name__}; compute them with torch"
+            )
         if losses.dim() != 1:
             raise LossError(
                 f"expected one loss per sample, shape [B], got shape {list(losses.shape)}; "
@@ -355,56 +434,47 @@ class Meter:
         """Run the pass and make scores of what it reduced."""
         plans = self._plans(batch)
         plan = merged(plans)
-        circumstances = self._engine.circumstances(losses.shape[0])
-        checking = bool(plan) and circumstances not in self._checked
-        if checking or self._verify:  # plain norms say something even while the moments are still zero
+        scored = {name: self._trainable[name] for name in plan}
+        if self._verify and plan:  # plain norms say something even while the moments are still zero
             plan = {name: [*reductions, Reduction("l1")] for name, reductions in plan.items()}
-        own_parameters = {name: self._trainable[name] for name in plan}
-        if self._verify and plan:
-            oracle = one_at_a_time(self._engine, losses, own_parameters, plan)
-        spot = spot_check(self._engine, losses, own_parameters, plan) if checking else None
-        arrived: dict[str, Tensor] = {}
-        with self._engine.run(losses.shape[0], plan, totals=checking) as current:
-            handles = [self._trainable[n].register_hook(_catch(arrived, n)) for n in plan] if checking else []
-            try:
-                if backward:
-                    losses.backward(weights, retain_graph=retain_graph)
-                else:
-                    parameters = list(self._trainable.values())
-                    grads = torch.autograd.grad(losses, parameters, weights, retain_graph, allow_unused=True)
-                    arrived.update(
-                        {n: g.to_dense() for n, g in zip(self._trainable, grads, strict=True) if g is not None}
-                    )
-            finally:
-                for handle in handles:
-                    handle.remove()
-        missing = [name for name in plan if name not in current.results]
-        trained = {name for name in missing if self._was_trained(name, arrived, backward)}
-        low_precision = (checking or self._verify) and (losses.dtype not in _PRECISE or self._engine.is_low_precision())
-        doubt = self._engine.layouts.doubt(losses.shape[0])
-        compared = check_complete(current, plan, trained, arrived, low_precision, doubt)
-        if plan and not current.results:
-            check_reached(losses, self._trainable.values())
+            oracle = one_at_a_time(self._engine, losses, scored, plan)
+        check = self._checker.begin(losses, scored, weights, self._wrapper.is_parallel) if plan else None
+        with self._engine.run(losses.shape[0], plan, check) as current:
+            trained = self._run(losses, weights, backward, retain_graph)
+        self._check_missed(current, plan, trained, losses)
+        if backward:
+            self._since_step.note_freed(current.results, self._wrapper.is_parallel)
+        self._checker.finish(current, losses)
         values = own_gradients(current, plan, weights) if plan else {}
-        if compared:
-            if spot is not None:
-                spot.compare(values, plan, low_precision)
-            self._engine.checking = False
-            self._checked.add(circumstances)
         if self._verify and plan:
-            self.verification = compare(values, oracle, plan, low_precision)
+            self.verification = compare(values, oracle, plan, least_precision(losses, self._engine.dtypes()))
         shares = handed_out(values, plans)
         return {name: self._signals[name].scores(self._scopes[name], batch, own) for name, own in shares.items()}
 
-    def _was_trained(self, name: str, arrived: Mapping[str, Tensor], backward: bool) -> bool:
-        if name in arrived:
-            return True
-        return backward and self._since_step.was_trained(name)
+    def _run(self, losses: Tensor, weights: Tensor, backward: bool, retain_graph: bool) -> set[str]:
+        """Run the backward pass; without `.grad`, tell which parameters have received a gradient."""
+        if backward:
+            with self._since_step.catching():
+                losses.backward(weights, retain_graph=retain_graph)
+            return set()
+        grads = torch.autograd.grad(losses, list(self._trainable.values()), weights, retain_graph, allow_unused=True)
+        return {name for name, grad in zip(self._trainable, grads, strict=True) if grad is not None}
+
+    def _check_missed(self, current: Pass, plan: Mapping[str, object], trained: set[str], losses: Tensor) -> None:
+        """No parameter that was trained may go without scores."""
+        missing = [name for name in plan if name not in current.results]
+        check_complete(
+            [name for name in missing if name in trained or self._since_step.was_trained(name)],
+            self._engine.layouts.doubt(losses.shape[0]),
+        )
+        if plan and not current.results:
+            check_reached(losses, self._trainable.values())
 
     def _put_back(self, before: Mapping[str, Tensor | None]) -> None:
         """Undo what a failed backward pass did to the gradients."""
         for name, grad in before.items():
             self._trainable[name].grad = grad
+        self._since_step.drop_caught()
 
     def _advance(self, batch: Batch, scale: Tensor | None) -> None:
         """Take the batch into the signals' memory and, with the last micro-batch, into the moments."""
@@ -417,8 +487,8 @@ class Meter:
         if self._since_step.count < self._accumulate or not self._wrapper.synchronises:
             self._since_step.hold()
             return
-        if self._moments:
-            gradients, divisor = self._since_step.gradients(), self._divisor()
+        if self._moments and not self._since_step.incomplete:
+            gradients, divisor = self._since_step.gradients(not self._wrapper.is_parallel), self._divisor()
             for moments in self._moments.values():
                 moments.update(gradients, divisor)
         self._since_step.clear()
@@ -431,11 +501,13 @@ class Meter:
         device = next(iter(self._trainable.values())).device
         return self._wrapper.mean_over_ranks(torch.as_tensor(factor, device=device))
 
-    def _deliver(self, scores: dict[str, Tensor]) -> Scores:
+    def _deliver(self, scores: dict[str, Tensor] | None) -> Scores:
+        if scores is None:
+            return cast(Scores, None)
         detached = {
             name: value.detach().to(torch.promote_types(value.dtype, torch.float32)) for name, value in scores.items()
         }
-        return next(iter(detached.values())) if self._single else detached
+        return cast(Scores, next(iter(detached.values())) if self._single else detached)
 
 
 def _names(plan: Mapping[str, Mapping[str, Reduction]]) -> set[str]:
@@ -450,10 +522,3 @@ def _probe(parameters: Mapping[str, Tensor]) -> Batch:
 def _scale_of(scaler: LossScaler | None, like: Tensor) -> Tensor | None:
     """The loss scale as a tensor, read without waiting for the device."""
     return None if scaler is None else scaler.scale(torch.ones((), device=like.device))
-
-
-def _catch(arrived: dict[str, Tensor], name: str) -> Any:
-    def hook(gradient: Tensor) -> None:
-        arrived[name] = gradient.detach().to_dense().clone()  # DDP averages in place later
-
-    return hook

@@ -241,7 +241,7 @@ class Moments:
         """Make sure that a state fits, without loading it; see `load_state_dict`.
 
         Raises:
-            StateError: names or shapes differ.
+            StateError: names or shapes differ, or a number is none that moments can have.
         """
         decay = [self.decay.m, self.decay.v, self.decay.bias_correction]
         if list(state.get("decay", decay)) != decay:
@@ -256,11 +256,16 @@ class Moments:
                     f"strict=False leaves such parameters out"
                 )
             for name in own.keys() & state[key].keys():
-                if state[key][name].shape != own[name].shape:
-                    raise StateError(
-                        f"{name}: expected moments {key} of shape {list(own[name].shape)}, "
-                        f"got {list(state[key][name].shape)}"
-                    )
+                saved = _tensor(state[key][name], f"{name}: expected moments {key}", own[name].shape)
+                if not bool(torch.isfinite(saved).all()) or (key == "v" and bool((saved < 0).any())):
+                    kind = "finite numbers" if key == "m" else "finite numbers from 0"
+                    raise StateError(f"{name}: expected moments {key} that are {kind}, got others")
+        for key, shape in (("updates", ()), ("skipped", ()), ("bad", (len(state["m"]),))):
+            if key not in state:
+                raise StateError(f"expected moments with {key!r}, got a state without it")
+            number = _tensor(state[key], f"expected {key!r}", shape)
+            if key != "bad" and (number.is_floating_point() or int(number) < 0):
+                raise StateError(f"expected {key!r} to be a count from 0, got {number.item()}")
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a state; nothing changes if it does not fit.
@@ -271,7 +276,7 @@ class Moments:
                 as if their gradients had been zero so far.
 
         Raises:
-            StateError: names or shapes differ.
+            StateError: see `check_state`.
         """
         self.check_state(state, strict)
         for key, own in (("m", self.m), ("v", self.v)):
@@ -285,6 +290,14 @@ class Moments:
         bad = dict(zip(state["m"], state["bad"].tolist(), strict=True))
         self._bad.copy_(torch.tensor([bad.get(name, False) for name in self.m]))
         self.version += 1
+
+
+def _tensor(value: Any, what: str, shape: Sequence[int]) -> Tensor:
+    """A value of a state, which has to be a tensor of a shape."""
+    got = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    if not isinstance(value, Tensor) or list(value.shape) != list(shape):
+        raise StateError(f"{what} of shape {list(shape)}, got {got}")
+    return value
 
 
 def _zeros(parameter: Tensor) -> Tensor:

@@ -151,7 +151,7 @@ def test_state_continues_identically() -> None:
 
 
 def test_a_foreign_state_is_refused() -> None:
-    with pytest.raises(StateError, match=r"shape \[2\], got \[5\]"):
+    with pytest.raises(StateError, match=r"shape \[2\], got shape \[5\]"):
         make().load_state_dict(make(size=5).state_dict())
     with pytest.raises(StateError, match="'x'"):
         make().load_state_dict(Moments({"x": torch.zeros(2)}, Decay(0.5, 0.5)).state_dict())

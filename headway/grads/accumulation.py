@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from torch import Tensor
+
+from headway.errors import ModelError
 
 
 class Accumulation:
@@ -16,15 +20,18 @@ class Accumulation:
     Attributes:
         count: how many there are.
         weight: the sum of what each has multiplied the gradient of its mean loss by.
+        incomplete: a gradient was freed before it could be read.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
-        """Begin with none."""
         self._parameters = parameters
         self._start: dict[str, Tensor | None] = {}
         self._left: dict[str, int] = {}
+        self._caught: dict[str, Tensor] = {}
+        self._catch_all = False
         self.count = 0
         self.weight: Tensor | float = 0.0
+        self.incomplete = False
 
     def begin(self) -> dict[str, Tensor | None]:
         """Copy the gradients as they are before a micro-batch.
@@ -36,6 +43,27 @@ class Accumulation:
         if not self.count:
             self._start = now
         return now
+
+    @contextmanager
+    def catching(self) -> Iterator[None]:
+        """Take gradients as they arrive, where a hook waits for them: an optimizer may use and free them at once."""
+        handles = [
+            p.register_hook(self._catch(name))
+            for name, p in self._parameters.items()
+            if self._catch_all or getattr(p, "_post_accumulate_grad_hooks", None)
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _catch(self, name: str) -> Any:
+        def hook(gradient: Tensor) -> None:
+            dense = gradient.detach().to_dense()
+            self._caught[name] = self._caught[name] + dense if name in self._caught else dense.clone()
+
+        return hook
 
     def add(self, weight: Tensor | float) -> None:
         """Count a micro-batch whose gradients have arrived."""
@@ -55,21 +83,54 @@ class Accumulation:
         grad = self._parameters[name].grad
         return grad is None or (grad._version != version and not grad.to_dense().any())
 
-    def gradients(self) -> dict[str, Tensor | None]:
-        """What the micro-batches have added to the gradients, by parameter."""
-        return {name: _added(p.grad, self._start.get(name)) for name, p in self._parameters.items()}
+    def note_freed(self, scored: Iterable[str], reduced: bool) -> None:
+        """Look for gradients that somebody has used and freed before they could be read; from now on all are caught.
+
+        Args:
+            scored: the parameters that took part in the pass.
+            reduced: whether gradients are averaged over ranks, so that they are not yet final when they arrive.
+
+        Raises:
+            ModelError: they are averaged, and one is gone.
+        """
+        gone = [name for name in scored if self._parameters[name].grad is None]
+        if gone and reduced:
+            raise ModelError(
+                f"{gone[0]}: expected a gradient that is averaged over ranks and stays in .grad until the backward "
+                f"pass has ended, got none; take the optimizer's step after the backward pass"
+            )
+        self.incomplete = self.incomplete or any(name not in self._caught for name in gone)
+        self._catch_all = self._catch_all or self.incomplete
+
+    def gradients(self, local: bool) -> dict[str, Tensor | None]:
+        """What the micro-batches have added to the gradients, by parameter.
+
+        Args:
+            local: whether a gradient is final when it arrives: no other process has a part in it.
+        """
+        caught = self._caught if local else {}
+        return {
+            name: caught[name] if name in caught else _added(p.grad, self._start.get(name))
+            for name, p in self._parameters.items()
+        }
 
     def was_trained(self, name: str) -> bool:
         """Whether the first micro-batch has changed the gradient of a parameter."""
+        if name in self._caught:
+            return True
         grad, start = self._parameters[name].grad, self._start.get(name)
         if grad is None or self.count:
             return False
         return start is None or not grad.to_dense().equal(start.to_dense())
 
+    def drop_caught(self) -> None:
+        """Forget what a failed pass has caught."""
+        self._caught = {}
+
     def clear(self) -> None:
         """Begin anew, after a step."""
-        self._start, self._left = {}, {}
-        self.count, self.weight = 0, 0.0
+        self._start, self._left, self._caught = {}, {}, {}
+        self.count, self.weight, self.incomplete = 0, 0.0, False
 
 
 def _added(grad: Tensor | None, start: Tensor | None) -> Tensor | None:

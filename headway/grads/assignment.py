@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from headway.errors import LayoutError
-from headway.grads.fallback import Function, Leaves, Replay, sample_dim
+from headway.grads.fallback import Function, Leaves, Replay, Surroundings, sample_dim
 from headway.grads.layout import Layouts
 from headway.grads.observe import observe
 from headway.grads.persample import Dense, PerSample, promote
@@ -65,7 +65,8 @@ class Assignment:
             return [origin.rebuild(leaves).unsqueeze(0)]
 
         parameters = {name: self.engine.parameters[name] for name in origin.names}
-        self._function = Function(self.name, rebuild, parameters, self.name, splits={})  # its replays are not checked
+        surroundings = Surroundings.of(value.device, random=False)
+        self._function = Function(self.name, rebuild, parameters, self.name, {}, surroundings)  # never compared
 
     def tensors(self, index: Any) -> list[Tensor]:
         """The tensors of an index."""

@@ -23,7 +23,7 @@ from headway.grads.observe import observe
 from headway.grads.passes import Contribution
 from headway.grads.persample import Dense, PerSample, Stacked, promote
 from headway.grads.registry import Inputs, Rule
-from headway.grads.sites import OwnerSite, RuleContribution, RuleSite
+from headway.grads.sites import Call, OwnerSite, RuleContribution, RuleSite
 
 if TYPE_CHECKING:
     from headway.grads.engine import Engine
@@ -90,7 +90,7 @@ class AttentionSite(OwnerSite):
         for part in self._parts:
             part.release_places()
 
-    def listen(self, args: Any, kwargs: Any, output: Any) -> Any:
+    def listen(self, call: Call, args: Any, kwargs: Any, output: Any) -> Any:
         """The parts have listened already."""
         return output
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
+import torch._functorch.config
 from torch import Tensor
 
 
@@ -59,6 +60,9 @@ def collect(grad: Tensor, saved: Sequence[Tensor], number: int) -> Tensor:
 
 @observe.register_fake
 def _(output: Tensor, saved: Sequence[Tensor], number: int) -> Tensor:
+    # This runs while a graph is compiled. One whose backward gives its buffers away allows no second one, and with that
+    # no check of its scores.
+    torch._functorch.config.donated_buffer = False
     return torch.empty_like(output)
 
 

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from headway.grads.engine import Engine
 
 
+def is_compiled(module: nn.Module) -> bool:
+    """Whether torch.compile runs a module: by `module.compile()`, or as what `torch.compile(module)` gave."""
+    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
+
+
 class Container:
     """A module with children, whose forward may use parameters directly.
 
@@ -32,6 +37,7 @@ class Container:
             for local, parameter in slots.items()
             if parameter is not None and (name := engine.name_of(parameter)) is not None
         ]
+        self._modules = list(module.modules())[1:]
         self._entered: list[bool] = []
 
     def attach(self) -> list[Any]:
@@ -59,9 +65,12 @@ class Container:
         self.replace()
 
     def replace(self) -> None:
-        """Put aliases in the parameters' places."""
+        """Put aliases in the parameters' places, except where torch.compile would look into them."""
+        compiled = [module for module in self._modules if is_compiled(module)]
+        hidden = {id(slots) for module in compiled for slots in parameter_slots(module)}
         for slots, local, parameter, origin in self._places:
-            if slots[local] is parameter:  # somebody may run the module on other tensors (functional_call)
+            # somebody may run the module on other tensors (functional_call)
+            if slots[local] is parameter and id(slots) not in hidden:
                 slots[local] = track(parameter, origin)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:

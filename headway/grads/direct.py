@@ -17,10 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from headway.errors import RuleError
+from headway.errors import LayoutError, RuleError
 from headway.grads.assignment import assign, explicit
-from headway.grads.fallback import Function, Leaves, Replay, shape_pattern
+from headway.grads.fallback import Function, Leaves, Replay, Surroundings, shape_pattern
 from headway.grads.folding import by_sample
+from headway.grads.layout import Layouts
 from headway.grads.linear import DirectLinear
 from headway.grads.observe import observe
 
@@ -155,6 +156,7 @@ def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any
     _name_parameters(engine, plain, origins)
     others = [i for i, leaf in enumerate(plain) if isinstance(leaf, Tensor) and i not in origins]
     saved = [plain[i].clone() if _in_place(func) and i == 0 else plain[i] for i in others]
+    surroundings = Surroundings.of(plain[next(iter(origins))].device)
     result = _run(func, spec, plain)
     flat, out_spec = tree_flatten(result)
     same = {id(plain[i]): origin for i, origin in origins.items()}
@@ -164,7 +166,7 @@ def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any
     wanted = [i for i, leaf in enumerate(flat) if type(leaf) is Tensor and leaf.grad_fn is not None]
     if not wanted:
         return tree_unflatten(flat, out_spec)
-    call = Operation(engine, func, spec, plain, origins, others, _names_of(origins), wanted)
+    call = Operation(engine, func, spec, plain, origins, others, wanted, surroundings.settled())
     if call.sees_samples(saved, [flat[i] for i in wanted]):
         for i, output in zip(wanted, call.observe([flat[i] for i in wanted], saved), strict=True):
             flat[i] = output
@@ -182,7 +184,7 @@ def _set_item(engine: Engine, args: Sequence[Any], spec: Any, plain: list[Any], 
         assign(target, index, value, origins[len(plain) - 1])
         return
     others = [i for i, leaf in enumerate(plain) if isinstance(leaf, Tensor) and i not in origins]
-    call = Operation(engine, _with_item, spec, plain, origins, others, _names_of(origins), [0])
+    call = Operation(engine, _with_item, spec, plain, origins, others, [0])
     if any(call.carries_samples(plain[i]) for i in others):
         raise RuleError(
             f"{call.name}: expected samples to be written into a tensor of samples, got one that is made of parameters "
@@ -199,6 +201,22 @@ def _with_item(target: Tensor, index: Any, value: Any) -> Tensor:
     return target
 
 
+def _is_apart(
+    function: Function, tensors: Sequence[Tensor], outputs: Sequence[Tensor], samples: int, layouts: Layouts
+) -> bool:
+    """Whether an operation gives its outputs again when each sample sees only its own rows of the tensors."""
+    try:
+        for output in outputs:
+            layouts.refuse_two_readings(function.name, output, samples)
+    except LayoutError:
+        return True  # it will be raised in the backward pass
+    try:
+        Replay(function, tensors, outputs, samples, layouts, outputs)
+    except (LayoutError, RuleError):
+        return False
+    return True
+
+
 class Operation:
     """One operation on tracked tensors, which can be run again on other parameters and samples."""
 
@@ -210,13 +228,15 @@ class Operation:
         leaves: list[Any],
         origins: dict[int, Origin],
         others: list[int],
-        names: tuple[str, ...],
         wanted: list[int],
+        surroundings: Surroundings | None = None,
     ) -> None:
         """Keep the call without its tensors; those are saved in the graph."""
+        names = _names_of(origins)
         self.engine = engine
         self.func = func
         self.name = f"{', '.join(names)} in {getattr(func, '__name__', func)}"
+        self._surroundings = surroundings or Surroundings.of(leaves[next(iter(origins))].device, random=False)
         self._spec = spec
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._shapes = {i: leaves[i].shape for i in origins}
@@ -231,6 +251,7 @@ class Operation:
             leaves[i] = tensor.clone() if _in_place(self.func) and i == 0 else tensor
         for i, tensor in rebuilt.items():
             leaves[i] = tensor
+        self._surroundings.rewind()
         result: list[Any] = tree_flatten(_run(self.func, self._spec, leaves))[0]
         return result
 
@@ -262,14 +283,21 @@ class Operation:
     def sees_samples(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
         """Whether the operation sees samples.
 
-        A vector that only happens to be as long as the batch is summed over, so that its length does not come out
-        again.
+        A constant that only happens to be as long as the batch is told by trying: it gives other outputs, or none at
+        all, where each sample has a row of it.
         """
-        return any(
-            self.carries_samples(tensor)
-            and (tensor.requires_grad or tensor.dim() != 1 or any(len(tensor) in output.shape for output in outputs))
-            for tensor in tensors
-        )
+        carrying = [tensor for tensor in tensors if self.carries_samples(tensor)]
+        samples = self.engine.batch_hint
+        if not carrying or samples is None or self.engine.layouts.declared(self.name) is not None:
+            return bool(carrying)
+        if any(tensor.requires_grad or self.engine.is_input(tensor) for tensor in carrying):
+            return True
+        function = self._as_function(tensors)
+        if function.call not in self.engine.apart:
+            plain = [output.detach() for output in outputs]
+            with self.engine.paused():
+                self.engine.apart[function.call] = _is_apart(function, tensors, plain, samples, self.engine.layouts)
+        return self.engine.apart[function.call]
 
     def carries_samples(self, tensor: Tensor) -> bool:
         """As `Engine.carries_samples`, also where the samples are flat."""
@@ -306,17 +334,22 @@ class Operation:
 
     def observe(self, outputs: list[Tensor], saved: list[Tensor]) -> tuple[Tensor, ...]:
         """Listen to the outputs of an operation that sees samples."""
+        self._function = self._as_function(saved)
+        self.engine.count_use(self._names, self.name, [*outputs, *saved], self._function.call)
+        self.engine.note_following()
+        self._kept: list[Tensor] | None = None
+        if self.engine.is_new(self._function):
+            self._kept = [output.detach().clone() for output in outputs]
+        return observe(self, outputs, [self._to_keep(tensor) for tensor in saved])
+
+    def _as_function(self, saved: Sequence[Tensor]) -> Function:
         parameters = {name: self.engine.parameters[name] for name in self._names}
         rows = tuple(origin.batched for origin in self._origins.values())
         shapes = [*(tensor.shape for tensor in saved), *self._shapes.values()]
         call = (self.name, tuple(self._others), rows, shape_pattern(shapes))
-        self._function = Function(self.name, self._replay, parameters, call, self.engine.splits, way_out=_WAY_OUT)
-        self.engine.count_use(self._names, self.name, [*outputs, *saved], call)
-        self.engine.note_following()
-        self._kept: list[Tensor] | None = None
-        if self.engine.is_new(call):
-            self._kept = [output.detach().clone() for output in outputs]
-        return observe(self, outputs, [self._to_keep(tensor) for tensor in saved])
+        return Function(
+            self.name, self._replay, parameters, call, self.engine.splits, self._surroundings, way_out=_WAY_OUT
+        )
 
     def _to_keep(self, tensor: Tensor) -> Tensor:
         """What the replay needs of an input, which the model may change in place if autograd does not keep it."""
@@ -384,7 +417,7 @@ def anchor(tree: Any) -> Any:
 def _anchor(tensor: Tracked) -> Tensor:
     origin = tensor.origin
     spec = tree_flatten(((tensor,), {}))[1]
-    call = Operation(origin.engine, _identity, spec, [tensor.plain], {0: origin}, [], origin.names, [0])
+    call = Operation(origin.engine, _identity, spec, [tensor.plain], {0: origin}, [], [0])
     return call.observe([tensor.plain], [])[0]
 
 

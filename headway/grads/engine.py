@@ -18,7 +18,7 @@ from headway.errors import warn
 from headway.grads.attention import AttentionSite
 from headway.grads.containers import Container
 from headway.grads.elementwise import refuse_batch_statistics
-from headway.grads.fallback import Splits
+from headway.grads.fallback import Function, Splits
 from headway.grads.hooks import Hook
 from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
@@ -72,7 +72,7 @@ class Engine:
         self.checking = True
         self.current: Pass | None = None
         self.depth = 0
-        self._saw_autocast = False
+        self._saw_autocast: torch.dtype | None = None
         self._device_type = next((p.device.type for p in self.parameters.values()), "cpu")
         self._paused = False
         self._deaf = False
@@ -80,9 +80,11 @@ class Engine:
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._uses: dict[str, int] = {}
         self._calls: set[tuple[Any, ...]] = set()
+        self._inputs: set[int] = set()
         self._shared = _shared_names(model, self._names)
         self._scratch = Scratch()
         self.splits: Splits = {}
+        self.apart: dict[Hashable, bool] = {}
         self._sites: list[Site] = []
         self._handles: list[Any] = []
 
@@ -130,6 +132,7 @@ class Engine:
             "current": None,
             "depth": 0,
             "splits": {},
+            "apart": {},
             "_scratch": Scratch(),
         }
         return {**self.__dict__, **unattached, "_sites": [], "_handles": []}
@@ -210,7 +213,8 @@ class Engine:
             tensors: the tensors of the call in which the samples will have to be found, its output first.
             call: what tells it from other calls at the place.
         """
-        self._saw_autocast = self._saw_autocast or torch.is_autocast_enabled(self._device_type)
+        if torch.is_autocast_enabled(self._device_type):
+            self._saw_autocast = torch.get_autocast_dtype(self._device_type)
         if not self.in_backward:
             for name in names:
                 self._uses[name] = self._uses.get(name, 0) + 1
@@ -228,9 +232,12 @@ class Engine:
         """Whether several modules own a parameter."""
         return name in self._shared
 
-    def is_new(self, call: Hashable) -> bool:
-        """Whether a call that will be replayed has still to be checked, for which its outputs must be kept."""
-        return self.checking or call not in self.splits
+    def is_new(self, function: Function) -> bool:
+        """Whether a call that will be replayed is to be compared with the replay, for which its outputs are kept.
+
+        A call that has drawn random numbers always is: in another batch it may draw them for each sample.
+        """
+        return self.checking or function.call not in self.splits or bool(function.surroundings.random)
 
     def carries_samples(self, tensor: Tensor) -> bool:
         """Whether a tensor that no parameter has made depends on the samples, as far as can be told.
@@ -244,6 +251,10 @@ class Engine:
         if self.batch_hint not in tensor.shape[:2] or (tensor.shape[0] == 1 and self.batch_hint > 1):
             return False
         return tensor.untyped_storage().data_ptr() not in self._buffers()
+
+    def is_input(self, tensor: Tensor) -> bool:
+        """Whether a tensor is one of the model's inputs, or a view of one."""
+        return tensor.untyped_storage().data_ptr() in self._inputs
 
     def _buffers(self) -> set[int]:
         return {buffer.untyped_storage().data_ptr() for buffer in self.model.buffers()}
@@ -264,6 +275,7 @@ class Engine:
         tensors = [tensor for tensor in _tensors(tree) if tensor.dim() > 0]
         telling = (t for t in tensors if t.shape != (1,) and not (t.dim() == 2 and t.shape[0] == t.shape[1]))
         first = next(telling, tensors[0] if tensors else None)
+        self._inputs = {tensor.untyped_storage().data_ptr() for tensor in tensors}
         second = self.layouts.declared("") == "positions-first"
         self.layouts.shown = 0 if first is None else first.shape[1 if second and first.dim() > 1 else 0]
 
@@ -281,13 +293,14 @@ class Engine:
         )
         return samples, modes, tuple(self._uses.items()), calls
 
-    def is_low_precision(self) -> bool:
-        """Whether something less than float32 takes part: autocast in a forward, or a parameter of the model."""
-        single = torch.finfo(torch.float32).eps
-        return self._saw_autocast or any(
-            parameter.is_floating_point() and torch.finfo(parameter.dtype).eps > single
-            for parameter in self.model.parameters()
-        )
+    def dtypes(self) -> set[torch.dtype]:
+        """The dtypes that take part without being seen in the losses' graph: parameters, autocast, TF32."""
+        found = {parameter.dtype for parameter in self.model.parameters()}
+        if self._saw_autocast is not None:
+            found.add(self._saw_autocast)
+        if self._device_type == "cuda" and (torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32):
+            found.add(torch.float16)  # TF32 has its mantissa
+        return found
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -330,9 +343,9 @@ class Engine:
                 container.release_places()
 
     @contextmanager
-    def run(self, samples: int, plan: Mapping[str, Sequence[Reduction]], totals: bool = False) -> Iterator[Pass]:
-        """Open a pass; the backward inside the block is reduced into it."""
-        self.current = Pass(samples, plan, lambda name: not self.once(name), self._scratch, totals)
+    def run(self, samples: int, plan: Mapping[str, Sequence[Reduction]], check: Tensor | None = None) -> Iterator[Pass]:
+        """Open a pass; the backward inside the block is reduced into it. See `Pass` for `check`."""
+        self.current = Pass(samples, plan, lambda name: not self.once(name), self._scratch, check)
         try:
             with self._standing_in():
                 yield self.current

@@ -8,8 +8,8 @@ batch of one sample, vectorised over the samples of a block with `vmap`, or in a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -41,6 +41,66 @@ def shape_pattern(shapes: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...
     return tuple(tuple(letters.setdefault(size, len(letters)) for size in shape) for shape in shapes)
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What a call depends on besides its arguments: autocast, and the random numbers that it draws.
+
+    Attributes:
+        device: where the call's tensors are.
+        autocast: the dtype of autocast there, or None.
+        random: the states of the host's and the device's random generators before the call, if they were asked for.
+    """
+
+    device: torch.device
+    autocast: torch.dtype | None
+    random: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def of(cls, device: torch.device, random: bool = True) -> Surroundings:
+        """The present ones."""
+        kind = device.type
+        autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        return cls(device, autocast, _random_states(device) if random else ())
+
+    def has_drawn(self) -> bool:
+        """Whether random numbers were drawn since."""
+        return not all(map(torch.equal, self.random, _random_states(self.device)))
+
+    def settled(self) -> Surroundings:
+        """The same without the random states, if no random numbers were drawn since."""
+        return self if self.has_drawn() else Surroundings(self.device, self.autocast)
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Run something as the call was run; the random numbers of the training around it stay as they are."""
+        autocast = nullcontext() if self.autocast is None else torch.autocast(self.device.type, dtype=self.autocast)
+        with torch.random.fork_rng(devices=_accelerators(self.device), device_type=_kind(self.device)), autocast:
+            self.rewind()
+            yield
+
+    def rewind(self) -> None:
+        """Let the generators draw again what the call drew."""
+        for index, state in enumerate(self.random):
+            if index == 0:
+                torch.set_rng_state(state)
+            else:
+                getattr(torch, self.device.type).set_rng_state(state, self.device)
+
+
+def _accelerators(device: torch.device) -> list[torch.device]:
+    """The device, if it has a random generator besides the host's."""
+    return [device] if device.type in ("cuda", "xpu") else []
+
+
+def _kind(device: torch.device) -> str:
+    return device.type if _accelerators(device) else "cuda"
+
+
+def _random_states(device: torch.device) -> tuple[Tensor, ...]:
+    others = (getattr(torch, device.type).get_rng_state(one) for one in _accelerators(device))
+    return torch.get_rng_state(), *others
+
+
 @dataclass
 class Function:
     """A function whose per-sample gradients are found by replaying it.
@@ -51,6 +111,7 @@ class Function:
         leaves: the parameters by name.
         call: what tells this call from others of the function, as far as the samples are concerned.
         splits: what earlier replays have found; this one adds to it.
+        surroundings: autocast as it was, and the random state if the call has drawn random numbers.
         numel: numbers in the parameters.
         way_out: what to do if its outputs do not show the samples, if not what a module can do.
         loop: whether vmap has failed, so that samples are replayed one after another.
@@ -61,24 +122,14 @@ class Function:
     leaves: Mapping[str, Tensor]
     call: Hashable
     splits: Splits
+    surroundings: Surroundings
     way_out: str | None = None
     loop: bool = False
-    autocast: tuple[str, bool, torch.dtype] | None = None
     numel: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Count the parameters and note whether autocast is on."""
+        """Count the parameters."""
         self.numel = sum(leaf.numel() for leaf in self.leaves.values())
-        device = next(iter(self.leaves.values())).device.type
-        if torch.is_autocast_enabled(device):
-            self.autocast = (device, True, torch.get_autocast_dtype(device))
-
-    def precision(self) -> AbstractContextManager[object]:
-        """The autocast state of the forward pass."""
-        if self.autocast is None:
-            return nullcontext()
-        device, enabled, dtype = self.autocast
-        return torch.autocast(device, enabled=enabled, dtype=dtype)
 
 
 def sample_dim(tensor: Tensor, samples: int, preferred: int) -> int | None:
@@ -137,8 +188,9 @@ class Replay:
         by_shape = tuple(dim is not None for dim in self._in_dims)
         self._mapped = function.splits.get(function.call, {}).get(tuple(self._in_dims), by_shape)
         if outputs is not None:
-            self._check([self._split(o, dim) for o, dim in zip(outputs, dims, strict=True)], layouts)
-            function.splits.setdefault(function.call, {})[tuple(self._in_dims)] = self._mapped
+            passing = self._check([self._split(o, dim) for o, dim in zip(outputs, dims, strict=True)], layouts)
+            if passing == 1:  # this batch tells the readings apart; if it does not, the next one is looked at too
+                function.splits.setdefault(function.call, {})[tuple(self._in_dims)] = self._mapped
 
     def _split(self, tensor: Tensor, dim: int) -> Tensor:
         """View a tensor with the samples in dimension 0, and a sample's rows where the samples were."""
@@ -149,8 +201,8 @@ class Replay:
         grads, _ = self._run(start, stop)
         return {name: Dense(value) for name, value in grads.items()}
 
-    def _check(self, outputs: Sequence[Tensor], layouts: Layouts) -> None:
-        """Find which tensors are split by sample, by asking which choice gives the outputs again."""
+    def _check(self, outputs: Sequence[Tensor], layouts: Layouts) -> int:
+        """Find which tensors are split by sample, by asking which choices give the outputs again; count these."""
         by_shape = tuple(dim is not None for dim in self._in_dims)
         only_inputs = tuple(
             split and (t.requires_grad or t.is_floating_point())
@@ -158,23 +210,29 @@ class Replay:
         )
         first_only = tuple(split and not any(by_shape[:i]) for i, split in enumerate(by_shape))
         problem = "its outputs come out different"
+        passing = []
         for mapped in dict.fromkeys((by_shape, only_inputs, first_only)):
             self._mapped = mapped
             try:
-                _, again = self._run(0, len(outputs[0]))
-            except (RuntimeError, ValueError) as error:
+                with torch.no_grad():
+                    _, again = self._run(0, len(outputs[0]), only_outputs=True)
+            except (RuntimeError, ValueError, IndexError) as error:
                 problem = str(error).splitlines()[0]
                 continue
             if all(close(x, y) for x, y in zip(again, outputs, strict=True)):
-                return
-        raise RuleError(
-            f"{self.function.name}: expected a call that treats samples apart and gives the same result twice, "
-            f"got one that does not ({problem}); if it draws random numbers, draw them in a submodule such as "
-            f"nn.Dropout, otherwise give it a rule with register_rule{layouts.doubt(len(outputs[0]))}"
-        )
+                passing.append(mapped)
+        if not passing:
+            raise RuleError(
+                f"{self.function.name}: expected a call that treats samples apart and gives the same result twice, "
+                f"got one that does not ({problem}); if it draws random numbers for each sample, draw them in a "
+                f"submodule such as nn.Dropout, otherwise give it a rule with register_rule"
+                f"{layouts.doubt(len(outputs[0]))}"
+            )
+        self._mapped = passing[0]
+        return len(passing)
 
-    def _run(self, start: int, stop: int) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Gradients by name [c, *shape] and outputs [c, ...] for a range of samples."""
+    def _run(self, start: int, stop: int, only_outputs: bool = False) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Gradients by name [c, *shape], unless they are left out, and outputs [c, ...] for a range of samples."""
         mapped = self._mapped
         tensors = [
             self._split(t, dim)[start:stop] if split and dim is not None else t
@@ -182,45 +240,58 @@ class Replay:
         ]
         grads = [g[start:stop] for g in self._grads]
         index = torch.arange(start * self._each, stop * self._each, device=grads[0].device).view(-1, self._each)
-        with ExitStack() as stack:
-            stack.enter_context(self.function.precision())
-            # Replays must not disturb the random numbers of the training that they watch.
-            stack.enter_context(torch.random.fork_rng(devices=[]))
-            stack.enter_context(warnings.catch_warnings())
+        with self.function.surroundings.restored(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # vmap says where it is slow
             if not self.function.loop:
                 try:
-                    return self._vectorised(tensors, mapped, grads, index)
-                except (RuntimeError, ValueError):
+                    return self._vectorised(tensors, mapped, grads, index, only_outputs)
+                except (RuntimeError, ValueError, IndexError):
                     self.function.loop = True
-            return self._looped(tensors, mapped, grads, index)
+                    self.function.surroundings.rewind()
+            return self._looped(tensors, mapped, grads, index, only_outputs)
 
     def _vectorised(
-        self, tensors: Sequence[Tensor], mapped: Sequence[bool], grads: Sequence[Tensor], index: Tensor
+        self,
+        tensors: Sequence[Tensor],
+        mapped: Sequence[bool],
+        grads: Sequence[Tensor],
+        index: Tensor,
+        only_outputs: bool,
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
         leaves = {name: leaf.detach() for name, leaf in self.function.leaves.items()}
 
         def one(tensors: list[Tensor], grads: list[Tensor], index: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
+            if only_outputs:
+                return {}, list(self.function.replay(leaves, tensors, index))
             outputs, pull = torch.func.vjp(lambda p: list(self.function.replay(p, tensors, index)), leaves)[:2]
             cotangents = [g.to(o.dtype) for g, o in zip(grads, outputs, strict=True)]
             return pull(cotangents)[0], outputs
 
         in_dims = ([0 if split else None for split in mapped], 0, 0)
         result: tuple[dict[str, Tensor], list[Tensor]]
-        result = torch.func.vmap(one, in_dims=in_dims)(list(tensors), list(grads), index)
+        result = torch.func.vmap(one, in_dims=in_dims, randomness="same")(list(tensors), list(grads), index)
         return result
 
     def _looped(
-        self, tensors: Sequence[Tensor], mapped: Sequence[bool], grads: Sequence[Tensor], index: Tensor
+        self,
+        tensors: Sequence[Tensor],
+        mapped: Sequence[bool],
+        grads: Sequence[Tensor],
+        index: Tensor,
+        only_outputs: bool,
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
         names = list(self.function.leaves)
         rows: list[list[Tensor]] = []
         outputs: list[list[Tensor]] = []
         for i in range(len(index)):
             leaves = {name: leaf.detach().requires_grad_() for name, leaf in self.function.leaves.items()}
-            with torch.enable_grad():
-                own = [t[i] if split else t for t, split in zip(tensors, mapped, strict=True)]
+            self.function.surroundings.rewind()
+            own = [t[i] if split else t for t, split in zip(tensors, mapped, strict=True)]
+            with torch.set_grad_enabled(not only_outputs):
                 result = self.function.replay(leaves, own, index[i])
+            outputs.append([o.detach() for o in result])
+            if only_outputs:
+                continue
             cotangents = [g[i].to(o.dtype) for g, o in zip(grads, result, strict=True)]
             rows.append(
                 list(
@@ -233,8 +304,7 @@ class Replay:
                     )
                 )
             )
-            outputs.append([o.detach() for o in result])
-        stacked = {name: torch.stack(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+        stacked = {name: torch.stack(column) for name, column in zip(names, zip(*rows, strict=True), strict=False)}
         return stacked, [torch.stack(column) for column in zip(*outputs, strict=True)]
 
 

@@ -8,8 +8,9 @@ loaded where headway is not installed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -55,3 +56,13 @@ class Forward:
     def __reduce__(self) -> tuple[Any, ...]:
         """See `__deepcopy__`."""
         return partial, (type(self.module).forward, self.module)
+
+
+@contextmanager
+def without_forward_hooks(module: nn.Module) -> Iterator[None]:
+    """Let a module run without the hooks on its output."""
+    hooks, module._forward_hooks = module._forward_hooks, OrderedDict()
+    try:
+        yield
+    finally:
+        module._forward_hooks = hooks

@@ -5,35 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from headway.grads.fallback import Function, Leaves, Replay, shape_pattern
+from headway.grads.fallback import Function, Leaves, Replay, Surroundings, shape_pattern
 from headway.grads.observe import observe
-from headway.grads.sites import OwnerSite
+from headway.grads.sites import Call, OwnerSite
 
 
 class ModuleSite(OwnerSite):
     """A module without a rule and without children: replayed as a whole."""
 
-    def listen(self, args: Any, kwargs: Any, output: Any) -> Any:
+    def prepare(self, call: Call) -> None:
+        """See `OwnerSite.prepare`: a replay draws the random numbers that the call is about to draw."""
+        call.surroundings = Surroundings.of(self.engine.parameters[self.names[0]].device)
+
+    def listen(self, call: Call, args: Any, kwargs: Any, output: Any) -> Any:
         """See `OwnerSite.listen`."""
-        leaves, spec = tree_flatten((args, kwargs))
+        assert call.surroundings is not None
+        leaves, spec = tree_flatten((call.args, call.kwargs))
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         tensors = [leaves[i] for i in places]
         if self.sees_no_samples(tensors):
-            return self.share(args, kwargs, output)
+            return self.share(call, output)
         outputs, out_spec = tree_flatten(output)
         wanted = [i for i, leaf in enumerate(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
         if not wanted:
             return output
         alone = [None if i in places else leaf for i, leaf in enumerate(leaves)]
-        call = ModuleCall(self, alone, spec, places, wanted, shape_pattern([tensor.shape for tensor in tensors]))
-        self.engine.count_use(self.names, self.path, [*(outputs[i] for i in wanted), *tensors], call.function.call)
-        if self.engine.is_new(call.function.call):
-            call.kept = [outputs[i].detach().clone() for i in wanted]
-        for i, observed in zip(wanted, observe(call, [outputs[i] for i in wanted], tensors), strict=True):
+        shapes = shape_pattern([tensor.shape for tensor in tensors])
+        replayed = ModuleCall(self, alone, spec, places, wanted, shapes, call.surroundings.settled())
+        function = replayed.function
+        self.engine.count_use(self.names, self.path, [*(outputs[i] for i in wanted), *tensors], function.call)
+        if self.engine.is_new(function):
+            replayed.kept = [outputs[i].detach().clone() for i in wanted]
+        for i, observed in zip(wanted, observe(replayed, [outputs[i] for i in wanted], tensors), strict=True):
             outputs[i] = observed
         return tree_unflatten(outputs, out_spec)
 
@@ -49,6 +55,7 @@ class ModuleCall:
         places: list[int],
         wanted: list[int],
         shapes: tuple[tuple[int, ...], ...],
+        surroundings: Surroundings,
     ) -> None:
         """Keep the call without its tensors; those are saved in the graph."""
         self.site = site
@@ -57,7 +64,7 @@ class ModuleCall:
         engine = site.engine
         parameters = {name: engine.parameters[name] for name in site.own.values()}
         call = (site.path, tuple(places), shapes)
-        self.function = Function(site.path, self._replay, parameters, call, engine.splits)
+        self.function = Function(site.path, self._replay, parameters, call, engine.splits, surroundings)
 
     def _replay(self, parameters: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
         leaves = list(self._leaves)
@@ -66,7 +73,7 @@ class ModuleCall:
         args, kwargs = tree_unflatten(leaves, self._spec)
         state = {local: parameters[name] for local, name in self.site.own.items()}
         state |= {name: buffer.clone() for name, buffer in self.site.module.named_buffers()}
-        outputs = tree_flatten(torch.func.functional_call(self.site.module, state, args, kwargs))[0]
+        outputs = tree_flatten(self.site.again(state, args, kwargs))[0]
         return [outputs[i] for i in self._wanted]
 
     def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:

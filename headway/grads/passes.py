@@ -48,8 +48,9 @@ class Pass:
         deferred: tells whether a parameter has several uses, whose contributions must be added before
             they are reduced; such parameters wait for the end of the pass.
         scratch: the reused buffer.
-        totals: also add up the gradients over the samples, to compare them with autograd's, and keep the
-            `squares` of their norms, one tensor [B] per parameter.
+        check: a weight for each sample [B], on a pass to be checked (see `headway.grads.checks`). The weighted sums of
+            the samples' gradients are then added up in `totals`, flat, and the squares of their norms, times the
+            squared weights, in `squares`, one number per parameter.
     """
 
     def __init__(
@@ -58,14 +59,15 @@ class Pass:
         plan: Mapping[str, Sequence[Reduction]],
         deferred: Callable[[str], bool],
         scratch: Scratch,
-        totals: bool = False,
+        check: Tensor | None = None,
     ) -> None:
         """Start with nothing seen."""
         self.samples = samples
-        self.plan = {name: [*wanted, Reduction("sq")] for name, wanted in plan.items()} if totals else plan
+        self.plan = plan if check is None else {name: [*wanted, Reduction("sq")] for name, wanted in plan.items()}
+        self.check = check
         self.squares: dict[str, Tensor] = {}
         self.results: dict[str, list[Tensor]] = {}
-        self.totals: dict[str, Tensor] | None = {} if totals else None
+        self.totals: dict[str, Tensor] = {}
         self._deferred = deferred
         self._scratch = scratch
         self._waiting: dict[str, list[Contribution]] = {}
@@ -107,7 +109,7 @@ class Pass:
                     f"were reduced (a checkpointed segment that shares it?); use checkpoint(use_reentrant=False)"
                 )
         footprint = sum(contribution.footprint for contribution in contributions)
-        if len(contributions) == 1 and self.samples * footprint <= BLOCK and self.totals is None:
+        if len(contributions) == 1 and self.samples * footprint <= BLOCK and self.check is None:
             whole = contributions[0].block(0, self.samples)  # the common case, without the bookkeeping
             for name in names:
                 self.results[name] = whole[name].reduce(self.plan[name], self._scratch, into.get(name))
@@ -117,14 +119,15 @@ class Pass:
             parts = [contribution.block(start, stop) for contribution in contributions]
             for name in names:
                 gradients = join([part[name] for part in parts if name in part])
-                if self.totals is not None:
-                    added = gradients.total()
+                if self.check is not None:
+                    added = gradients.total(self.check[start:stop])
                     self.totals[name] = self.totals[name] + added if name in self.totals else added
                 pieces[name].append(gradients.reduce(self.plan[name], self._scratch, into.get(name)))
         for name, rows in pieces.items():
             self.results[name] = [c[0] if len(c) == 1 else torch.cat(c) for c in zip(*rows, strict=True)]
-            if self.totals is not None:
-                self.squares[name] = self.results[name].pop()
+            if self.check is not None:
+                squares = self.results[name].pop()
+                self.squares[name] = torch.dot(squares, self.check.to(squares).square())
 
     def _blocks(self, footprint: int) -> Iterator[tuple[int, int]]:
         """Ranges of samples of about equal size that fit the cache."""

@@ -41,12 +41,16 @@ class PerSample(Protocol):
         """Return one tensor [c] per reduction; add the sum over samples to `total` if it is given."""
         ...
 
-    def total(self) -> Tensor:
-        """Return the sum over the samples, flat: [n]."""
+    def total(self, weights: Tensor | None = None) -> Tensor:
+        """Return the sum over the samples, each times its weight if `weights` [c] are given, flat: [n]."""
         ...
 
     def dense(self) -> Tensor:
         """Return the gradients themselves, flat: [c, n]."""
+        ...
+
+    def size(self) -> tuple[int, int]:
+        """Return c and n."""
         ...
 
 
@@ -65,6 +69,11 @@ def promote(*tensors: Tensor) -> tuple[Tensor, ...]:
 def row_dot(x: Tensor, y: Tensor) -> Tensor:
     """Dot products of matching rows: [c, n], [c, n] -> [c]."""
     return torch.linalg.vecdot(x, y)
+
+
+def _weighted(x: Tensor, weights: Tensor | None) -> Tensor:
+    """Rows [c, ...] times their weights [c], if there are any."""
+    return x if weights is None else x * weights.to(x).view(-1, *(1 for _ in x.shape[1:]))
 
 
 def reduce_dense(
@@ -113,13 +122,18 @@ class Dense:
         """See `PerSample.reduce`."""
         return reduce_dense(self.dense(), reductions, total=total)
 
-    def total(self) -> Tensor:
+    def total(self, weights: Tensor | None = None) -> Tensor:
         """See `PerSample.total`."""
-        return self.dense().sum(0)
+        dense = self.dense()
+        return dense.sum(0) if weights is None else weights.to(dense) @ dense
 
     def dense(self) -> Tensor:
         """See `PerSample.dense`."""
         return self.grads.flatten(1) if self.grads.dim() > 1 else self.grads.unsqueeze(1)
+
+    def size(self) -> tuple[int, int]:
+        """See `PerSample.size`."""
+        return len(self.grads), self.grads[:1].numel()
 
 
 @dataclass
@@ -162,13 +176,17 @@ class RankOne:
             return row_dot(torch.mm(b, weight, out=scratch.take(a.shape, a)), a)
         return row_dot(torch.mm(a, weight.t(), out=scratch.take(b.shape, b)), b)
 
-    def total(self) -> Tensor:
+    def total(self, weights: Tensor | None = None) -> Tensor:
         """See `PerSample.total`."""
-        return (self.b.t() @ self.a).reshape(-1)
+        return (_weighted(self.b, weights).t() @ self.a).reshape(-1)
 
     def dense(self) -> Tensor:
         """See `PerSample.dense`."""
         return (self.b.unsqueeze(2) * self.a.unsqueeze(1)).flatten(1)
+
+    def size(self) -> tuple[int, int]:
+        """See `PerSample.size`."""
+        return len(self.a), self.a.shape[1] * self.b.shape[1]
 
     def positions(self) -> Outer:
         """The same gradients in the form for several positions."""
@@ -263,15 +281,20 @@ class Outer:
         a, b = self.inputs(), self.b
         return ((a @ a.mT) * (b @ b.mT)).sum((1, 2)).view(-1, self.groups).sum(1)
 
-    def total(self) -> Tensor:
+    def total(self, weights: Tensor | None = None) -> Tensor:
         """See `PerSample.total`."""
-        by_group = [x.unflatten(0, (-1, self.groups)).transpose(0, 1).flatten(1, 2) for x in (self.inputs(), self.b)]
-        return self._in_shape((by_group[1].mT @ by_group[0]).reshape(-1))
+        a, b = (x.unflatten(0, (-1, self.groups)) for x in (self.inputs(), self.b))
+        a, b = (x.transpose(0, 1).flatten(1, 2) for x in (a, _weighted(b, weights)))
+        return self._in_shape((b.mT @ a).reshape(-1))
 
     def dense(self) -> Tensor:
         """See `PerSample.dense`."""
         grads = self.b.transpose(1, 2) @ self.inputs()
         return self._in_shape(grads.view(len(grads) // self.groups, -1))
+
+    def size(self) -> tuple[int, int]:
+        """See `PerSample.size`."""
+        return len(self.b) // self.groups, self.groups * self.b.shape[2] * self.inputs().shape[2]
 
 
 @dataclass
@@ -317,10 +340,10 @@ class Rows:
                 results += reduce_dense(flat, [reduction])
         return results
 
-    def total(self) -> Tensor:
+    def total(self, weights: Tensor | None = None) -> Tensor:
         """See `PerSample.total`."""
         table = self.values.new_zeros(self.num_rows, self.values.shape[2])
-        return table.index_add_(0, self.ids.flatten(), self.values.flatten(0, 1)).reshape(-1)
+        return table.index_add_(0, self.ids.flatten(), _weighted(self.values, weights).flatten(0, 1)).reshape(-1)
 
     def dense(self) -> Tensor:
         """See `PerSample.dense`."""
@@ -328,6 +351,10 @@ class Rows:
         table = self.values.new_zeros(samples, self.num_rows, width)
         index = self.ids.unsqueeze(2).expand_as(self.values)
         return table.scatter_add_(1, index, self.values).flatten(1)
+
+    def size(self) -> tuple[int, int]:
+        """See `PerSample.size`."""
+        return len(self.values), self.num_rows * self.values.shape[2]
 
 
 @dataclass
@@ -350,13 +377,17 @@ class Stacked:
             start += rows
         return sums
 
-    def total(self) -> Tensor:
+    def total(self, weights: Tensor | None = None) -> Tensor:
         """See `PerSample.total`."""
-        return torch.cat([part.total() for part in self.parts])
+        return torch.cat([part.total(weights) for part in self.parts])
 
     def dense(self) -> Tensor:
         """See `PerSample.dense`."""
         return torch.cat([part.dense() for part in self.parts], dim=1)
+
+    def size(self) -> tuple[int, int]:
+        """See `PerSample.size`."""
+        return self.parts[0].size()[0], sum(part.size()[1] for part in self.parts)
 
 
 def join(parts: Sequence[PerSample]) -> PerSample:

@@ -22,7 +22,7 @@ from headway.grads.folding import by_sample
 from headway.grads.linear import outer_product, sum_positions
 from headway.grads.observe import observe
 from headway.grads.persample import PerSample, promote
-from headway.grads.sites import OwnerSite
+from headway.grads.sites import Call, OwnerSite
 
 Trace = dict[str, tuple[Tensor, list[Tensor]]]
 """Weight -> inputs [B, T, d] of its linear map, and the outputs: one [B, T, p], or one [B, p] per step."""
@@ -33,10 +33,10 @@ class RecurrentSite(OwnerSite):
 
     module: nn.RNNBase
 
-    def prepare(self, args: Any, kwargs: Any, replaced: Any) -> None:
+    def prepare(self, call: Call) -> None:
         """Refuse what cannot be replayed."""
         module = self.module
-        if any(isinstance(arg, PackedSequence) for arg in [*args, *kwargs.values()]):
+        if any(isinstance(arg, PackedSequence) for arg in [*call.args, *call.kwargs.values()]):
             raise RuleError(
                 f"{self.path}: expected a padded tensor, got a PackedSequence; pass padded sequences and "
                 f"leave the padding out of the losses"
@@ -47,7 +47,7 @@ class RecurrentSite(OwnerSite):
                 f"replayed; stack single-layer modules with nn.Dropout between them"
             )
 
-    def listen(self, args: Any, kwargs: Any, output: Any) -> Any:
+    def listen(self, call: Call, args: Any, kwargs: Any, output: Any) -> Any:
         """See `OwnerSite.listen`."""
         bound = inspect.signature(self.module.forward).bind(*args, **kwargs).arguments
         sequence, state = bound["input"], bound.get("hx")
@@ -60,10 +60,10 @@ class RecurrentSite(OwnerSite):
         outputs, last = output
         lasts = last if isinstance(last, tuple) else (last,)
         self.engine.count_use(self.names)
-        call = RecurrentCall(self)
+        replayed = RecurrentCall(self)
         if self.engine.checking:
-            call.kept = outputs.detach().clone()
-        observed = observe(call, [outputs, *lasts], [sequence, *states])
+            replayed.kept = outputs.detach().clone()
+        observed = observe(replayed, [outputs, *lasts], [sequence, *states])
         return observed[0], (observed[1:] if isinstance(last, tuple) else observed[1])
 
 

@@ -49,6 +49,11 @@ class Rule:
     samples_first: bool = False
     simultaneous: Callable[[Inputs], bool] | None = None
 
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it is one of headway's own."""
+        return self.grads.__module__.startswith("headway.")
+
 
 _RULES: dict[type[nn.Module], Rule] = {}
 

@@ -7,7 +7,11 @@ that cancel, and has no size of its own to be compared with. Those terms are as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 import torch
+from torch import Tensor
 
 _NOISE = {torch.float64: 1e-13, torch.float32: 5e-5}
 """500 times the precision. A sum over the positions of an image of 512 x 512 was seen to leave 45 times."""
@@ -16,11 +20,36 @@ _LOW_NOISE = 0.016
 """Twice the precision of bfloat16; its sums are made in float32, so that less is left."""
 
 
-def noise(dtype: torch.dtype, low_precision: bool) -> float:
+def noise(precision: torch.dtype) -> float:
     """The norm that rounding may leave of a gradient that is zero, as a share of the norm of the whole gradient.
 
     Args:
-        dtype: the dtype of the numbers that are compared.
-        low_precision: whether something less than float32 took part in computing them.
+        precision: the least precise dtype that took part in computing it.
     """
-    return _LOW_NOISE if low_precision else _NOISE.get(dtype, _LOW_NOISE)
+    return _NOISE.get(precision, _LOW_NOISE)
+
+
+def least_precision(losses: Tensor, others: Iterable[torch.dtype]) -> torch.dtype:
+    """The least precise floating-point dtype in the graph of some losses, or among others that are known."""
+    found = {losses.dtype, *others}
+    for node in nodes(losses):
+        found |= {metadata.dtype for metadata in getattr(node, "_input_metadata", ())}
+    return max((dtype for dtype in found if dtype.is_floating_point), key=lambda dtype: torch.finfo(dtype).eps)
+
+
+def nodes(losses: Tensor) -> Iterator[Any]:
+    """The nodes of the graph that leads to some losses, each once."""
+    waiting = [losses.grad_fn]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if node is not None:
+            yield node
+            found = {following for following, _ in node.next_functions} - seen
+            seen |= found
+            waiting += found
+
+
+def leaves_of(losses: Tensor) -> list[Tensor]:
+    """The tensors whose `.grad` a backward pass of some losses would fill, as far as their graph shows them."""
+    return [node.variable for node in nodes(losses) if hasattr(node, "variable")]

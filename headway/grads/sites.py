@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from headway.errors import LayoutError
+from headway.errors import LayoutError, RuleError
 from headway.grads import compiled
 from headway.grads.direct import Origin, Tracked, anchor, is_tracked, is_tracked_call, track
-from headway.grads.fallback import Leaves
+from headway.grads.fallback import Leaves, Surroundings, close
 from headway.grads.folding import by_sample
-from headway.grads.hooks import Hook
+from headway.grads.hooks import Hook, without_forward_hooks
 from headway.grads.layout import samples_first
 from headway.grads.observe import observe, observe_and_train
 from headway.grads.passes import Contribution
@@ -32,6 +32,23 @@ Slots = dict[str, Any]
 
 Replaced = tuple[Slots, str, Tensor]
 """A place, and the tensor that belongs there."""
+
+
+@dataclass
+class Call:
+    """A call of a module that is under way.
+
+    Attributes:
+        args: its arguments before other hooks have changed them.
+        kwargs: the same of its keyword arguments.
+        replaced: what to put back behind it.
+        surroundings: random state and autocast before it, where a replay will need them.
+    """
+
+    args: Any
+    kwargs: Any
+    replaced: list[Replaced] = field(default_factory=list)
+    surroundings: Surroundings | None = None
 
 
 def own_slots(module: nn.Module) -> Slots:
@@ -76,13 +93,13 @@ class OwnerSite:
             for local, parameter in slots.items()
             if parameter is not None
         ]
-        self._put_back: list[list[Replaced]] = []
+        self._calls: list[Call] = []
 
     def attach(self) -> list[Any]:
-        """See `Site.attach`."""
+        """See `Site.attach`. Nobody's hook comes between these two and the module's own forward."""
         return [
-            self.module.register_forward_pre_hook(Hook(self._before), with_kwargs=True),
-            self.module.register_forward_hook(Hook(self._after), with_kwargs=True, always_call=True),
+            self.module.register_forward_pre_hook(Hook(self._before), prepend=True, with_kwargs=True),
+            self.module.register_forward_hook(Hook(self._after), prepend=True, with_kwargs=True, always_call=True),
         ]
 
     def release(self) -> None:
@@ -91,42 +108,43 @@ class OwnerSite:
 
     def release_places(self) -> None:
         """See `Site.release_places`."""
-        for replaced in self._put_back:
-            for slots, local, tensor in reversed(replaced):
-                slots[local] = tensor
-        self._put_back.clear()
+        for call in self._calls:
+            _put_back(call)
+        self._calls.clear()
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         if torch.compiler.is_compiling():
             return None
-        replaced: list[Replaced] = []
-        self._put_back.append(replaced)
+        call = Call(args, kwargs)
+        self._calls.append(call)
         for slots, local, parameter in self._plain:
             current = slots[local]
             if isinstance(current, Tracked):
-                replaced.append((slots, local, current))
+                call.replaced.append((slots, local, current))
                 slots[local] = parameter
         if not self.engine.listening():
             return None
         if is_tracked_call(args, kwargs):
-            args, kwargs = anchor((args, kwargs))
-        self.prepare(args, kwargs, replaced)
-        return args, kwargs
+            call.args, call.kwargs = anchor((args, kwargs))
+        self.prepare(call)
+        return call.args, call.kwargs
 
-    def prepare(self, args: Any, kwargs: Any, replaced: list[Replaced]) -> None:
+    def prepare(self, call: Call) -> None:
         """A last word before the module runs."""
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         if torch.compiler.is_compiling():
             return self.listen_compiled(args, kwargs, output) if self.engine.listening() else None
-        for slots, local, tensor in reversed(self._put_back.pop() if self._put_back else []):
-            slots[local] = tensor
+        if not self._calls:
+            return None
+        call = self._calls.pop()
+        _put_back(call)
         if output is None or not self.engine.listening() or is_tracked_call(args, kwargs):
             return None  # operations on tracked tensors have been followed one by one
-        return self.listen(args, kwargs, output)
+        return self.listen(call, args, kwargs, output)
 
-    def listen(self, args: Any, kwargs: Any, output: Any) -> Any:
-        """Observe a call's output."""
+    def listen(self, call: Call, args: Any, kwargs: Any, output: Any) -> Any:
+        """Observe a call's output; the arguments are those that the module's own forward got."""
         raise NotImplementedError
 
     def listen_compiled(self, args: Any, kwargs: Any, output: Any) -> Any:
@@ -163,9 +181,9 @@ class OwnerSite:
             return False
         return first.shape[0] % hint != 0
 
-    def share(self, args: Any, kwargs: Any, output: Any) -> Any:
+    def share(self, call: Call, output: Any) -> Any:
         """Track the output of a call that sees no samples: it follows from parameters alone."""
-        engine, module, own = self.engine, self.module, self.own
+        engine, own = self.engine, self.own
         leaves, spec = tree_flatten(output)
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor) and leaf.requires_grad:
@@ -173,12 +191,22 @@ class OwnerSite:
                 def rebuild(parameters: Leaves, i: int = i) -> Tensor:
                     values = {local: parameters[name] for local, name in own.items()}
                     with engine.paused():
-                        again = torch.func.functional_call(module, values, args, kwargs)
+                        again = self.again(values, call.args, call.kwargs)
                     value: Tensor = tree_flatten(again)[0][i]
                     return value
 
                 leaves[i] = track(leaf, Origin(engine, tuple(own.values()), rebuild))
         return tree_unflatten(leaves, spec)
+
+    def again(self, state: Mapping[str, Tensor], args: Any, kwargs: Any) -> Any:
+        """Run the module on other parameters, up to where its output was observed: before any forward hook."""
+        with without_forward_hooks(self.module):
+            return torch.func.functional_call(self.module, dict(state), args, kwargs)
+
+
+def _put_back(call: Call) -> None:
+    for slots, local, tensor in reversed(call.replaced):
+        slots[local] = tensor
 
 
 class RuleSite(OwnerSite):
@@ -199,14 +227,14 @@ class RuleSite(OwnerSite):
         self._number = compiled.register(self)
         self._in_graph = False  # the latest call was one inside torch.compile
 
-    def prepare(self, args: Any, kwargs: Any, replaced: list[Replaced]) -> None:
+    def prepare(self, call: Call) -> None:
         """Hide the parameters from autograd if their gradients will come from the per-sample gradients."""
         slots = own_slots(self.module)
         at_home = all(slots[local] is self._trained[name] for local, name in self.own.items())
-        self._trains = self._may_train and at_home and self._wants_to_train(self.inputs(args, kwargs))
+        self._trains = self._may_train and at_home and self._wants_to_train(self.inputs(call.args, call.kwargs))
         if self._trains:
             for local, name in self.own.items():
-                replaced.append((slots, local, self._trained[name]))
+                call.replaced.append((slots, local, self._trained[name]))
                 slots[local] = self._trained[name].detach()
 
     def _wants_to_train(self, inputs: Inputs) -> bool:
@@ -215,10 +243,16 @@ class RuleSite(OwnerSite):
             and bool(inputs)
             and not is_tracked(inputs)
             and self.rule.simultaneous(inputs)
-            and (self.rule.samples_first or not self.sees_no_samples(inputs))
+            and not self._is_shared(inputs)
         )
 
-    def listen(self, args: Any, kwargs: Any, output: Tensor) -> Tensor:
+    def _is_shared(self, inputs: Inputs) -> bool:
+        """Whether a call sees no samples; a module that fixes where they are does so only if it is said."""
+        if self.rule.samples_first:
+            return self.engine.layouts.declared(self.path) == "shared"
+        return self.sees_no_samples(inputs)
+
+    def listen(self, call: Call, args: Any, kwargs: Any, output: Tensor) -> Tensor:
         """See `OwnerSite.listen`."""
         slots = own_slots(self.module)
         at_home = (slots[k] is self._trained[name] or isinstance(slots[k], Tracked) for k, name in self.own.items())
@@ -226,12 +260,14 @@ class RuleSite(OwnerSite):
             return output  # somebody runs the module on other tensors (functional_call)
         inputs = self.inputs(args, kwargs)
         self._in_graph = False
-        if not self._trains and not self.rule.samples_first and self.sees_no_samples(inputs):
-            shared: Tensor = self.share(args, kwargs, output)
+        if not self._trains and self._is_shared(inputs):
+            shared: Tensor = self.share(call, output)
             return shared
         self.engine.count_use(self.names, self.path, [output])
         if self._trains:
-            return observe_and_train(self, output, list(self._trained.values()), inputs)
+            kept = output.detach().clone() if self.engine.checking else None
+            trained = TrainedCall(self, Surroundings.of(output.device, random=False), kept)
+            return observe_and_train(trained, output, list(self._trained.values()), inputs)
         return observe(self, [output], inputs)[0] if output.requires_grad else output
 
     def listen_compiled(self, args: Any, kwargs: Any, output: Tensor) -> Tensor:
@@ -283,28 +319,91 @@ class RuleSite(OwnerSite):
             first = first[0]
         return first.dim() == 1 and len(first) > 1 and not first.is_floating_point() and _is_range(first)
 
+    def check_forms(self, grads: Mapping[str, PerSample | Tensor], samples: int) -> None:
+        """Refuse what a user's rule gave if it has no gradient of a parameter, or one of another shape."""
+        kind = type(self.module).__name__
+        for local, name in self.own.items():
+            expected = [samples, *self._trained[name].shape]
+            if local not in grads:
+                raise RuleError(
+                    f"{self.path}: expected the rule for {kind} to give gradients of {local!r}, got {sorted(grads)}"
+                )
+            form = grads[local]
+            if isinstance(form, Tensor) and list(form.shape) != expected:
+                raise RuleError(
+                    f"{self.path}: expected the rule for {kind} to give gradients of {local!r} with shape {expected}, "
+                    f"samples first, got {list(form.shape)}"
+                )
+            if not isinstance(form, Tensor) and form.size() != (samples, self._trained[name].numel()):
+                raise RuleError(
+                    f"{self.path}: expected the rule for {kind} to give {samples} gradients of {local!r} with "
+                    f"{self._trained[name].numel()} numbers each, got a {type(form).__name__} of {form.size()}"
+                )
+
     def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
         current = self.engine.current
         if current is not None and not self.engine.is_paused:
             current.add(self.contribution(tuple(saved), grads[0], current.samples))
 
-    def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
-        """See `TrainingListener.collect_and_train`."""
+    def collect_and_train(self, saved: Inputs, grad: Tensor) -> list[Tensor]:
+        """Reduce the per-sample gradients of a call and add them up to those of the parameters."""
         current = self.engine.current
-        if current is not None and not self.engine.is_paused:
-            contribution = self.contribution(tuple(saved), grad, current.samples)
-            totals = {
-                name: p.new_zeros(p.numel(), dtype=torch.promote_types(p.dtype, torch.float32))
-                for name, p in self._trained.items()
-            }
-            if current.add(contribution, totals):
-                return self._shaped(totals)
-        gradients = RuleContribution(self, tuple(saved), grad).block(0, len(grad))
-        return self._shaped({name: gradients[name].total() for name in self._trained})
+        assert current is not None
+        totals = {
+            name: p.new_zeros(p.numel(), dtype=torch.promote_types(p.dtype, torch.float32))
+            for name, p in self._trained.items()
+        }
+        if not current.add(self.contribution(saved, grad, current.samples), totals):
+            gradients = RuleContribution(self, saved, grad).block(0, len(grad))
+            totals = {name: gradients[name].total() for name in self._trained}
+        return [totals[name].view_as(p).to(p.dtype) for name, p in self._trained.items()]
 
-    def _shaped(self, flat: Mapping[str, Tensor]) -> list[Tensor]:
-        return [flat[name].view_as(p).to(p.dtype) for name, p in self._trained.items()]
+    def plain_gradients(self, saved: Inputs, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """A call's output and the gradients of the parameters, by autograd through the module's own forward."""
+        slots = own_slots(self.module)
+        before = {local: slots[local] for local in self.own}
+        leaves = {local: self._trained[name].detach().requires_grad_() for local, name in self.own.items()}
+        try:
+            slots.update(leaves)
+            with self.engine.paused(), torch.enable_grad():
+                output = self.module.forward(*saved)
+        finally:
+            slots.update(before)
+        gradients = torch.autograd.grad(
+            output, list(leaves.values()), grad.to(output.dtype), allow_unused=True, materialize_grads=True
+        )
+        return output.detach(), list(gradients)
+
+
+@dataclass
+class TrainedCall:
+    """One call of a module whose parameters get their gradients from the per-sample gradients.
+
+    Attributes:
+        site: the module.
+        surroundings: autocast as it was.
+        kept: the call's output, where it will be compared.
+    """
+
+    site: RuleSite
+    surroundings: Surroundings
+    kept: Tensor | None
+
+    def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
+        """See `TrainingListener.collect_and_train`; in a backward pass of somebody else, autograd does it."""
+        site = self.site
+        if site.engine.current is not None and not site.engine.is_paused:
+            return site.collect_and_train(tuple(saved), grad)
+        with self.surroundings.restored():
+            output, gradients = site.plain_gradients(tuple(saved), grad)
+        if self.kept is not None and not close(output, self.kept):
+            raise RuleError(
+                f"{site.path}: expected the output of {type(site.module).__name__}.forward, got another one; a forward "
+                f"hook that was registered for all modules, or with prepend=True, changes it: register it on the "
+                f"module, without prepend"
+            )
+        return gradients
 
 
 @dataclass
@@ -326,6 +425,8 @@ class RuleContribution:
         if stop - start < len(grad_output):
             inputs, grad_output = tuple(x[start:stop] for x in inputs), grad_output[start:stop]
         grads = self.site.rule.grads(self.site.module, inputs, grad_output)
+        if not self.site.rule.is_built_in:
+            self.site.check_forms(grads, stop - start)
         forms: dict[str, PerSample] = {}
         for local, name in self.site.own.items():
             form = grads[local]

@@ -83,67 +83,17 @@ def one_at_a_time(
     return expected
 
 
-def spot_check(
-    engine: Engine,
-    losses: Tensor,
-    parameters: Mapping[str, Tensor],
-    plan: Mapping[str, Sequence[Reduction]],
-) -> SpotCheck | None:
-    """Reduce the gradients of the first and the last sample with ordinary autograd.
-
-    Returns:
-        What to compare the engine's numbers with, or None where the graph allows only one backward pass
-        (reentrant checkpoints, compiled graphs).
-    """
-    picks = sorted({0, losses.shape[0] - 1})
-    try:
-        return SpotCheck(picks, one_at_a_time(engine, losses[picks], parameters, plan))
-    except RuntimeError:
-        return None
-
-
-@dataclass(frozen=True)
-class SpotCheck:
-    """Reductions of a few samples.
-
-    Attributes:
-        picks: which samples.
-        expected: what is expected of them.
-    """
-
-    picks: Sequence[int]
-    expected: Oracle
-
-    def compare(self, values: Values, plan: Mapping[str, Sequence[Reduction]], low_precision: bool) -> None:
-        """Compare what the engine found for the same samples.
-
-        Raises:
-            VerificationError: it differs by more than rounding.
-        """
-        tolerance = _tolerance(self.expected, low_precision, double=1e-6, single=1e-2)
-        picked = {name: [value[self.picks] for value in found] for name, found in values.items()}
-        for name, difference in _differences(picked, self.expected, plan, tolerance, low_precision):
-            if difference > tolerance:
-                raise VerificationError(
-                    f"{name}: expected the gradients of samples {list(self.picks)} as autograd gives them one by "
-                    f"one, got a relative difference of {difference:.3g}; do the losses of different samples "
-                    f"depend on each other (batch statistics, contrastive losses), or can a shape be read in two "
-                    f"ways (as many positions as samples)? Say where the samples are with layout=, or leave the "
-                    f"parameter out with where="
-                )
-
-
 def compare(
-    values: Values, oracle: Oracle, plan: Mapping[str, Sequence[Reduction]], low_precision: bool
+    values: Values, oracle: Oracle, plan: Mapping[str, Sequence[Reduction]], precision: torch.dtype
 ) -> Verification:
-    """Find the largest difference.
+    """Find the largest difference; `precision` is the least that took part.
 
     Raises:
         VerificationError: it is more than rounding.
     """
-    tolerance = _tolerance(oracle, low_precision, double=1e-8, single=1e-3)
+    tolerance = {torch.float64: 1e-8, torch.float32: 1e-3}.get(precision, 0.3)
     worst = Verification(0.0, next(iter(oracle)))
-    for name, difference in _differences(values, oracle, plan, tolerance, low_precision):
+    for name, difference in _differences(values, oracle, plan, tolerance, precision):
         if math.isnan(difference) or difference > worst.largest_difference:
             worst = Verification(difference, name)
     if not worst.largest_difference <= tolerance:
@@ -154,18 +104,12 @@ def compare(
     return worst
 
 
-def _tolerance(oracle: Oracle, low_precision: bool, double: float, single: float) -> float:
-    if low_precision:
-        return 0.3
-    return double if next(iter(oracle.values())).norms.dtype == torch.float64 else single
-
-
 def _differences(
     values: Values,
     oracle: Oracle,
     plan: Mapping[str, Sequence[Reduction]],
     tolerance: float,
-    low_precision: bool,
+    precision: torch.dtype,
 ) -> Iterator[tuple[str, float]]:
     """The largest difference of each reduction of each parameter, relative to the size of the reduction.
 
@@ -175,7 +119,7 @@ def _differences(
     for name, reductions in plan.items():
         expected = oracle[name]
         norm = float(expected.norms.max())
-        shift = whole * noise(expected.norms.dtype, low_precision)
+        shift = whole * noise(precision)
         for got, want, reduction in zip(values[name], expected.values, reductions, strict=True):
             length = _length(reduction, expected.numel)
             scale = float(want.abs().max())

@@ -40,6 +40,13 @@ class Wrapper:
         self._parallel = model if isinstance(model, nn.parallel.DistributedDataParallel) else None
 
     @property
+    def is_parallel(self) -> bool:
+        """Whether gradients may be averaged over ranks as they arrive; the wrapper may have come after the meter."""
+        if self._parallel is not None:
+            return True
+        return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+    @property
     def synchronises(self) -> bool:
         """Whether gradients are those of all ranks after the backward pass: not under `no_sync()`."""
         return self._parallel is None or bool(self._parallel.require_backward_grad_sync)

@@ -246,9 +246,9 @@ class Cosine(MomentSignal):
 
 
 def _angle(dot: Tensor, square: Tensor, other: Tensor) -> Tensor:
-    """|dot| / sqrt(square * other), zero for a zero vector."""
+    """|dot| / sqrt(square * other), zero for a zero vector, NaN for one that is not finite."""
     norm = square.sqrt() * other.to(square).sqrt()
-    return torch.where(norm > 0, dot.abs() / norm.clamp(min=torch.finfo(norm.dtype).tiny), 0.0)
+    return torch.where(norm == 0, 0.0, dot.abs() / norm.clamp(min=torch.finfo(norm.dtype).tiny))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,6 @@ from headway.errors import (
     RuleError,
     SignalError,
     StateError,
-    UnscoredGradientError,
     VerificationError,
 )
 
@@ -171,7 +170,7 @@ def test_what_appears_later_is_checked_too() -> None:
     meter.backward(losses(model, *batch()))
     model.train(False)
     penalty = model[0].weight.square().sum()
-    with pytest.raises(UnscoredGradientError, match="add up"):
+    with pytest.raises(VerificationError, match=r"0\.weight: .* a penalty that belongs to no sample"):
         meter.backward(losses(model, *batch()) + penalty)
 
 
@@ -476,17 +475,13 @@ class Faint(nn.Module):
 
 @pytest.mark.parametrize("verify", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    ("wrong", "error"),
-    [(lambda grads: grads.roll(2, 0), VerificationError), (lambda grads: grads * 1.1, UnscoredGradientError)],
-    ids=["samples", "sum"],
-)
-def test_a_faint_gradient_that_is_wrong_is_found(wrong, error, dtype: torch.dtype, verify: bool) -> None:
+@pytest.mark.parametrize("wrong", [lambda grads: grads.roll(2, 0), lambda grads: grads * 1.1], ids=["samples", "sum"])
+def test_a_faint_gradient_that_is_wrong_is_found(wrong, dtype: torch.dtype, verify: bool) -> None:
     register_rule(Faint)(lambda module, inputs, grad_output: {"shift": wrong(1e-2 * grad_output)})
     try:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(6, 6), Faint(), nn.Linear(6, 4)).to(dtype)
-        with pytest.raises(error, match=r"1\.shift"):
+        with pytest.raises(VerificationError, match=r"1\.shift.*\(1\) the rule that was registered for Faint is wrong"):
             Meter(model, NormAll(), verify=verify).backward(losses(model, *batch(dtype=dtype)))
     finally:
         unregister_rule(Faint)
