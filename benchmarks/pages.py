@@ -65,6 +65,14 @@ def sampler() -> str:
     return table(["", "million indices per second of processor time", "by the clock"], rows)
 
 
+def check() -> str:
+    """What the check of scores costs."""
+    found = stored("check")
+    rows = [[row["case"], row["title"], f"{row['ratio']:.2f}", f"{row['share']:.2%}"] for row in found["rows"]]
+    steps = f"{found['steps']:,}"
+    return table(["case", "model", "checked step over unchecked", f"share of {steps} steps, 11 of them checked"], rows)
+
+
 def huggingface() -> str:
     """Tokens per second that are kept."""
     found = stored("huggingface")
@@ -201,6 +209,7 @@ def _area(row: MethodRow) -> str:
 
 
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
+    "check": ("docs/benchmarks.md", check),
     "sampler": ("docs/howto/pytorch.md", sampler),
     "huggingface": ("docs/howto/transformers.md", huggingface),
     "sb3": ("docs/howto/sb3.md", sb3),

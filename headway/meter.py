@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
 
 from headway.errors import LossError, ModelError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
-from headway.grads.accounting import check_complete, check_reached
-from headway.grads.accumulation import Accumulation
+from headway.grads.accounting import check_complete, check_losses, check_reached
+from headway.grads.accumulation import Accumulation, LossScaler, scale_of
 from headway.grads.checks import Check, Checker
 from headway.grads.passes import Pass
 from headway.grads.plans import handed_out, merged, own_gradients
 from headway.grads.rounding import least_precision
 from headway.grads.verification import Verification, compare, one_at_a_time
-from headway.grads.wrappers import Structure, Wrapper, unwrap
+from headway.grads.wrappers import Structure, Wrapper, trainable_parameters, unwrap
 from headway.moments import Decay, Moments
 from headway.signals import Batch, Scope, Signal
-from headway.signals.base import select, signals_by_name
+from headway.signals.base import check_state, select, signals_by_name
 
 if TYPE_CHECKING:
     import typing_extensions
     from typing_extensions import Unpack
 
     Scores = typing_extensions.TypeVar("Scores", default=Any)
+    _Many = dict[str, Tensor]
+    _Signals = Sequence[Signal]
 else:
     Scores = TypeVar("Scores")
 """What a batch gives: a tensor for one signal, a dict for several; also None, where `every` leaves batches out."""
 
 
-class _Options(TypedDict, total=False):
+class _Rest(TypedDict, total=False):
     """What a meter can be told, besides `every`; see `Meter`."""
 
     reduction: Literal["mean", "sum"]
@@ -43,15 +44,6 @@ class _Options(TypedDict, total=False):
     simultaneous: bool
     check: Check
     verify: bool
-
-
-class LossScaler(Protocol):
-    """What the meter needs of a torch.amp.GradScaler."""
-
-    @overload
-    def scale(self, outputs: Tensor) -> Tensor: ...
-    @overload
-    def scale(self, outputs: Iterable[Tensor]) -> Iterable[Tensor]: ...
 
 
 class Meter(Generic[Scores]):
@@ -91,34 +83,19 @@ class Meter(Generic[Scores]):
 
         @overload
         def __init__(
-            self: Meter[Tensor],
-            model: nn.Module,
-            signals: Signal,
-            *,
-            every: Literal[1] = 1,
-            **options: Unpack[_Options],
+            self: Meter[Tensor], model: nn.Module, signals: Signal, *, every: Literal[1] = 1, **rest: Unpack[_Rest]
         ) -> None: ...
         @overload
         def __init__(
-            self: Meter[Tensor | None], model: nn.Module, signals: Signal, *, every: int, **options: Unpack[_Options]
+            self: Meter[Tensor | None], model: nn.Module, signals: Signal, *, every: int, **rest: Unpack[_Rest]
         ) -> None: ...
         @overload
         def __init__(
-            self: Meter[dict[str, Tensor]],
-            model: nn.Module,
-            signals: Sequence[Signal],
-            *,
-            every: Literal[1] = 1,
-            **options: Unpack[_Options],
+            self: Meter[_Many], model: nn.Module, signals: _Signals, *, every: Literal[1] = 1, **rest: Unpack[_Rest]
         ) -> None: ...
         @overload
         def __init__(
-            self: Meter[dict[str, Tensor] | None],
-            model: nn.Module,
-            signals: Sequence[Signal],
-            *,
-            every: int,
-            **options: Unpack[_Options],
+            self: Meter[_Many | None], model: nn.Module, signals: _Signals, *, every: int, **rest: Unpack[_Rest]
         ) -> None: ...
 
     def __init__(
@@ -141,31 +118,16 @@ class Meter(Generic[Scores]):
                 raise LossError(f"expected {label} to be at least 1, got {number}")
         self.model = unwrap(model)
         self._wrapper = Wrapper(model)
-        self._trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        if not self._trainable:
-            raise ModelError(
-                f"expected a model with trainable parameters, got {type(self.model).__name__} without any; "
-                f"set requires_grad on what is to be trained"
-            )
-        for name, parameter in self._trainable.items():
-            if isinstance(parameter, UninitializedParameter):
-                raise ModelError(f"{name}: expected an initialised parameter, got a lazy one; run the model once first")
-            if parameter.is_complex():
-                raise ModelError(
-                    f"{name}: expected a real parameter, got {parameter.dtype}; keep its real and imaginary part in a "
-                    f"real parameter and join them in the forward pass with torch.view_as_complex"
-                )
+        self._trainable = trainable_parameters(self.model)
         self._structure = Structure(self.model)
         self._single = isinstance(signals, Signal)
         self._signals = signals_by_name(signals)
         self._moments = self._make_moments()
         self._scopes = {name: self._make_scope(signal) for name, signal in self._signals.items()}
-        self._reduction = reduction
         self._every = every
-        self._accumulate = accumulate
         self._verify = verify
         self._batches = 0
-        self._since_step = Accumulation(self._trainable)
+        self._since_step = Accumulation(self._trainable, reduction, accumulate)
         self.verification: Verification | None = None
         names = {name for plan in self._plans(_probe(self._trainable)).values() for name in _names(plan)}
         self._engine = Engine(self.model, names, layout, simultaneous and not verify)
@@ -201,8 +163,8 @@ class Meter(Generic[Scores]):
             VerificationError: the batch was checked, and its per-sample gradients are not those of autograd.
         """
         batch = self._admit(losses, groups)
-        scale = _scale_of(scaler, losses)
-        weights = self._weights(losses, scale)
+        scale = scale_of(scaler, losses)
+        weights = self._since_step.weights(losses, scale)
         before = self._since_step.begin()
         scores = None
         try:
@@ -211,8 +173,7 @@ class Meter(Generic[Scores]):
             else:
                 self._run(losses, weights, backward=True, retain_graph=retain_graph)
         except Exception:
-            self._put_back(before)
-            self._since_step.hold()
+            self._since_step.put_back(before)
             raise
         self._advance(batch, scale)
         return self._deliver(scores)
@@ -234,7 +195,7 @@ class Meter(Generic[Scores]):
                 f"expected a batch whose forward pass was observed, got one that every={self._every} leaves out; "
                 f"use a meter with every=1 for score()"
             )
-        weights = self._weights(losses, None)
+        weights = self._since_step.weights(losses)
         return self._deliver(self._score(losses, batch, weights, backward=False, retain_graph=retain_graph))
 
     def end_epoch(self) -> None:
@@ -293,7 +254,7 @@ class Meter(Generic[Scores]):
         if self._since_step.count:
             raise StateError(
                 f"expected a meter between optimizer steps, got one after micro-batch {self._since_step.count} of "
-                f"{self._accumulate}; save it after the last, or after zero_grad()"
+                f"{self._since_step.steps}; save it after the last, or after zero_grad()"
             )
         return {
             "schema": 1,
@@ -316,7 +277,7 @@ class Meter(Generic[Scores]):
         Raises:
             StateError: the state belongs to other signals, another model or a newer version.
         """
-        pairs = self._check_state(state, strict)
+        pairs = check_state(state, self._moments, self._scopes, strict)
         for moments, saved in pairs:
             moments.load_state_dict(saved, strict)
         for name, scope in self._scopes.items():
@@ -326,31 +287,6 @@ class Meter(Generic[Scores]):
         self._batches = state["batches"]
         self._since_step.clear()
         self._engine.armed = self._batches % self._every == 0
-
-    def _check_state(self, state: Mapping[str, Any], strict: bool) -> list[tuple[Moments, Mapping[str, Any]]]:
-        """Make sure that a state fits, and find the saved moments for each of the meter's own."""
-        if state.get("schema") != 1:
-            raise StateError(f"expected a meter's state of schema 1, got {state.get('schema')!r}")
-        missing = [key for key in ("batches", "moments", "memory") if key not in state]
-        if missing:
-            raise StateError(f"expected a meter's state with {missing[0]!r}, got one without it")
-        if not isinstance(state["batches"], int) or state["batches"] < 0:
-            raise StateError(f"expected a number of batches from 0, got {state['batches']!r}")
-        if set(state["memory"]) != set(self._scopes) or len(state["moments"]) != len(self._moments):
-            raise StateError(f"expected a state of the signals {sorted(self._scopes)}, got {sorted(state['memory'])}")
-        for name, scope in self._scopes.items():
-            for key, value in scope.memory.items():
-                if key not in state["memory"][name] or state["memory"][name][key].shape != value.shape:
-                    raise StateError(f"{name}: expected memory {key!r} of shape {list(value.shape)}")
-        saved_by_decay = {tuple(saved.get("decay", ())): saved for saved in state["moments"]}
-        pairs = []
-        for decay, moments in self._moments.items():
-            rates = (decay.m, decay.v, decay.bias_correction)
-            if rates not in saved_by_decay:
-                raise StateError(f"expected moments with decay {rates}, got {sorted(saved_by_decay)}")
-            moments.check_state(saved_by_decay[rates], strict)
-            pairs.append((moments, saved_by_decay[rates]))
-        return pairs
 
     def __repr__(self) -> str:
         """The model and the signals."""
@@ -376,24 +312,7 @@ class Meter(Generic[Scores]):
 
     def _admit(self, losses: Tensor, groups: Tensor | None) -> Batch:
         """Check a batch before anything is touched."""
-        if not isinstance(losses, Tensor):
-            raise LossError(
-                f"expected a tensor of losses, one per sample, got {type(losses).__name__}; compute them with torch"
-            )
-        if losses.dim() != 1:
-            raise LossError(
-                f"expected one loss per sample, shape [B], got shape {list(losses.shape)}; "
-                f"compute the losses with reduction='none' and average over everything but the samples"
-            )
-        if losses.shape[0] == 0:
-            raise LossError("expected at least one sample, got a batch of none; skip it")
-        if not losses.requires_grad:
-            raise LossError(
-                "expected losses that depend on the model, got a tensor without a graph; "
-                "compute them with gradients enabled and without detach()"
-            )
-        if groups is not None and groups.shape != losses.shape:
-            raise LossError(f"expected one group per sample, shape {list(losses.shape)}, got {list(groups.shape)}")
+        check_losses(losses, groups)
         if not self._engine.attached:
             raise ModelError(
                 "expected an attached meter, got one that was detached, replaced by another meter on the same model, "
@@ -401,29 +320,11 @@ class Meter(Generic[Scores]):
             )
         if self._engine.depth:  # a forward was interrupted and has left aliases behind
             self._engine.restore()
-        self._check_unchanged()
+        self._structure.check_unchanged(self.model, self._trainable)
         batch = Batch(losses.detach(), groups)
         for signal in self._signals.values():
             signal.validate(batch)
         return batch
-
-    def _check_unchanged(self) -> None:
-        if self._structure.is_unchanged():
-            return
-        now = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        changed = [n for n in {**now, **self._trainable} if now.get(n) is not self._trainable.get(n)]
-        if changed:
-            raise ModelError(
-                f"expected the model that the meter was attached to, got one whose trainable parameters differ: "
-                f"{', '.join(changed[:5])}; call detach(), make a new meter, and give it this one's state_dict() with "
-                f"load_state_dict(state, strict=False)"
-            )
-
-    def _weights(self, losses: Tensor, scale: Tensor | None) -> Tensor:
-        """The gradient at each loss: 1 / B or 1, divided by the micro-batches, times the loss scale."""
-        share = 1.0 if self._reduction == "sum" else 1.0 / losses.shape[0]
-        weights = torch.full_like(losses.detach(), share / self._accumulate)
-        return weights if scale is None else weights * scale.to(weights)
 
     def _plans(self, batch: Batch) -> dict[str, Mapping[str, Mapping[str, Reduction]]]:
         return {name: signal.reductions(self._scopes[name], batch) for name, signal in self._signals.items()}
@@ -470,36 +371,21 @@ class Meter(Generic[Scores]):
         if plan and not current.results:
             check_reached(losses, self._trainable.values())
 
-    def _put_back(self, before: Mapping[str, Tensor | None]) -> None:
-        """Undo what a failed backward pass did to the gradients."""
-        for name, grad in before.items():
-            self._trainable[name].grad = grad
-        self._since_step.drop_caught()
-
     def _advance(self, batch: Batch, scale: Tensor | None) -> None:
         """Take the batch into the signals' memory and, with the last micro-batch, into the moments."""
         for name, signal in self._signals.items():
             signal.observe(self._scopes[name], batch)
         self._batches += 1
         self._engine.armed = self._batches % self._every == 0
-        summed = batch.samples if self._reduction == "sum" else 1.0
-        self._since_step.add(summed if scale is None else scale * summed)
-        if self._since_step.count < self._accumulate or not self._wrapper.synchronises:
+        self._since_step.add(batch.samples, scale)
+        if not self._since_step.is_full or not self._wrapper.synchronises:
             self._since_step.hold()
             return
         if self._moments and not self._since_step.incomplete:
-            gradients, divisor = self._since_step.gradients(not self._wrapper.is_parallel), self._divisor()
+            gradients, divisor = self._since_step.gradients(self._wrapper), self._since_step.divisor(self._wrapper)
             for moments in self._moments.values():
                 moments.update(gradients, divisor)
         self._since_step.clear()
-
-    def _divisor(self) -> Tensor | None:
-        """What the gradient since the last step is the mean gradient times; None for 1."""
-        factor = self._since_step.weight / self._accumulate
-        if self._reduction == "mean" and isinstance(factor, float) and factor == 1.0:  # so it is on all ranks
-            return None
-        device = next(iter(self._trainable.values())).device
-        return self._wrapper.mean_over_ranks(torch.as_tensor(factor, device=device))
 
     def _deliver(self, scores: dict[str, Tensor] | None) -> Scores:
         if scores is None:
@@ -517,8 +403,3 @@ def _names(plan: Mapping[str, Mapping[str, Reduction]]) -> set[str]:
 def _probe(parameters: Mapping[str, Tensor]) -> Batch:
     """A batch of one sample, to ask signals what they will want."""
     return Batch(next(iter(parameters.values())).new_zeros(1))
-
-
-def _scale_of(scaler: LossScaler | None, like: Tensor) -> Tensor | None:
-    """The loss scale as a tensor, read without waiting for the device."""
-    return None if scaler is None else scaler.scale(torch.ones((), device=like.device))

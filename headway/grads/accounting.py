@@ -1,4 +1,4 @@
-"""No gradient goes by unseen: what was trained must have been scored."""
+"""What comes in must be losses of samples, and no gradient goes by unseen: what was trained must have been scored."""
 
 from __future__ import annotations
 
@@ -8,6 +8,36 @@ from torch import Tensor
 
 from headway.errors import LossError, UnscoredGradientError
 from headway.grads.rounding import leaves_of
+
+
+def check_losses(losses: Tensor, groups: Tensor | None) -> None:
+    """Refuse what are not losses of samples.
+
+    Args:
+        losses: one loss per sample [B], with a graph.
+        groups: the group of each sample [B], or None.
+
+    Raises:
+        LossError: they are something else.
+    """
+    if not isinstance(losses, Tensor):
+        raise LossError(
+            f"expected a tensor of losses, one per sample, got {type(losses).__name__}; compute them with torch"
+        )
+    if losses.dim() != 1:
+        raise LossError(
+            f"expected one loss per sample, shape [B], got shape {list(losses.shape)}; "
+            f"compute the losses with reduction='none' and average over everything but the samples"
+        )
+    if losses.shape[0] == 0:
+        raise LossError("expected at least one sample, got a batch of none; skip it")
+    if not losses.requires_grad:
+        raise LossError(
+            "expected losses that depend on the model, got a tensor without a graph; "
+            "compute them with gradients enabled and without detach()"
+        )
+    if groups is not None and groups.shape != losses.shape:
+        raise LossError(f"expected one group per sample, shape {list(losses.shape)}, got {list(groups.shape)}")
 
 
 def check_complete(missed: Collection[str], doubt: str = "") -> None:

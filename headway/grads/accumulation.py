@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, overload
 
+import torch
 from torch import Tensor
 
 from headway.errors import ModelError
+from headway.grads.wrappers import Wrapper
+
+
+class LossScaler(Protocol):
+    """What the meter needs of a torch.amp.GradScaler."""
+
+    @overload
+    def scale(self, outputs: Tensor) -> Tensor: ...
+    @overload
+    def scale(self, outputs: Iterable[Tensor]) -> Iterable[Tensor]: ...
+
+
+def scale_of(scaler: LossScaler | None, like: Tensor) -> Tensor | None:
+    """The loss scale as a tensor, read without waiting for the device."""
+    return None if scaler is None else scaler.scale(torch.ones((), device=like.device))
 
 
 class Accumulation:
@@ -16,6 +32,8 @@ class Accumulation:
 
     Args:
         parameters: the trained parameters by name.
+        reduction: "mean" or "sum", over the samples of a batch.
+        steps: micro-batches for each step.
 
     Attributes:
         count: how many there are.
@@ -23,8 +41,10 @@ class Accumulation:
         incomplete: a gradient was freed before it could be read.
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], reduction: str, steps: int) -> None:
         self._parameters = parameters
+        self._reduction = reduction
+        self.steps = steps
         self._start: dict[str, Tensor | None] = {}
         self._left: dict[str, int] = {}
         self._caught: dict[str, Tensor] = {}
@@ -65,10 +85,30 @@ class Accumulation:
 
         return hook
 
-    def add(self, weight: Tensor | float) -> None:
+    def weights(self, losses: Tensor, scale: Tensor | None = None) -> Tensor:
+        """The gradient at each loss: 1 / B or 1, divided by the micro-batches, times the loss scale."""
+        share = 1.0 if self._reduction == "sum" else 1.0 / losses.shape[0]
+        weights = torch.full_like(losses.detach(), share / self.steps)
+        return weights if scale is None else weights * scale.to(weights)
+
+    def add(self, samples: int, scale: Tensor | None) -> None:
         """Count a micro-batch whose gradients have arrived."""
+        summed = samples if self._reduction == "sum" else 1.0
         self.count += 1
-        self.weight = self.weight + weight
+        self.weight = self.weight + (summed if scale is None else scale * summed)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the optimizer's step is due."""
+        return self.count >= self.steps
+
+    def divisor(self, wrapper: Wrapper) -> Tensor | None:
+        """What the gradient since the last step is the mean gradient times; None for 1."""
+        factor = self.weight / self.steps
+        if self._reduction == "mean" and isinstance(factor, float) and factor == 1.0:  # so it is on all ranks
+            return None
+        device = next(iter(self._parameters.values())).device
+        return wrapper.mean_over_ranks(torch.as_tensor(factor, device=device))
 
     def hold(self) -> None:
         """Note what the gradients look like, since the step is still to come."""
@@ -102,13 +142,9 @@ class Accumulation:
         self.incomplete = self.incomplete or any(name not in self._caught for name in gone)
         self._catch_all = self._catch_all or self.incomplete
 
-    def gradients(self, local: bool) -> dict[str, Tensor | None]:
-        """What the micro-batches have added to the gradients, by parameter.
-
-        Args:
-            local: whether a gradient is final when it arrives: no other process has a part in it.
-        """
-        caught = self._caught if local else {}
+    def gradients(self, wrapper: Wrapper) -> dict[str, Tensor | None]:
+        """What the micro-batches have added to the gradients, by parameter."""
+        caught = {} if wrapper.is_parallel else self._caught  # with other ranks, what arrives is not yet final
         return {
             name: caught[name] if name in caught else _added(p.grad, self._start.get(name))
             for name, p in self._parameters.items()
@@ -123,9 +159,12 @@ class Accumulation:
             return False
         return start is None or not grad.to_dense().equal(start.to_dense())
 
-    def drop_caught(self) -> None:
-        """Forget what a failed pass has caught."""
+    def put_back(self, before: Mapping[str, Tensor | None]) -> None:
+        """Undo what a failed backward pass did to the gradients."""
+        for name, grad in before.items():
+            self._parameters[name].grad = grad
         self._caught = {}
+        self.hold()
 
     def clear(self) -> None:
         """Begin anew, after a step."""

@@ -22,7 +22,7 @@ from headway.grads.observe import observe
 from headway.grads.persample import Dense, PerSample, promote
 
 if TYPE_CHECKING:
-    from headway.grads.direct import Origin
+    from headway.grads.operations import Origin
 
 
 def explicit(index: Any) -> tuple[Any, ...]:

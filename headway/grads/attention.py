@@ -23,7 +23,8 @@ from headway.grads.observe import observe
 from headway.grads.passes import Contribution
 from headway.grads.persample import Dense, PerSample, Stacked, promote
 from headway.grads.registry import Inputs, Rule
-from headway.grads.sites import Call, OwnerSite, RuleContribution, RuleSite
+from headway.grads.rule_sites import RuleContribution, RuleSite
+from headway.grads.sites import Call, OwnerSite
 
 if TYPE_CHECKING:
     from headway.grads.engine import Engine

@@ -26,8 +26,9 @@ from headway.grads.passes import Pass
 from headway.grads.persample import Reduction
 from headway.grads.recurrent import RecurrentSite
 from headway.grads.registry import rule_for
+from headway.grads.rule_sites import RuleSite
 from headway.grads.scratch import Scratch
-from headway.grads.sites import RuleSite, Site
+from headway.grads.sites import Site
 
 _ATTACHED: weakref.WeakKeyDictionary[nn.Module, Engine] = weakref.WeakKeyDictionary()
 """The engine that is attached to a module: there can be only one, since it trains what it scores."""

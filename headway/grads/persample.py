@@ -49,10 +49,6 @@ class PerSample(Protocol):
         """Return the gradients themselves, flat: [c, n]."""
         ...
 
-    def size(self) -> tuple[int, int]:
-        """Return c and n."""
-        ...
-
 
 def promote(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Bring floating-point tensors to one dtype, at least float32."""
@@ -131,10 +127,6 @@ class Dense:
         """See `PerSample.dense`."""
         return self.grads.flatten(1) if self.grads.dim() > 1 else self.grads.unsqueeze(1)
 
-    def size(self) -> tuple[int, int]:
-        """See `PerSample.size`."""
-        return len(self.grads), self.grads[:1].numel()
-
 
 @dataclass
 class RankOne:
@@ -183,10 +175,6 @@ class RankOne:
     def dense(self) -> Tensor:
         """See `PerSample.dense`."""
         return (self.b.unsqueeze(2) * self.a.unsqueeze(1)).flatten(1)
-
-    def size(self) -> tuple[int, int]:
-        """See `PerSample.size`."""
-        return len(self.a), self.a.shape[1] * self.b.shape[1]
 
     def positions(self) -> Outer:
         """The same gradients in the form for several positions."""
@@ -292,10 +280,6 @@ class Outer:
         grads = self.b.transpose(1, 2) @ self.inputs()
         return self._in_shape(grads.view(len(grads) // self.groups, -1))
 
-    def size(self) -> tuple[int, int]:
-        """See `PerSample.size`."""
-        return len(self.b) // self.groups, self.groups * self.b.shape[2] * self.inputs().shape[2]
-
 
 @dataclass
 class Rows:
@@ -352,10 +336,6 @@ class Rows:
         index = self.ids.unsqueeze(2).expand_as(self.values)
         return table.scatter_add_(1, index, self.values).flatten(1)
 
-    def size(self) -> tuple[int, int]:
-        """See `PerSample.size`."""
-        return len(self.values), self.num_rows * self.values.shape[2]
-
 
 @dataclass
 class Stacked:
@@ -384,10 +364,6 @@ class Stacked:
     def dense(self) -> Tensor:
         """See `PerSample.dense`."""
         return torch.cat([part.dense() for part in self.parts], dim=1)
-
-    def size(self) -> tuple[int, int]:
-        """See `PerSample.size`."""
-        return self.parts[0].size()[0], sum(part.size()[1] for part in self.parts)
 
 
 def join(parts: Sequence[PerSample]) -> PerSample:

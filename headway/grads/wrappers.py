@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from headway.errors import ModelError
 
@@ -24,6 +26,29 @@ def unwrap(model: nn.Module) -> nn.Module:
             model = inner
         else:
             return model
+
+
+def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that training changes, by name.
+
+    Raises:
+        ModelError: there are none, or one that cannot be scored.
+    """
+    found = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not found:
+        raise ModelError(
+            f"expected a model with trainable parameters, got {type(model).__name__} without any; "
+            f"set requires_grad on what is to be trained"
+        )
+    for name, parameter in found.items():
+        if isinstance(parameter, UninitializedParameter):
+            raise ModelError(f"{name}: expected an initialised parameter, got a lazy one; run the model once first")
+        if parameter.is_complex():
+            raise ModelError(
+                f"{name}: expected a real parameter, got {parameter.dtype}; keep its real and imaginary part in a "
+                f"real parameter and join them in the forward pass with torch.view_as_complex"
+            )
+    return found
 
 
 class Wrapper:
@@ -86,7 +111,24 @@ class Structure:
         ]
         self._trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
 
-    def is_unchanged(self) -> bool:
+    def check_unchanged(self, model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> None:
+        """Refuse a model whose trainable parameters are not those that it had.
+
+        Raises:
+            ModelError: they differ; the message names some.
+        """
+        if self._is_unchanged():
+            return
+        now = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        changed = [name for name in {**now, **trainable} if now.get(name) is not trainable.get(name)]
+        if changed:
+            raise ModelError(
+                f"expected the model that the meter was attached to, got one whose trainable parameters differ: "
+                f"{', '.join(changed[:5])}; call detach(), make a new meter, and give it this one's state_dict() with "
+                f"load_state_dict(state, strict=False)"
+            )
+
+    def _is_unchanged(self) -> bool:
         """Whether no module or parameter was added, removed, replaced, frozen or unfrozen."""
         return all(
             _same(modules, own_modules) and _same(parameters, own_parameters)

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from headway.errors import SignalError
+from headway.errors import SignalError, StateError
 from headway.grads import Reduction
 from headway.moments import Decay, Moments
 
@@ -217,3 +217,44 @@ def signals_by_name(signals: Any) -> dict[str, Signal]:
     if not found:
         raise SignalError("expected at least one signal, got none")
     return found
+
+
+def check_state(
+    state: Mapping[str, Any], moments: Mapping[Decay, Moments], scopes: Mapping[str, Scope], strict: bool
+) -> list[tuple[Moments, Mapping[str, Any]]]:
+    """Make sure that a meter's state fits its signals, without loading it.
+
+    Args:
+        state: what `Meter.state_dict` gave.
+        moments: the meter's moments by decay.
+        scopes: what it lends to its signals, by name.
+        strict: expect moments of the same parameters.
+
+    Returns:
+        The meter's moments, each with its part of the state.
+
+    Raises:
+        StateError: it does not fit, or holds a number that it cannot have.
+    """
+    if state.get("schema") != 1:
+        raise StateError(f"expected a meter's state of schema 1, got {state.get('schema')!r}")
+    missing = [key for key in ("batches", "moments", "memory") if key not in state]
+    if missing:
+        raise StateError(f"expected a meter's state with {missing[0]!r}, got one without it")
+    if not isinstance(state["batches"], int) or state["batches"] < 0:
+        raise StateError(f"expected a number of batches from 0, got {state['batches']!r}")
+    if set(state["memory"]) != set(scopes) or len(state["moments"]) != len(moments):
+        raise StateError(f"expected a state of the signals {sorted(scopes)}, got {sorted(state['memory'])}")
+    for name, scope in scopes.items():
+        for key, value in scope.memory.items():
+            if key not in state["memory"][name] or state["memory"][name][key].shape != value.shape:
+                raise StateError(f"{name}: expected memory {key!r} of shape {list(value.shape)}")
+    saved_by_decay = {tuple(saved.get("decay", ())): saved for saved in state["moments"]}
+    pairs = []
+    for decay, own in moments.items():
+        rates = (decay.m, decay.v, decay.bias_correction)
+        if rates not in saved_by_decay:
+            raise StateError(f"expected moments with decay {rates}, got {sorted(saved_by_decay)}")
+        own.check_state(saved_by_decay[rates], strict)
+        pairs.append((own, saved_by_decay[rates]))
+    return pairs

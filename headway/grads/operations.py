@@ -1,0 +1,290 @@
+"""Operations on parameters that a forward uses directly: run again for single samples, or observed.
+
+An operation on parameters alone gives a tensor with an `Origin`, which knows how to compute it again. One that also
+sees samples is where per-sample gradients begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from headway.errors import LayoutError, RuleError
+from headway.grads.fallback import Function, Leaves, Replay, Surroundings, shape_pattern
+from headway.grads.folding import by_sample
+from headway.grads.layout import Layouts
+from headway.grads.linear import DirectLinear
+from headway.grads.observe import observe
+
+if TYPE_CHECKING:
+    from headway.grads.engine import Engine
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a tensor follows from parameters alone.
+
+    Attributes:
+        engine: who listens.
+        names: the parameters that it depends on.
+        rebuild: computes it again from the parameters.
+        row: computes a version for a batch of one sample, where the tensor was expanded over the batch.
+        batched: the dimension that is the batch, where there is one: a sample sees only its own rows.
+        leaf: the tensor is the parameter itself.
+    """
+
+    engine: Engine
+    names: tuple[str, ...]
+    rebuild: Callable[[Leaves], Tensor]
+    row: Callable[[Leaves], Tensor] | None = None
+    batched: int | None = None
+    leaf: bool = False
+
+    def for_sample(self, leaves: Leaves, index: Tensor) -> Tensor:
+        """The tensor as a batch of one sample sees it, whose rows are `index` [T]."""
+        if self.row is not None:
+            return self.row(leaves)
+        value = self.rebuild(leaves)
+        return value if self.batched is None else value.index_select(self.batched, index)
+
+
+def run_operation(func: Callable[..., Any], spec: Any, leaves: Sequence[Any]) -> Any:
+    """Call a function with flattened arguments."""
+    args, kwargs = tree_unflatten(list(leaves), spec)
+    return func(*args, **kwargs)
+
+
+def in_place(func: Callable[..., Any]) -> bool:
+    """Whether an operation writes into its first argument, by its name: `add_`, `__iadd__`."""
+    name = getattr(func, "__name__", "")
+    if name.startswith("__"):
+        return name in {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__"}
+    return name.endswith("_")
+
+
+_VALUE_FREE = {
+    getattr(owner, name)
+    for owner in (torch, Tensor)
+    for name in (
+        *("add", "add_", "__add__", "__radd__", "__iadd__"),
+        *("sub", "sub_", "__sub__", "__rsub__", "__isub__", "rsub"),
+        *("cat", "concat", "concatenate", "stack", "where", "expand_as"),
+    )
+    if hasattr(owner, name)
+}
+"""Operations whose gradients do not depend on the numbers in their inputs; autograd does not keep those."""
+
+_WAY_OUT = (
+    "pass layout={'* in *': 'flat'} if each sample's rows stand together in dimension 0, or leave the parameter out "
+    "with where="
+)
+
+_EXPANSIONS = {
+    Tensor.expand,
+    Tensor.repeat,
+    Tensor.expand_as,
+    torch.broadcast_to,
+    Tensor.broadcast_to,
+    torch.tile,
+}
+
+
+def names_of(origins: Mapping[int, Origin]) -> tuple[str, ...]:
+    """The parameters that some tensors depend on."""
+    return tuple(dict.fromkeys(name for origin in origins.values() for name in origin.names))
+
+
+def _is_apart(
+    function: Function, tensors: Sequence[Tensor], outputs: Sequence[Tensor], samples: int, layouts: Layouts
+) -> bool:
+    """Whether an operation gives its outputs again when each sample sees only its own rows of the tensors."""
+    try:
+        for output in outputs:
+            layouts.refuse_two_readings(function.name, output, samples)
+    except LayoutError:
+        return True  # it will be raised in the backward pass
+    try:
+        Replay(function, tensors, outputs, samples, layouts, outputs)
+    except (LayoutError, RuleError):
+        return False
+    return True
+
+
+class Operation:
+    """One operation on tracked tensors, which can be run again on other parameters and samples."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        func: Callable[..., Any],
+        spec: Any,
+        leaves: list[Any],
+        origins: dict[int, Origin],
+        others: list[int],
+        wanted: list[int],
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        """Keep the call without its tensors; those are saved in the graph."""
+        names = names_of(origins)
+        self.engine = engine
+        self.func = func
+        self.name = f"{', '.join(names)} in {getattr(func, '__name__', func)}"
+        self._surroundings = surroundings or Surroundings.of(leaves[next(iter(origins))].device, random=False)
+        self._spec = spec
+        self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        self._shapes = {i: leaves[i].shape for i in origins}
+        self._origins = origins
+        self._others = others
+        self._names = names
+        self._wanted = wanted
+
+    def _again(self, rebuilt: Mapping[int, Tensor], others: Sequence[Tensor]) -> list[Any]:
+        leaves = list(self._leaves)
+        for i, tensor in zip(self._others, others, strict=True):
+            leaves[i] = tensor.clone() if in_place(self.func) and i == 0 else tensor
+        for i, tensor in rebuilt.items():
+            leaves[i] = tensor
+        self._surroundings.rewind()
+        result: list[Any] = tree_flatten(run_operation(self.func, self._spec, leaves))[0]
+        return result
+
+    def origin(self, index: int, output: Tensor, others: Sequence[Tensor]) -> Origin:
+        """The origin of output `index`, when no samples took part."""
+
+        def rebuild(leaves: Leaves) -> Tensor:
+            rebuilt = {i: origin.rebuild(leaves) for i, origin in self._origins.items()}
+            value: Tensor = self._again(rebuilt, others)[index]
+            return value
+
+        layouts = self.engine.layouts
+        second = layouts.declared("") == "positions-first" and layouts.declared(self.name) != "flat"
+        dim = 1 if second else 0
+        each = self._rows_each(output, dim)
+        if each and self._expands(output, dim):
+            return Origin(self.engine, self._names, rebuild, self._for_one(rebuild, dim, output.dim(), each), dim)
+        batched = each > 0 and any(origin.batched is not None for origin in self._origins.values())
+        return Origin(self.engine, self._names, rebuild, None, dim if batched else None)
+
+    def _rows_each(self, tensor: Tensor, dim: int = 0) -> int:
+        """How many rows each sample of the batch would have in a tensor; 0 if it has no room for them."""
+        batch = self.engine.batch_hint
+        if batch is None or tensor.dim() <= dim:
+            return 0
+        each = self.engine.layouts.rows_each(self.name, tensor.shape[dim], batch)
+        return each if tensor.shape[dim] == each * batch else 0
+
+    def sees_samples(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
+        """Whether the operation sees samples.
+
+        A constant that only happens to be as long as the batch is told by trying: it gives other outputs, or none at
+        all, where each sample has a row of it.
+        """
+        carrying = [tensor for tensor in tensors if self.carries_samples(tensor)]
+        samples = self.engine.batch_hint
+        if not carrying or samples is None or self.engine.layouts.declared(self.name) is not None:
+            return bool(carrying)
+        if any(tensor.requires_grad or self.engine.is_input(tensor) for tensor in carrying):
+            return True
+        function = self._as_function(tensors)
+        if function.call not in self.engine.apart:
+            plain = [output.detach() for output in outputs]
+            with self.engine.paused():
+                self.engine.apart[function.call] = _is_apart(function, tensors, plain, samples, self.engine.layouts)
+        return self.engine.apart[function.call]
+
+    def carries_samples(self, tensor: Tensor) -> bool:
+        """As `Engine.carries_samples`, also where the samples are flat."""
+        if not isinstance(tensor, nn.Parameter) and (each := self._rows_each(tensor)) > 1:
+            tensor = tensor.unflatten(0, (-1, each))
+        return self.engine.carries_samples(tensor)
+
+    def _expands(self, output: Tensor, dim: int) -> bool:
+        """Whether the operation repeats a tensor along a new or single dimension."""
+        if self.func not in _EXPANSIONS or len(self._origins) != 1:
+            return False
+        (before,) = self._shapes.values()
+        place = dim - (output.dim() - len(before))  # sizes are matched from the last on
+        return place < 0 or before[place] == 1
+
+    def _for_one(
+        self, rebuild: Callable[[Leaves], Tensor], dim: int, dims: int, rows: int
+    ) -> Callable[[Leaves], Tensor]:
+        """The expansion for a batch of one sample: the size of the batch becomes the rows of a sample."""
+        sizes = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, int)]
+        if len(sizes) < dims - dim:  # the sizes of another tensor
+            return lambda leaves: rebuild(leaves).narrow(dim, 0, rows)
+        small = list(self._leaves)
+        small[sizes[dim - dims]] = rows
+        ((place, origin),) = self._origins.items()
+
+        def row(leaves: Leaves) -> Tensor:
+            own = list(small)
+            own[place] = origin.rebuild(leaves)
+            value: Tensor = run_operation(self.func, self._spec, own)
+            return value
+
+        return row
+
+    def observe(self, outputs: list[Tensor], saved: list[Tensor]) -> tuple[Tensor, ...]:
+        """Listen to the outputs of an operation that sees samples."""
+        self._function = self._as_function(saved)
+        self.engine.count_use(self._names, self.name, [*outputs, *saved], self._function.call)
+        self.engine.note_following()
+        self._kept: list[Tensor] | None = None
+        if self.engine.is_new(self._function):
+            self._kept = [output.detach().clone() for output in outputs]
+        return observe(self, outputs, [self._to_keep(tensor) for tensor in saved])
+
+    def _as_function(self, saved: Sequence[Tensor]) -> Function:
+        parameters = {name: self.engine.parameters[name] for name in self._names}
+        rows = tuple(origin.batched for origin in self._origins.values())
+        shapes = [*(tensor.shape for tensor in saved), *self._shapes.values()]
+        call = (self.name, tuple(self._others), rows, shape_pattern(shapes))
+        return Function(
+            self.name, self._replay, parameters, call, self.engine.splits, self._surroundings, way_out=_WAY_OUT
+        )
+
+    def _to_keep(self, tensor: Tensor) -> Tensor:
+        """What the replay needs of an input, which the model may change in place if autograd does not keep it."""
+        if self.func not in _VALUE_FREE or not tensor.is_floating_point():
+            return tensor
+        if self._kept is not None:  # the outputs will be compared
+            return tensor.clone()
+        return tensor.new_zeros(()).expand(tensor.shape)
+
+    def _replay(self, leaves: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
+        rebuilt = {i: origin.for_sample(leaves, index) for i, origin in self._origins.items()}
+        result = self._again(rebuilt, tensors)
+        return [result[i] for i in self._wanted]
+
+    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        """See `Listener.collect`."""
+        current = self.engine.current
+        if current is None or self.engine.is_paused:
+            return
+        kept, self._kept = self._kept, None
+        with self.engine.paused():
+            layouts = self.engine.layouts
+            if self.func is F.linear:
+                each = layouts.rows_each(self.name, len(grads[0]), current.samples)
+                if self._is_plain_linear(saved, current.samples * each):
+                    layouts.refuse_two_readings(self.name, grads[0], current.samples)
+                    self.engine.splits.setdefault(self._function.call, {})[0,] = (True,)  # outputs need no check
+                    linear = DirectLinear(self._names, saved[0], grads[0])
+                    current.add(by_sample(linear, each, self.engine.parameters))
+                    return
+            current.add(Replay(self._function, list(saved), list(grads), current.samples, layouts, kept))
+
+    def _is_plain_linear(self, saved: Sequence[Tensor], rows: int) -> bool:
+        """F.linear(x, parameter, parameter or None) with samples first: the Linear rule applies."""
+        if self.engine.layouts.declared(self.name) == "positions-first":
+            return False
+        direct = all(origin.leaf for origin in self._origins.values())
+        weight_first = list(self._origins) in ([1], [1, 2]) and len(self._shapes[1]) == 2
+        return direct and weight_first and len(saved) == 1 and saved[0].shape[0] == rows
