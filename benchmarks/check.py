@@ -32,7 +32,7 @@ def checks(steps: int) -> int:
 
 
 def measure(case: Case, rounds: int) -> float:
-    """The time of a checked step over that of an unchecked one: the median over rounds in which both take their turn."""
+    """The time of a checked step over that of an unchecked one: the median over rounds in which both take a turn."""
     generator = torch.Generator().manual_seed(0)
     steps = []
     for check in ("always", "never"):
