@@ -16,7 +16,7 @@ from headway.analysis.summaries import (
     blocks,
     column,
     epochs,
-    final_reward,
+    final_return,
     group_losses,
     group_shares,
     group_shares_per_arm,
@@ -24,7 +24,7 @@ from headway.analysis.summaries import (
     loss_spread,
     paid_in_noise,
     peak_epochs,
-    reward_curve,
+    return_curve,
     reward_steps,
     share_fluctuation,
     smooth,
@@ -148,13 +148,13 @@ def test_peaks() -> None:
 def test_rewards_in_blocks_of_ten_rollouts() -> None:
     returns = np.concatenate([[np.nan] * 10, [np.nan], np.arange(1.0, 10), [7.0, 9.0]])
     run = exploration(returns)
-    np.testing.assert_array_equal(reward_curve(run), [np.nan, 5, 8])
+    np.testing.assert_array_equal(return_curve(run), [np.nan, 5, 8])
     assert reward_steps(run) == pytest.approx([2048 * 5.5, 2048 * 15.5, 2048 * 21.5])
 
 
 def test_bands_follow_the_protocols_deviation() -> None:
     runs = [exploration(np.full(20, level), seed=seed) for seed, level in enumerate((2.0, 4.0, 6.0))]
-    found = band(runs, reward_curve, reward_steps)
+    found = band(runs, return_curve, reward_steps)
     assert found.high[0] - 4 == pytest.approx(4.968276 * np.sqrt(2 / 3), abs=1e-5)  # of the population, as released
 
 
@@ -167,9 +167,9 @@ def test_reward_in_the_noise_counts_by_what_was_paid() -> None:
     assert math.isnan(paid_in_noise(run))
 
 
-def test_the_final_reward() -> None:
-    assert final_reward(exploration([*[0.0] * 18, 3.0, 5.0])) == 4
-    assert final_reward(exploration([*[0.0] * 18, np.nan, 5.0])) == 5
+def test_the_final_return() -> None:
+    assert final_return(exploration([*[0.0] * 18, 3.0, 5.0])) == 4
+    assert final_return(exploration([*[0.0] * 18, np.nan, 5.0])) == 5
 
 
 def test_ends_of_curves() -> None:

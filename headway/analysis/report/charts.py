@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -274,11 +274,11 @@ def column_bands(setting: Setting, column: str, x: Curve | None = None) -> dict[
 
 def _in_blocks(column: str) -> Curve:
     """A column of an exploration run, in the same blocks of rollouts as its rewards."""
-    return lambda run: summaries.reward_curve(replace(run, columns={"episode_return": run.columns[column]}))
+    return lambda run: summaries.rollout_curve(run, column)
 
 
 def _reward_band(runs: Sequence[RunData]) -> Band:
-    return summaries.band(runs, summaries.reward_curve, summaries.reward_steps)
+    return summaries.band(runs, summaries.return_curve, summaries.reward_steps)
 
 
 def _by_group(bands: Sequence[Band]) -> dict[str, Band]:

@@ -136,7 +136,7 @@ def _counts(view: View) -> str:
         setting = origin.setting
         if setting.group in points:
             continue
-        methods = " / ".join(title(method) for method in setting.finished)
+        methods = " / ".join(map(_method_and_former_choices, setting.finished.values()))
         cells = (setting.group.protocol, origin.seeds, *_origin_cells(origin.facts, origin.notes))
         lines.append(table_row(f"{setting.title}: {methods}", *cells))
     for shown in view.grids:
@@ -145,6 +145,12 @@ def _counts(view: View) -> str:
         cells = ("see the table", seeds, *_origin_cells(facts_of(runs), notes_of(runs)))
         lines.append(table_row(f"{shown.title}: {len(runs)} runs", *cells))
     return "\n".join(lines)
+
+
+def _method_and_former_choices(runs: Sequence[RunData]) -> str:
+    """A method, and what its runs do as they did before the preset came to do it otherwise."""
+    former = ", ".join(dict.fromkeys(choice for run in runs for choice in run.former))
+    return f"{title(runs[0].method)} (with {former})" if former else title(runs[0].method)
 
 
 def _origin_cells(facts: Mapping[str, str], notes: Sequence[str]) -> tuple[str, str]:
@@ -189,7 +195,7 @@ def _rewards(view: View, setting: Setting) -> str:
     head = [
         "method",
         "seeds",
-        "scaled return at the end",
+        "return at the end",
         "95% interval",
         "of each seed",
         "time in the noise",
@@ -204,7 +210,7 @@ def _rewards(view: View, setting: Setting) -> str:
             _mean(runs, summaries.paid_in_noise),
             _mean(runs, lambda run: _mean_over_rollouts(run, "noise_reward_share")),
         ]
-        each = ", ".join(words.number(summaries.final_reward(run), ".2f") for run in runs)
+        each = ", ".join(words.number(summaries.final_return(run), ".2f") for run in runs)
         numbers = words.number(reward.value, ".2f"), words.interval(reward, ".2f"), each
         lines.append(table_row(title(method), str(len(runs)), *numbers, *map(words.percent, shares)))
     return "\n".join(lines)
