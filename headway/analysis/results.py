@@ -19,7 +19,6 @@ from pathlib import Path
 
 from headway.analysis.columns import TIMES, agree
 from headway.analysis.lots import SUFFIX, LotReader, find_lots
-from headway.analysis.presets import protocol_label
 from headway.analysis.rundata import Failure, Group, Problem, Progress, RunData, what_is_missing
 from headway.analysis.stores import StoreReader
 from headway.errors import StoreError
@@ -214,7 +213,7 @@ def _with_stand_ins(runs: Iterable[RunData]) -> list[RunData]:
     there = {(run.group, run.method) for run in runs if run.finished and not run.former}
     found = []
     for run in runs:
-        stand_in = replace(run, protocol=protocol_label(run.spec, with_former=False)) if run.former else run
+        stand_in = replace(run, stands_in=True) if run.former else run
         found.append(run if (stand_in.group, run.method) in there else stand_in)
     return found
 

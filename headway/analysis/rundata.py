@@ -107,13 +107,14 @@ class RunData:
     """Where it last ran."""
     environment: Mapping[str, Json] = field(default_factory=dict)
     """What its numbers rest on besides its spec: versions, the dataset's fingerprint and note."""
-    protocol: str = ""
+    stands_in: bool = False
+    """Whether it stands in for a run that does what its preset now says, and it does not; see `former`."""
+    protocol: str = field(init=False)
     """The label of its protocol: "released", "paper", "demo", or one of them with the changes."""
 
     def __post_init__(self) -> None:
         """Name the protocol."""
-        if not self.protocol:
-            object.__setattr__(self, "protocol", protocol_label(self.spec))
+        object.__setattr__(self, "protocol", protocol_label(self.spec, with_former=not self.stands_in))
 
     @property
     def former(self) -> tuple[str, ...]:

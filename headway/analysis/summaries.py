@@ -6,7 +6,7 @@ protocol decide how its curve is made: `epochs_used`, `curve_block`, `auc_weight
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -25,6 +25,9 @@ LAST_PART = 0.1
 """The part of a curve, at its end, that counts as the end."""
 SMOOTHED = 0.05
 """Width of the moving average that finds peaks, as a part of the curve."""
+
+FALLS_AT_FIRST: Mapping[str, tuple[int, ...]] = {"curiosity": (0,)}
+"""Groups whose visits fall at the start of a curriculum: the peak after that counts, as the paper's text says."""
 
 Curve: TypeAlias = Callable[[RunData], Array]
 
@@ -196,7 +199,7 @@ def drawn_peaks(runs: Sequence[RunData], after_fall: Collection[int] = ()) -> Ar
     """The epochs [4] at which the mean curves, as a figure draws them, peak; NaN for a curve without a peak.
 
     Smoothing finds the peak and moves it: it is taken back to the highest point near by. A curve that is highest at
-    its start or its end has no peak there, nor has one that hardly rises above its start.
+    its start or at its end has no peak.
     """
     places = epochs(runs[0])
     mean = np.mean([group_shares_per_arm(run) for run in _equally_long(runs)], axis=0)
@@ -208,7 +211,7 @@ def drawn_peaks(runs: Sequence[RunData], after_fall: Collection[int] = ()) -> Ar
         middle = int(np.argmin(abs(places - peak)))
         first = max(0, middle - half)
         top = first + int(mean[first : middle + half + 1, group].argmax())
-        if half <= top < len(mean) - half or (group in after_fall and top < len(mean) - half):
+        if 0 < top < len(mean) - half:
             found[group] = places[top]
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ BETA, FLOOR = 0.99, 1e-8
 def convolutions() -> list[nn.Module]:
     channels = (4, 32, 64, 64)
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(channels[:-1], channels[1:], strict=True):
+    for inputs, outputs in itertools.pairwise(channels):
         layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU()]
     return [*layers, nn.Flatten()]
 

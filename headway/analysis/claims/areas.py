@@ -203,6 +203,9 @@ def _comparable(evidence: Evidence, dataset: str, condition: str, method: str) -
 
 def _never_worse(evidence: Evidence) -> Judgement:
     """GMC is comparable or better in all conditions, or significantly worse in one."""
+    missing = [finding for finding in map(partial(_lacking, evidence), CONDITIONS) if finding]
+    if missing:
+        raise (NoRunsError if len(missing) == len(CONDITIONS) else TooLittleDataError)(missing[0])
     estimates, strict = (
         [_unpaired(evidence, dataset, condition, "gmc", confidence) for condition, dataset in CONDITIONS]
         for confidence in (0.95, STRICT)
@@ -222,6 +225,16 @@ def _never_worse(evidence: Evidence) -> Judgement:
             Verdict.UNDECIDED, text, n, why, needed=max((k for k in needed if k is not None), default=None)
         )
     return Judgement(Verdict.REPRODUCED, text, n)
+
+
+def _lacking(evidence: Evidence, setting: tuple[str, str]) -> str:
+    """What a condition lacks to compare GMC with Uniform; empty if nothing."""
+    condition, dataset = setting
+    try:
+        evidence.areas(dataset, condition, "gmc"), evidence.areas(dataset, condition, "uniform")
+    except NoRunsError as error:
+        return str(error)
+    return ""
 
 
 def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:

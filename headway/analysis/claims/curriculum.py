@@ -25,6 +25,7 @@ from headway.analysis.names import GROUP_NAMES, GROUPS, title
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate, ratio, t_interval
 from headway.analysis.summaries import (
+    FALLS_AT_FIRST,
     epochs,
     group_losses,
     group_shares,
@@ -40,8 +41,6 @@ NAMES = GROUP_NAMES["curriculum"]
 RESAMPLES = 2000
 PEAK_SEEDS = 8
 """Fewer seeds decide no order of peaks: a bootstrap of three has ten different samples, and calls chance an order."""
-FALLS_AT_FIRST = {"curiosity": (0,)}
-"""Groups of CIFAR-10 whose visits fall at the start: what counts is the peak after that, as the paper's text says."""
 LEVEL = 0.25
 """A share counts as level when it is off the uniform one by less than this part of it."""
 

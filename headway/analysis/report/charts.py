@@ -288,9 +288,9 @@ def _by_group(bands: Sequence[Band]) -> dict[str, Band]:
 def _peaks(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """The peak of each group's visits, where all runs are finished and there is a curve; Uniform's mean nothing."""
     is_whole = all(run.finished for run in runs) and len({len(summaries.epochs(run)) for run in runs}) == 1
-    if runs[0].method == "uniform" or not is_whole or runs[0].rows < 3:
+    if runs[0].method == "uniform" or runs[0].condition == "noise" or not is_whole or runs[0].rows < 3:
         return []
-    peaks = enumerate(summaries.peak_epochs(runs))
+    peaks = enumerate(summaries.drawn_peaks(runs, summaries.FALLS_AT_FIRST.get(runs[0].method, ())))
     return [{"key": f"group-{place}", "x": series.whole([x])[0]} for place, x in peaks if math.isfinite(x)]
 
 

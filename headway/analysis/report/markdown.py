@@ -16,7 +16,7 @@ import numpy as np
 from headway.analysis import summaries
 from headway.analysis.claims.output import as_markdown
 from headway.analysis.figures.catalogue import plan_figures
-from headway.analysis.names import GROUP_NAMES, title
+from headway.analysis.names import GROUP_NAMES, MARK, title
 from headway.analysis.report import words
 from headway.analysis.report.groups import Setting
 from headway.analysis.report.markdown_parts import gates_text, grids_text, ratio_cells, table_row
@@ -32,8 +32,6 @@ from headway.runs.files import write_bytes
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 FIGURES, FORMAT = "figures", "svg"
-MARK = "†"
-"""Stands at every dataset whose copy is not the official one."""
 NOISE = ("noise_time_share", "noise_reward_share", "intrinsic_mean")
 """What a run must have logged to say where it was paid."""
 MOST_STRETCHES = 6
@@ -122,7 +120,7 @@ def _marked(text: str, view: View) -> str:
         if origin.notes and origin.setting.group.dataset:
             remarks[title(origin.setting.group.dataset)] = "; ".join(origin.notes)
     for name in remarks:
-        whole = rf"(?<![\w-]){re.escape(name)}(?! classifier)"  # not that of the benchmark, which has no data
+        whole = rf"(?<![\w-]){re.escape(name)}(?! classifier|{MARK})"  # not that of the benchmark, which has no data
         text = re.sub(whole, f"{name}{MARK}", text)
     lines = [f"{MARK} {name} is not the official copy: {remark}.\n" for name, remark in remarks.items()]
     return "\n".join((*lines, text))
