@@ -3,8 +3,8 @@
     python benchmarks/calibrate.py [--data-dir DIR] [--epochs 10] [--out benchmarks/results/calibration.json]
 
 The paper's text says that these signals have "normalizing constants that were manually tuned to maintain comparable
-intrinsic-reward magnitudes", and does not give them. Here they follow from a rule: in each of the four conditions a model
-is trained by the preset `paper` on uniform draws, which no signal changes, and every batch is scored by all four signals
+intrinsic-reward magnitudes", and does not give them. Here they follow from a rule. In each of the four conditions a
+model is trained by the preset `paper` on uniform draws, which no signal changes, and all four signals score every batch
 without factors. A signal's factor in one condition is the mean size of Curiosity's scores over that of its own; the
 constant is the geometric mean over the four conditions, with two digits.
 """

@@ -300,6 +300,24 @@ def paid_in_noise(run: RunData) -> float:
     return float((shares * paid)[known].sum()) / total if total else float("nan")
 
 
+def pull_of_noise(run: RunData) -> float:
+    """How much more a step with the noise on is paid than one without it: the ratio of both, median over rollouts.
+
+    Rollouts without steps of both kinds, or without pay, say nothing; NaN if none says anything.
+    """
+    paid, time = run.columns["noise_reward_share"], run.columns["noise_time_share"]
+    known = (paid > 0) & (paid < 1) & (time > 0) & (time < 1)
+    ratios = paid[known] / (1 - paid[known]) * (1 - time[known]) / time[known]
+    return float(np.median(ratios)) if len(ratios) else float("nan")
+
+
+def pay_per_step(run: RunData) -> float:
+    """Intrinsic reward of a step as it was learned from, median over rollouts: signals that fade pay most early."""
+    paid = run.columns["intrinsic_mean"]
+    known = paid[np.isfinite(paid)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
 # Both.
 
 

@@ -148,8 +148,7 @@ def test_peaks() -> None:
 
 def test_the_peak_after_a_fall() -> None:
     """Visits that are highest at the start, fall, and come back a little."""
-    time = np.arange(100)
-    first = 5000 - 4000 * np.sin(np.pi * np.minimum(time, 50) / 50) - 1500 * (time >= 50) - 10 * abs(time - 60)
+    first = np.interp(np.arange(100), [0, 25, 60, 99], [5000, 1000, 3600, 3200])
     draws = np.stack([first, *[np.full(100, 4000)] * 3], axis=1).astype(int)
     run = controlled(np.ones((100, 4)), draws=draws)
     assert peak_epochs([run])[0] == 1

@@ -50,6 +50,15 @@ ROWS = len(CONDITIONS) * len(BASELINES)
 LEVELS = {"**": 0.001, "*": 0.05}
 
 
+def published_t(condition: str, dataset: str, baseline: str) -> str:
+    """The paper's t of GMC against a signal, with its mark; empty where it has none."""
+    row = PAPER_T.get((condition, dataset))
+    if row is None or baseline not in BASELINES:
+        return ""
+    t, mark = row[BASELINES.index(baseline)]
+    return f"{t:.3f} {mark}"
+
+
 @register(
     "C7",
     "the 20 rows of the Welch table: sign of t, and significant or not at 0.001 / 0.05",
