@@ -246,7 +246,7 @@ def _rewards(view: View, setting: Setting) -> str:
         each = ", ".join(words.number(summaries.final_return(run), ".2f") for run in runs)
         numbers = words.number(reward.value, ".2f"), words.interval(reward, ".2f"), each
         pull = words.number(_mean(runs, summaries.pull_of_noise), ".2f")
-        pay = words.number(_mean(runs, summaries.pay_per_step), ".1e")
+        pay = words.number(_mean(runs, summaries.pay_per_step) or None, ".1e")
         lines.append(table_row(title(method), str(len(runs)), *numbers, *map(words.percent, shares), pull, pay))
     return "\n".join((*lines, "", PAY_EXPLANATION))
 
