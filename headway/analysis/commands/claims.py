@@ -23,7 +23,10 @@ from headway.runs.wording import count
 
 ALL = "all"
 DEFAULT = "released"
-BENCH_HELP = "results of headway bench and of benchmarks/controlled.py as JSON, for the claim about time"
+BENCH_HELP = (
+    "results of headway bench and of benchmarks/controlled.py as JSON, for the claim about time (those in "
+    "benchmarks/results beside PATH, if there are any)"
+)
 TIME = "C16"
 """The claim that a benchmark decides, and no run."""
 
@@ -54,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     try:
+        options.bench = options.bench or measured_beside(options.path)
         bench = read_bench(options.bench)
         results = load_results(options.path)
         labels = choose_protocols(results, options.protocol)
@@ -141,6 +145,13 @@ def _say_what_is_missing(results: Results) -> None:
         print(f"headway claims: {left} of {len(results)} runs are not finished and do not count", file=sys.stderr)
     for problem in results.problems:
         print(f"headway claims: {problem.id}: {problem.message}", file=sys.stderr)
+
+
+def measured_beside(path: Path) -> list[Path] | None:
+    """The benchmarks that a checkout of headway has beside its results; None where there are none."""
+    folder = path.absolute().parent / "benchmarks" / "results"
+    files = [folder / f"{name}.json" for name in ("bench", "controlled-mnist", "controlled-cifar10")]
+    return files if all(file.is_file() for file in files) else None
 
 
 def read_bench(paths: Sequence[Path] | None) -> Mapping[str, Any] | None:

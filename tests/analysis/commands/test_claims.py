@@ -132,3 +132,11 @@ def test_a_file_that_cannot_be_written(root: Path, tmp_path: Path, capsys: pytes
     (tmp_path / "file").write_text("")
     assert main(["claims", str(root / "store"), "--json", str(tmp_path / "file" / "claims.json")]) == 1
     assert "cannot make" in capsys.readouterr().err
+
+
+def test_every_claim_is_tested_by_the_results_of_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
+    results = Path(__file__).parents[3] / "results"
+    assert main(["claims", str(results), "--brief"]) == 0
+    out = capsys.readouterr().out
+    assert ", 0 not tested\n" in out
+    assert "--bench FILE" not in out
