@@ -14,9 +14,13 @@ from headway.analysis.results import Results
 from headway.analysis.rundata import Group
 from headway.analysis.tables import BASELINE, usable
 from headway.runs import RunSpec
+from headway.runs.later import LATER
 
 OF_SIGNALS = r"(beta|floor|gate|dot|cosine|norm|delta)(_.*)?|bias_correction|scored"
 """The fields of the protocol that Uniform does not depend on."""
+DRAWN_BY = "uniform"
+"""Who draws for Uniform: an actor whose score is always zero soon draws all arms alike, so that its runs serve where
+there are none without an actor."""
 WEIGHT = "entropy_weight"
 """Hardly matters to Uniform, as long as there is one: its policy follows the entropy alone, and Adam takes steps of the
 same size whatever the size of the gradient."""
@@ -26,6 +30,7 @@ def lenders(groups: Mapping[Group, Results]) -> dict[Group, Group]:
     """For each group without usable runs of Uniform, the group whose runs of Uniform serve it as well; if there is one.
 
     Where several do, it is the one that has the most seeds in common; of these, the one with the plainest protocol.
+    Runs of Uniform that an actor drew serve only where there are no others.
 
     Args:
         groups: runs by group, as `Results.groups` gives them.
@@ -40,6 +45,8 @@ def lenders(groups: Mapping[Group, Results]) -> dict[Group, Group]:
         lending = owners.get(_kind(members.runs[0].spec), {})
         seeds = {run.seed for run in members}
         if lending and group not in lending:
+            plain = {lender: own for lender, own in lending.items() if f"{DRAWN_BY}=actor" not in lender.protocol}
+            lending = plain or lending
             found[group] = max(lending, key=lambda lender: len(seeds & lending[lender]))
     return found
 
@@ -50,7 +57,15 @@ def _kind(spec: RunSpec) -> object:
 
 
 def shared(spec: RunSpec, apart_from: str) -> object:
-    """What a run depends on, apart from its method, its seed and the fields of the protocol that match a pattern."""
-    rest = {name: str(value) for name, value in without_lengths(spec).items() if not re.fullmatch(apart_from, name)}
+    """What a run depends on, apart from its method, its seed and the fields of the protocol that match a pattern.
+
+    Later fields of the protocol, each of which concerns some methods alone, are left out too.
+    """
+    later = LATER.get(spec.experiment, {})
+    rest = {
+        name: str(value)
+        for name, value in without_lengths(spec).items()
+        if name not in later and not re.fullmatch(apart_from, name)
+    }
     params = dict(spec.params) | ({"epochs": counted_epochs(spec)} if "epochs" in spec.params else {})
     return (spec.experiment, spec.condition, *sorted(map(str, params.items())), *sorted(rest.items()))
