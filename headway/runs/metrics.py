@@ -195,6 +195,19 @@ def from_parquet(data: bytes, what: str) -> tuple[Columns, dict[str, str]]:
         raise DamagedError(f"{what}: expected a whole Parquet file, got {str(exc)[:200]}") from None
 
 
+def metrics_of(data: bytes, run_id: str, what: str) -> Columns:
+    """Return the columns of a run's metrics.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+        DamagedError: as `from_parquet`, or they belong to another run.
+    """
+    columns, metadata = from_parquet(data, what)
+    if metadata.get("headway.run_id") != run_id:
+        raise DamagedError(f"{what}: expected the metrics of this run, got those of another one")
+    return columns
+
+
 def _check_types(arrow: Any, schema: Any) -> None:
     """Refuse a file with columns that `to_parquet` does not write."""
     numbers = [arrow.int64(), arrow.float64()]
