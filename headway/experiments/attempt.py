@@ -13,8 +13,9 @@ from headway.experiments.base import Context, Stopped
 from headway.experiments.events import Advanced, Ended, Outcome, Started, Tell
 from headway.experiments.instructions import use_common_instructions
 from headway.experiments.registry import ExperimentModule, find_experiment
-from headway.experiments.wording import last_line, shorten
+from headway.experiments.wording import last_line
 from headway.runs import Run, RunSpec, RunStore, State
+from headway.runs.wording import shorten
 
 REPORT_INTERVAL = 0.1
 """The least time between two reports of a run, in seconds."""

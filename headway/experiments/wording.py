@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headway.runs import RunSpec
-
-LONGEST_MESSAGE = 300
+from headway.runs.wording import shorten
 
 
 def label(spec: RunSpec) -> str:
@@ -40,11 +39,6 @@ def speed_text(speed: float | None) -> str:
     if not speed:
         return ""
     return f"{speed:.3g}/s" if speed >= 1 else f"{1 / speed:.3g} s each"
-
-
-def shorten(text: str, length: int = LONGEST_MESSAGE) -> str:
-    """Cut a text that is longer than this."""
-    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def last_line(text: str) -> str:

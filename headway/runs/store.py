@@ -18,6 +18,7 @@ from headway.runs.fence import has_left_staging
 from headway.runs.files import FileSum, for_each, read_bytes, remove, store_error, sweep, sync_folder
 from headway.runs.jsonable import MAX_BYTES, check_schema, parse_object
 from headway.runs.metrics import Columns, RowLog, metrics_of
+from headway.runs.pages import MAX_PAGE_BYTES
 from headway.runs.records import (
     SPEC_FILE,
     STATUS_FILE,
@@ -276,21 +277,26 @@ class RunStore:
             found, _ = find_newest(folder, run_id, with_payload=False)
             if found or not _is_done(folder):  # it may have ended since, which removes its checkpoints
                 return RowLog(found.rows if found else b"").columns()
-        return metrics_of(self.read_file(run_id, METRICS_FILE), run_id, str(folder / METRICS_FILE))
+        return metrics_of(self.read_file(run_id, METRICS_FILE, MAX_PAGE_BYTES), run_id, str(folder / METRICS_FILE))
 
-    def read_file(self, run_id: str, name: str) -> bytes:
+    def read_file(self, run_id: str, name: str, limit: int | None = None) -> bytes:
         """Return a file that a run has saved, after checking that it is whole.
+
+        Args:
+            run_id: the run.
+            name: the file.
+            limit: the greatest length that is read.
 
         Raises:
             StoreError: there is none of this name.
-            DamagedError: it is not as the run wrote it.
+            DamagedError: it is not as the run wrote it, or longer than the limit.
         """
         folder = self.folder(run_id)
         status = read_status(folder, run_id)
         if status is None or name not in status.files:
             known = ", ".join(status.files if status else ()) or "none"
             raise StoreError(f"expected a file that run {run_id} has saved ({known}), got {name!r}")
-        data = read_bytes(folder / name)
+        data = read_bytes(folder / name, limit)
         if data is None or FileSum.of(data) != status.files[name]:
             problem = "no file" if data is None else f"{len(data)} other bytes"
             raise DamagedError(

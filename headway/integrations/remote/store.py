@@ -47,6 +47,7 @@ from headway.runs.claims import DEFAULT_LEASE, Sighting
 from headway.runs.files import FileSum, write_bytes
 from headway.runs.jsonable import MAX_BYTES, check_schema, parse_object
 from headway.runs.metrics import Columns, RowLog, metrics_of
+from headway.runs.pages import MAX_PAGE_BYTES
 from headway.runs.records import SPEC_FILE, RunRecord, spec_order
 from headway.runs.run import Run
 from headway.runs.spec import RunSpec
@@ -194,9 +195,11 @@ class RemoteStore(RunStore):
                 self.bring(run_id, Path(folder))
                 found, _ = find_newest(Path(folder), run_id, with_payload=False)
                 return RowLog(found.rows if found else b"").columns()
-        return metrics_of(self.read_file(run_id, METRICS_FILE), run_id, f"{self.place}/{run_id}/{METRICS_FILE}")
+        return metrics_of(
+            self.read_file(run_id, METRICS_FILE, MAX_PAGE_BYTES), run_id, f"{self.place}/{run_id}/{METRICS_FILE}"
+        )
 
-    def read_file(self, run_id: str, name: str) -> bytes:
+    def read_file(self, run_id: str, name: str, limit: int | None = None) -> bytes:
         """Return a file that a run has saved, after checking that it is whole."""
         for _ in range(MOST_LOOKS):
             manifest = self._manifest(run_id)
@@ -204,6 +207,8 @@ class RemoteStore(RunStore):
                 known = ", ".join(manifest.status.files if manifest else ()) or "none"
                 raise StoreError(f"expected a file that run {run_id} has saved ({known}), got {name!r}")
             part, expected = manifest.files.get(name), manifest.status.files[name]
+            if limit is not None and expected.length > limit:
+                raise DamagedError(f"{self.place}/{run_id}/{name}: expected at most {limit} bytes, got more")
             data = self._bucket.get(f"{run_id}/{part.object}") if part else None
             if data is not None and FileSum.of(data) == expected:
                 return data
