@@ -247,3 +247,8 @@ class Problem:
     """What it was meant to be, for people; empty when unknown."""
     message: str
     """What is wrong, in a sentence."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in a message: by its label and its id."""
+        return f"{self.label} ({self.id})" if self.label else self.id

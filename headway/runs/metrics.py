@@ -18,7 +18,7 @@ Columns: TypeAlias = dict[str, list[Value]]
 MAX_VALUES = 10_000_000
 """How many values the metrics of a run may have: a Parquet file of some kilobytes can hold more than any memory."""
 MAX_TEXT = 10_000
-"""How many characters a text in the metrics of a run may have."""
+"""How many bytes a text in the metrics of a run may have, in UTF-8."""
 ROWS_AT_ONCE = 4096
 """How many rows are read before their values are counted."""
 _INT64 = 2**63
@@ -115,12 +115,12 @@ def _clean(value: Any, name: str) -> Value:
         return int(value)
     if isinstance(value, str):
         try:
-            value.encode()
+            length = len(value.encode())
         except UnicodeEncodeError:
             raise StoreError(f"expected valid Unicode in metrics column {name!r}, got {value!r}") from None
-        if len(value) > MAX_TEXT:
+        if length > MAX_TEXT:
             raise StoreError(
-                f"expected at most {MAX_TEXT} characters in metrics column {name!r}, got {len(value)}; save() a file"
+                f"expected a text of at most {MAX_TEXT} bytes in metrics column {name!r}, got {length}; save() a file"
             )
         return str.__str__(value)
     if isinstance(value, (list, tuple)):
@@ -278,9 +278,10 @@ def _read(arrow: Any, file: Any, names: list[str]) -> Any:
 def _check_texts(array: Any) -> None:
     """Refuse texts that are longer than `RowLog` takes."""
     if hasattr(array, "dictionary"):
-        longest = max(map(len, filter(None, array.dictionary.to_pylist())), default=0)
+        compute = importlib.import_module("pyarrow.compute")
+        longest = compute.max(compute.binary_length(array.dictionary)).as_py() or 0
         if longest > MAX_TEXT:
-            raise ValueError(f"a text of {longest} characters, where {MAX_TEXT} are the most")
+            raise ValueError(f"a text of {longest} bytes, where {MAX_TEXT} are the most")
 
 
 def _texts(array: Any, words: dict[Value, Value]) -> list[Value]:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import DamagedError, MissingExtraError, StoreError
-from headway.runs.metrics import MAX_VALUES, RowLog, from_parquet, to_parquet
+from headway.runs.metrics import MAX_TEXT, MAX_VALUES, RowLog, from_parquet, to_parquet
+from headway.runs.pages import check_pages
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats()
@@ -222,3 +223,22 @@ def test_more_than_can_be_read_back_is_not_logged(monkeypatch: pytest.MonkeyPatc
         log.append(last)
     log.append({"a": 1})  # a row that was refused leaves nothing behind
     assert from_parquet(to_parquet(log.columns(), {}), "file")[0] == {"a": [None, 1]}
+
+
+def test_a_text_that_could_not_be_read_back_is_not_logged() -> None:
+    log = logged([{"a": "x" * MAX_TEXT}])
+    with pytest.raises(StoreError, match=f"expected a text of at most {MAX_TEXT} bytes in metrics column 'a'"):
+        log.append({"a": "x" * (MAX_TEXT + 1)})
+    assert from_parquet(to_parquet(log.columns(), {}), "file")[0] == {"a": ["x" * MAX_TEXT]}
+
+
+def test_the_values_of_pages_are_counted_whatever_the_file_says_of_its_columns() -> None:
+    data = parquet_of(pa.array([[1.0] * 1000] * 3))
+    check_pages(data, 3000)
+    with pytest.raises(ValueError, match="3000 values or more, where 2999 are the most"):
+        check_pages(data, 2999)
+    with pytest.raises(ValueError, match="bytes are the most"):
+        check_pages(data, 3000, 100)
+    for cut in range(len(data)):
+        with pytest.raises(ValueError, match=r"no Parquet file|header|outside|negative|longer|most"):
+            check_pages(data[:cut], 3000)

@@ -47,7 +47,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _say_what_is_left_out(results: Results, kept: Results) -> None:
     for problem in results.problems:
-        print(f"headway export: left out {problem.label or problem.id}: {problem.message}", file=sys.stderr)
+        print(f"headway export: left out {problem.name}: {problem.message}", file=sys.stderr)
     pending = kept.counts().get(State.PENDING, 0)
     if pending:
         print(f"headway export: {pending} runs were never started; they are in it without metrics", file=sys.stderr)

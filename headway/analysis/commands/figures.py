@@ -117,7 +117,7 @@ def _announce(results: Results, plans: Sequence[Plan]) -> None:
     rest = ", ".join(f"{number} {state.value}" for state, number in others.items())
     emit(f"{len(finished)} finished runs" + (f" (not shown: {rest})" if rest else ""))
     for problem in results.problems:
-        print(f"headway: left out {problem.label or problem.id}: {problem.message}", file=sys.stderr)
+        print(f"headway: left out {problem.name}: {problem.message}", file=sys.stderr)
 
 
 def _draw(plan: Plan, folder: Path, formats: Sequence[str]) -> int:
