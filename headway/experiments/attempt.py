@@ -43,6 +43,8 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, tell: Tell, retry_
     """
     use_common_instructions()
     experiment = find_experiment(spec.experiment)
+    if context.should_stop():  # the imports above may have taken a while
+        return Ended(spec.run_id, Outcome.INTERRUPTED)
     context = replace(context, report=Reporter(spec.run_id, tell))
     run = store.claim(spec, retry_failed=retry_failed)
     if run is None:

@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import Any, Protocol, TextIO
 
-from headway.experiments.events import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
+from headway.experiments.events import Advanced, Ended, Event, Lost, Outcome, Stalled, Started, Stopping
 from headway.experiments.tally import Active, Tally
 from headway.experiments.wording import label, losses_text, speed_text, steps
 from headway.runs.output import write_line
@@ -190,6 +190,9 @@ def describe(event: Event, tally: Tally) -> str:
             return f"{name}: started (process {pid}{f' on {host}' if host else ''})"
         case Lost(message=message):
             return f"{name}: {message}; starts again from its checkpoint"
+        case Stalled(seconds=seconds, pid=pid):
+            process = f" (process {pid})" if pid else ""
+            return f"{name}: no progress for {duration(seconds)}{process}; is it stopped, or its disk or network away?"
         case Ended(outcome=Outcome.HELD):
             return f"{name}: another process works on it; waiting"
         case Ended(outcome=Outcome.FAILED, message=message):
@@ -200,7 +203,7 @@ def describe(event: Event, tally: Tally) -> str:
 
 
 def _is_remarkable(event: Event) -> bool:
-    return isinstance(event, Lost) or (isinstance(event, Ended) and event.outcome is Outcome.FAILED)
+    return isinstance(event, (Lost, Stalled)) or (isinstance(event, Ended) and event.outcome is Outcome.FAILED)
 
 
 def _in_words(run: Active) -> str:

@@ -238,7 +238,7 @@ def test_the_values_of_pages_are_counted_whatever_the_file_says_of_its_columns()
     with pytest.raises(ValueError, match="3000 values or more, where 2999 are the most"):
         check_pages(data, 2999)
     with pytest.raises(ValueError, match="bytes are the most"):
-        check_pages(data, 3000, 100)
+        check_pages(data, 3000, 10)
     for cut in range(len(data)):
         with pytest.raises(ValueError, match=r"no Parquet file|header|outside|negative|longer|most"):
             check_pages(data[:cut], 3000)

@@ -20,6 +20,7 @@ from headway.experiments.events import Outcome
 from headway.experiments.launching import Request, known_launchers, make_named_launcher
 from headway.experiments.places import open_store
 from headway.experiments.runner import Campaign, cores, default_workers, left_over, run_campaign
+from headway.experiments.stopping import STALL_SECONDS
 from headway.experiments.tally import Tally
 from headway.experiments.tensorboard import Mirror, mirrored
 from headway.experiments.wording import aligned, dataset_of, label, length_of
@@ -51,6 +52,13 @@ def add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
         default=10.0,
         metavar="S",
         help="the least time between two checkpoints",
+    )
+    add(
+        "--stall-seconds",
+        type=above_zero,
+        default=STALL_SECONDS,
+        metavar="S",
+        help="say that a run stands still after so long without progress",
     )
     add("--tensorboard", type=parse_new_folder, metavar="DIR", help="also write the metrics for TensorBoard")
     add("--retry-failed", action="store_true", help="run again what has failed before")
@@ -154,7 +162,7 @@ def carry_out(prepared: Prepared) -> int:
 
 
 def _request(options: argparse.Namespace) -> Request:
-    names = ("workers", "device", "address", "cpus_per_run", "gpus_per_run", "runs_per_gpu")
+    names = ("workers", "device", "address", "cpus_per_run", "gpus_per_run", "runs_per_gpu", "stall_seconds")
     return Request(**{name: getattr(options, name) for name in names})
 
 
