@@ -1,8 +1,8 @@
 """The long form of the fault suite: `python -m tests.faults.soak [--seconds 60] [--runs 200] [--out FILE]`.
 
-Four campaigns in which something is killed every few seconds, each compared byte for byte with the same runs carried
-out in peace. The outcome is kept as JSON, and a page of the docs quotes it. When something is not as it should be, the
-stores stay where they are, each with a log of what happened, and a line says where.
+Campaigns in which something is killed or stopped every few seconds, each compared byte for byte with the same runs
+carried out in peace. The outcome is kept as JSON, and a page of the docs quotes it. When something is not as it should
+be, the stores stay where they are, each with a log of what happened, and a line says where.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ from headway.integrations.ray import RayLauncher
 from headway.integrations.remote import RemoteStore
 from headway.runs import RunSpec, RunStore, State
 from tests.faults.campaigns import ROOT
+from tests.faults.torment import LEASE, open_place, s3_server, torment
 from tests.faults.watching import Watch, every
 
 FILES = ("metrics.parquet", "final.pt", "provenance.json")
 CONTEXT = Context(keep_weights=True, checkpoint_seconds=0.0)
+EPOCHS = 6
 SMALL = {"hidden": "8", "batch_size": "256", "test_batches": "1"}
 
 
@@ -76,7 +78,7 @@ class Outcome:
 def tiny(number: int) -> list[RunSpec]:
     """Runs of the controlled study, a second or so each."""
     protocol, conditions, signals = Protocol.demo().override(SMALL), ["noise", "curriculum"], ["gmc", "delta_loss"]
-    by_seed = [controlled_specs(["digits"], conditions, signals, [seed], protocol, 4) for seed in range(number)]
+    by_seed = [controlled_specs(["digits"], conditions, signals, [seed], protocol, EPOCHS) for seed in range(number)]
     return [spec for specs in by_seed for spec in specs][:number]
 
 
@@ -209,6 +211,29 @@ def damaged_checkpoints(folder: Path, peace: RunStore, specs: list[RunSpec], sec
     return compare(store, peace, specs, outcome)
 
 
+def stalled_folder(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: float) -> Outcome:
+    """Processes of two campaigns are killed, stopped for one to three leases, asked to end; the store is a folder."""
+    return _stalled("a folder", str(folder / "stalled"), folder, peace, specs, seconds)
+
+
+def stalled_url(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: float) -> Outcome:
+    """The same behind a URL of S3."""
+    with s3_server() as url:
+        return _stalled("a store behind a URL (S3)", f"{url}/runs", folder, peace, specs, seconds)
+
+
+def _stalled(what: str, place: str, folder: Path, peace: RunStore, specs: list[RunSpec], seconds: float) -> Outcome:
+    names = folder / "specs.jsonl"
+    names.write_text("".join(json.dumps(spec.to_dict()) + "\n" for spec in specs))
+    storm = torment(place, names, folder / f"{what.split()[1]}.log", seconds, seed=len(what))
+    signals = ", ".join(f"{number} x {name}" for name, number in sorted(storm.done.items()))
+    outcome = Outcome(f"two campaigns on {what}, lease {LEASE:.0f} s: {signals}", len(specs), sum(storm.done.values()))
+    outcome.messages.append(f"slowest end after SIGTERM or Ctrl-C: {storm.slowest_stop:.1f} s")
+    store = open_place(place, LEASE)
+    outcome.losses = sum(record.status.attempt - 1 for record in store.status() if record.status)
+    return compare(store, peace, specs, outcome)
+
+
 class _Once:
     """Attempts each run once, whatever comes of it."""
 
@@ -236,7 +261,20 @@ def _children(pid: int) -> list[int]:
     return [int(word) for word in found.stdout.split()]
 
 
-PARTS = {part.__name__: part for part in (ray_workers, ray_nodes, whole_campaign, damaged_checkpoints)}
+LONGER = 10
+"""How many times as long as the others the parts take in which processes are stopped: a stop takes seconds."""
+HALVES = ("stalled_folder", "stalled_url")
+PARTS = {
+    part.__name__: part
+    for part in (stalled_folder, stalled_url, ray_workers, ray_nodes, whole_campaign, damaged_checkpoints)
+}
+
+
+def _share(name: str, specs: list[RunSpec]) -> list[RunSpec]:
+    """The runs of a part: all, a half, or a quarter."""
+    if name in HALVES:
+        return specs[HALVES.index(name) :: 2]
+    return specs if name.startswith("ray") else specs[: max(4, len(specs) // 4)]
 
 
 def soak(runs: int, seconds: float, parts: Sequence[str] = tuple(PARTS), keep: bool = False) -> dict[str, Any]:
@@ -249,9 +287,8 @@ def soak(runs: int, seconds: float, parts: Sequence[str] = tuple(PARTS), keep: b
     quiet = time.monotonic() - began
     print(f"{runs} runs in peace, in one process: {quiet:.0f} s", flush=True)
     for name in parts:
-        share = specs if name.startswith("ray") else specs[: max(4, runs // 4)]
         began = time.monotonic()
-        outcome = PARTS[name](folder, peace, share, seconds)
+        outcome = PARTS[name](folder, peace, _share(name, specs), seconds * (LONGER if name in HALVES else 1))
         outcome.seconds = round(time.monotonic() - began, 1)
         outcomes.append(outcome)
         print("\n  ".join([row(asdict(outcome)), *outcome.messages]), flush=True)
@@ -279,9 +316,9 @@ def table(result: dict[str, Any]) -> str:
     """What the docs quote."""
     lines = [
         f"Last soak: {result['date']}, {result['machine']}; {result['seconds_of_kills']:.0f} s of kills in each part, "
-        f"{result['parts'][0]['runs']} runs in peace in {result['seconds_in_peace']:.0f} s.",
+        f"{LONGER} times that in those with stops; the runs of all parts in peace in {result['seconds_in_peace']:.0f} s.",
         "",
-        "| what was done | runs | kills | runs hit | done | identical | time |",
+        "| what was done | runs | strikes | runs hit | done | identical | time |",
         "|---|---|---|---|---|---|---|",
         *(row(part) for part in result["parts"]),
     ]
