@@ -57,6 +57,7 @@ class Outcome:
         done: runs that are done in the end.
         identical: runs whose files are those of a campaign in peace, byte for byte.
         seconds: how long it took.
+        date: when.
         messages: what went wrong, in words.
     """
 
@@ -67,6 +68,7 @@ class Outcome:
     done: int = 0
     identical: int = 0
     seconds: float = 0.0
+    date: str = ""
     messages: list[str] = field(default_factory=list)
 
     @property
@@ -289,7 +291,7 @@ def soak(runs: int, seconds: float, parts: Sequence[str] = tuple(PARTS), keep: b
     for name in parts:
         began = time.monotonic()
         outcome = PARTS[name](folder, peace, _share(name, specs), seconds * (LONGER if name in HALVES else 1))
-        outcome.seconds = round(time.monotonic() - began, 1)
+        outcome.seconds, outcome.date = round(time.monotonic() - began, 1), date.today().isoformat()
         outcomes.append(outcome)
         print("\n  ".join([row(asdict(outcome)), *outcome.messages]), flush=True)
     if keep or not all(outcome.is_good for outcome in outcomes):
@@ -297,30 +299,35 @@ def soak(runs: int, seconds: float, parts: Sequence[str] = tuple(PARTS), keep: b
     else:
         shutil.rmtree(folder, ignore_errors=True)
     return {
-        "date": date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",
-        "seconds_of_kills": seconds,
+        "seconds_of_strikes": seconds,
         "seconds_in_peace": round(quiet, 1),
-        "is_good": all(outcome.is_good for outcome in outcomes),
-        "parts": [asdict(outcome) for outcome in outcomes],
+        "parts": {name: asdict(outcome) for name, outcome in zip(parts, outcomes, strict=True)},
     }
+
+
+def merged(before: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """A result with the parts of an earlier one that it does not have itself."""
+    parts = {**before.get("parts", {}), **result["parts"]}
+    return {**result, "parts": {name: parts[name] for name in PARTS if name in parts}}
 
 
 def row(part: dict[str, Any]) -> str:
     """A line of the table in the docs."""
     numbers = (part[name] for name in ("runs", "kills", "losses", "done", "identical"))
-    return f"| {part['what']} | {' | '.join(map(str, numbers))} | {part['seconds']:.0f} s |"
+    return f"| {part['what']} | {' | '.join(map(str, numbers))} | {part['seconds']:.0f} s | {part['date']} |"
 
 
 def table(result: dict[str, Any]) -> str:
     """What the docs quote."""
+    seconds, parts = result["seconds_of_strikes"], result["parts"]
     lines = [
-        f"Last soak: {result['date']}, {result['machine']}; {result['seconds_of_kills']:.0f} s of kills in each part, "
-        f"{LONGER} times that in those with stops; the runs of all parts in peace in {result['seconds_in_peace']:.0f} s.",
+        f"{result['machine']}; strikes for {seconds:.0f} s in each part, and for {LONGER * seconds:.0f} s at most where",
+        f"processes are stopped. The in-process launcher takes {result['seconds_in_peace']:.0f} s for all runs in peace.",
         "",
-        "| what was done | runs | strikes | runs hit | done | identical | time |",
-        "|---|---|---|---|---|---|---|",
-        *(row(part) for part in result["parts"]),
+        "| what was done | runs | strikes | runs hit | done | identical | time | measured on |",
+        "|---|---|---|---|---|---|---|---|",
+        *(row(part) for part in parts.values()),
     ]
     return "\n".join(lines)
 
@@ -338,14 +345,15 @@ def main() -> int:
     if options.campaign:  # the campaign that is to be killed
         specs = tiny(options.runs)
         return 0 if run_campaign(Campaign(specs, RunStore(options.campaign), CONTEXT)).is_complete() else 1
-    if options.parts != list(PARTS) and (options.out or options.docs):
-        parser.error("expected --out and --docs with all parts, got --parts")
     result = soak(options.runs, options.seconds, options.parts, options.keep)
+    is_good = all(Outcome(**part).is_good for part in result["parts"].values())
     if options.out:
+        before = json.loads(options.out.read_text()) if options.out.exists() else {}
+        result = merged(before if isinstance(before.get("parts"), dict) else {}, result)
         options.out.write_text(json.dumps(result, indent=1) + "\n")
     if options.docs:
         options.docs.write_text(quoted(options.docs.read_text("utf-8"), "soak", table(result)), "utf-8")
-    return 0 if result["is_good"] else 1
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":
