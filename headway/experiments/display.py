@@ -11,7 +11,7 @@ from typing import Any, Protocol, TextIO
 from headway.experiments.events import Advanced, Ended, Event, Lost, Outcome, Stalled, Started, Stopping
 from headway.experiments.tally import Active, Tally
 from headway.experiments.wording import label, losses_text, speed_text, steps
-from headway.runs.output import write_line
+from headway.runs.output import plain, write_line
 from headway.runs.wording import count, duration
 
 STOPPING = "stopping after the batches under way; Ctrl-C again stops at once"
@@ -138,7 +138,7 @@ class LiveDisplay:
             self._tally.apply(event)
             line = describe(event, self._tally) if _is_remarkable(event) else ""
         if line:
-            self._console.print(line, markup=False, highlight=False)
+            self._console.print(plain(line), markup=False, highlight=False)
 
     def _draw(self) -> Any:
         with self._lock:
@@ -159,7 +159,8 @@ def render(tally: Tally) -> Any:
         bar = ProgressBar(total=1.0, completed=run.fraction(), width=16)
         done = steps(run.step, run.total) if run.total else "starting"
         left = duration(run.time_left(now))
-        table.add_row(label(run.spec), bar, done, losses_text(run.losses), speed_text(run.speed(now)), left)
+        name, losses = plain(label(run.spec), ""), plain(losses_text(run.losses), "")
+        table.add_row(name, bar, done, losses, speed_text(run.speed(now)), left)
     whole = Table.grid(padding=(0, 2, 0, 0))
     whole.add_row(ProgressBar(total=1.0, completed=tally.fraction(), width=30), summary_line(tally))
     return Group(table, whole) if tally.active else Group(whole)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headway.runs import RunSpec
+from headway.runs.output import plain
 from headway.runs.wording import shorten
 
 
@@ -48,6 +49,7 @@ def last_line(text: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as text with aligned columns."""
+    """Rows as text with aligned columns; what would break a row is shown instead."""
+    rows = [[plain(cell, "") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 from headway.errors import DamagedError, NewerSchemaError, SpecError, StoreError
 from headway.runs.files import read_bytes, store_error, write_bytes
 from headway.runs.jsonable import MAX_BYTES
-from headway.runs.records import SPEC_FILE, read_spec
+from headway.runs.records import SPEC_FILE, read_spec, refuse_link
 from headway.runs.spec import RunSpec
 
 STORE_SCHEMA = 1
@@ -55,16 +55,6 @@ def add_run(root: Path, spec: RunSpec) -> bool:
     if stored != spec:
         raise StoreError(f"expected {spec} in {folder}, got {stored}: two specs share an id; change a name")
     return False
-
-
-def refuse_link(folder: Path) -> None:
-    """Make sure that a run's folder is not a symbolic link, which leads out of the store.
-
-    Raises:
-        DamagedError: it is one.
-    """
-    if folder.is_symlink():
-        raise DamagedError(f"expected the folder of a run, got a symbolic link at {folder}; remove the link")
 
 
 def _make_folder(root: Path, folder: Path, spec: RunSpec) -> bool:

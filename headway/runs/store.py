@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from headway.errors import DamagedError, MissingExtraError, StoreError
-from headway.runs.adding import STAGING, STORE_FILE, STORE_SCHEMA, add_run, make_store, refuse_link
+from headway.runs.adding import STAGING, STORE_FILE, STORE_SCHEMA, add_run, make_store
 from headway.runs.checkpoints import SLOTS, find_newest
 from headway.runs.claims import DEFAULT_LEASE, LeaseWatch, Sighting, look_at_newest, try_claim, wait_for_claim
 from headway.runs.fence import has_left_staging
@@ -25,6 +25,7 @@ from headway.runs.records import (
     RunRecord,
     read_record,
     read_status,
+    refuse_link,
     spec_order,
 )
 from headway.runs.run import Hold, Run
@@ -183,7 +184,7 @@ class RunStore:
         self._check()
         try:
             with os.scandir(self.root) as entries:
-                names = [entry.name for entry in entries if RUN_ID.fullmatch(entry.name) and entry.is_dir()]
+                names = [entry.name for entry in entries if RUN_ID.fullmatch(entry.name) and _is_run(entry)]
         except OSError as exc:
             raise store_error("read", self.root, exc) from exc
         return sorted((read_record(self.root, name) for name in names), key=spec_order)
@@ -363,6 +364,11 @@ class RunStore:
             return read_status(folder, folder.name), ""
         except DamagedError as exc:
             return None, str(exc)
+
+
+def _is_run(entry: os.DirEntry[str]) -> bool:
+    """Whether a listing shows it; a link leads elsewhere, and is shown as corrupt."""
+    return entry.is_symlink() or entry.is_dir()
 
 
 def _problem_of(read: Callable[[], object]) -> str:

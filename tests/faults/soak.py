@@ -322,8 +322,8 @@ def table(result: dict[str, Any]) -> str:
     """What the docs quote."""
     seconds, parts = result["seconds_of_strikes"], result["parts"]
     lines = [
-        f"{result['machine']}; strikes for {seconds:.0f} s in each part, and for {LONGER * seconds:.0f} s at most where",
-        f"processes are stopped. The in-process launcher takes {result['seconds_in_peace']:.0f} s for all runs in peace.",
+        f"{result['machine']}; strikes for {seconds:.0f} s in each part, for up to {LONGER * seconds:.0f} s where",
+        f"processes are stopped. The in-process launcher took {result['seconds_in_peace']:.0f} s for all runs.",
         "",
         "| what was done | runs | strikes | runs hit | done | identical | time | measured on |",
         "|---|---|---|---|---|---|---|---|",

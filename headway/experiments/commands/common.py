@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from headway.experiments.tally import Tally
 from headway.experiments.tensorboard import Mirror, mirrored
 from headway.experiments.wording import aligned, dataset_of, label, length_of
 from headway.runs import RunRecord, RunSpec, State
-from headway.runs.output import emit
+from headway.runs.output import complain, emit
 from headway.runs.places import Place, Url, parse_new_folder, parse_place
 from headway.runs.wording import count, duration
 
@@ -156,7 +155,7 @@ def carry_out(prepared: Prepared) -> int:
         if mirror and tally.is_complete():
             mirror.catch_up(campaign.specs)
     except KeyboardInterrupt:
-        print("headway: stopped at once; the same command resumes from the last checkpoints", file=sys.stderr)
+        complain("headway: stopped at once; the same command resumes from the last checkpoints")
         return INTERRUPTED
     return _last_words(tally, options.out)
 
@@ -244,7 +243,7 @@ def _last_words(tally: Tally, out: Place) -> int:
         _complain(tally, out)
     if not tally.is_complete():
         left = len(tally.specs) - done - len(failures)
-        print(f"headway: interrupted, {count(left, 'run')} left; the same command resumes", file=sys.stderr)
+        complain(f"headway: interrupted, {count(left, 'run')} left; the same command resumes")
         return INTERRUPTED
     fetch = f"headway fetch {shlex.quote(out)} FOLDER; headway report FOLDER" if isinstance(out, Url) else ""
     emit(f"what they say: {fetch or f'headway report {shlex.quote(str(out))}'}")
@@ -261,4 +260,4 @@ def _complain(tally: Tally, out: Place) -> None:
         lines.append(f"  and {len(failures) - _SHOWN_FAILURES} more")
     lines.append(f"see why: headway status {shlex.quote(str(out))} --failed")
     lines.append("run them again: the same command with --retry-failed")
-    print("\n".join(lines), file=sys.stderr)
+    complain("\n".join(lines))
