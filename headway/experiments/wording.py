@@ -49,7 +49,7 @@ def last_line(text: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as text with aligned columns; what would break a row is shown instead."""
-    rows = [[plain(cell, "") for cell in row] for row in rows]
+    """Rows as text with aligned columns; what would break a row is shown instead, and what is long is cut."""
+    rows = [[plain(shorten(cell), "") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
