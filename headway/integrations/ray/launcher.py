@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headway.data import load
@@ -99,9 +99,9 @@ class _Attempt:
     """A task of Ray, as the launcher sees it."""
 
     task: Task
-    silence: Silence
     host: str = ""
     reached: int = 0
+    silence: Silence = field(default_factory=lambda: Silence(STALL_SECONDS))
 
     @property
     def has_started(self) -> bool:
@@ -192,7 +192,7 @@ class _Conductor:
             self._count += 1
             reference = self._remote.remote(task, self._count, self._setup, self._board)
             self._references[reference] = self._count
-            self._attempts[self._count] = _Attempt(task, Silence(self._launcher.stall_seconds))
+            self._attempts[self._count] = _Attempt(task, silence=Silence(self._launcher.stall_seconds))
 
     def _take(self) -> Task | None:
         return take(self._job.store, self._agenda, self._tell)
