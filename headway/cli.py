@@ -230,13 +230,14 @@ class _Verify:
         from headway.experiments.commands.common import INTERRUPTED
         from headway.experiments.commands.repeating import fingerprints, repeat
         from headway.experiments.provenance import code_fingerprint
+        from headway.runs.output import complain
 
         try:
             runs = verify.prepare(options)
             specs = [run.spec for run in runs]
             verify.check_data(runs, fingerprints(specs, options.data_dir))
         except UsageError as error:
-            print(f"headway verify: {error}", file=sys.stderr)
+            complain(f"headway verify: {error}")
             return 2
         made_with = code_fingerprint()  # now, because the files may change while the runs go on
         code = repeat(specs, options.out, options.data_dir, options.device, options.workers)
@@ -289,7 +290,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.command_line = ["headway", *arguments]
         code: int = options.execute(options)
     except HeadwayError as error:
-        print(f"headway: {error}", file=sys.stderr)
+        from headway.runs.output import complain
+
+        complain(f"headway: {error}")
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         print("headway: interrupted", file=sys.stderr)

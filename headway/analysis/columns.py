@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.errors import DamagedError, MissingExtraError
+from headway.runs.metrics import MAX_VALUES, read_table
 
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
@@ -43,17 +43,15 @@ def read_parquet(data: bytes, what: str, wanted: Collection[str] | None = None) 
         an array for each column, as `from_arrow` makes them, and the file's metadata.
 
     Raises:
-        DamagedError: it is no whole Parquet file.
+        DamagedError: it is no whole Parquet file, or holds too much.
     """
-    arrow, parquet = pyarrow()
+    pyarrow()
+    table, metadata = read_table(data, what, wanted)
     try:
-        with parquet.ParquetFile(io.BytesIO(data), page_checksum_verification=True) as file:
-            names = [name for name in file.schema_arrow.names if wanted is None or name in wanted]
-            table = file.read(columns=names, use_threads=False)
-            metadata = {key.decode(): text.decode() for key, text in (file.schema_arrow.metadata or {}).items()}
-        return {name: frozen(from_arrow(table.column(name).combine_chunks())) for name in names}, metadata
-    except (arrow.ArrowException, OSError, ValueError, KeyError, OverflowError, TypeError) as exc:
-        raise DamagedError(f"{what}: expected a whole Parquet file, got {str(exc)[:200]}") from None
+        columns = {name: frozen(from_arrow(table.column(name).combine_chunks())) for name in table.column_names}
+    except (ValueError, MemoryError) as error:
+        raise DamagedError(f"{what}: expected metrics of a run, got {error}") from None
+    return columns, metadata
 
 
 def from_arrow(array: Any) -> Array:
@@ -116,8 +114,16 @@ def frozen(array: Array) -> Array:
 
 
 def freeze_lists(columns: Mapping[str, Sequence[Any]], wanted: Collection[str] | None = None) -> Arrays:
-    """Turn columns of Python values into read-only arrays; only the wanted ones, if told."""
-    return {name: frozen(from_lists(values)) for name, values in columns.items() if wanted is None or name in wanted}
+    """Turn columns of Python values into read-only arrays; only the wanted ones, if told.
+
+    Raises:
+        DamagedError: they hold too much.
+    """
+    chosen = {name: values for name, values in columns.items() if wanted is None or name in wanted}
+    try:
+        return {name: frozen(from_lists(values)) for name, values in chosen.items()}
+    except (ValueError, MemoryError) as error:
+        raise DamagedError(f"expected metrics of a run, got {error}") from None
 
 
 def _rectangle(values: Array, lengths: Array) -> Array:
@@ -127,6 +133,8 @@ def _rectangle(values: Array, lengths: Array) -> Array:
     longest = int(lengths.max())
     if (lengths == longest).all():
         return values.reshape(len(lengths), longest)
+    if len(lengths) * longest > MAX_VALUES:
+        raise ValueError(f"lists of up to {longest} values in {len(lengths)} rows, where {MAX_VALUES} fit")
     padded = np.full((len(lengths), longest), np.nan)
     padded[np.arange(longest) < lengths[:, None]] = values
     return padded

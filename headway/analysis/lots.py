@@ -18,10 +18,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from headway.analysis.columns import Array, Arrays, frozen, pyarrow
-from headway.analysis.rundata import Failure, Problem, Progress, RunData
+from headway.analysis.rundata import Failure, Problem, Progress, RunData, parse_environment
 from headway.errors import DamagedError, HeadwayError, NewerSchemaError, StoreError
 from headway.runs import RunSpec, State
-from headway.runs.files import store_error, write_atomic
+from headway.runs.files import read_bytes, store_error, write_atomic
+from headway.runs.metrics import MAX_VALUES, open_parquet
+from headway.runs.pages import check_pages
 
 LOT_SCHEMA = 1
 SUFFIX = ".parquet"
@@ -31,6 +33,8 @@ _KINDS = {"numbers": "metric.", "lists": "arms.", "words": "words."}
 _RUNS_PER_ROW_GROUP = 64
 _RAGGED = np.dtype("V1")
 """The type of what stands for a metric whose lists differ in length; no metric has it."""
+MAX_LOT_VALUES, MAX_LOT_BYTES = 20 * MAX_VALUES, 1 << 31
+"""How many values and bytes a lot may hold."""
 _STATES = tuple(state.value for state in State if state is not State.CORRUPT)
 
 Stamp: TypeAlias = tuple[int, int]
@@ -121,20 +125,24 @@ class LotReader:
             stamp = (info.st_mtime_ns, info.st_size)
             if self._last is None or self._last[0] != stamp:
                 self._last = (stamp, *self._parse())
-        except (OSError, DamagedError, NewerSchemaError) as error:
+        except (OSError, StoreError) as error:
             return [], [Problem(self._path.name, "", str(error))]
         return self._last[1], self._last[2]
 
     def _parse(self) -> tuple[list[RunData], list[Problem]]:
-        arrow, parquet = pyarrow()
+        arrow, _ = pyarrow()
+        data = read_bytes(self._path, MAX_LOT_BYTES)
+        if data is None:
+            raise DamagedError(f"expected {self._path}, got no such file")
         try:
-            with parquet.ParquetFile(self._path, page_checksum_verification=True) as file:
+            check_pages(data, MAX_LOT_VALUES, MAX_LOT_BYTES)
+            with open_parquet(data) as file:
                 self._check_schema(file.schema_arrow.metadata or {})
                 names = [name for name in file.schema_arrow.names if self._is_wanted(name)]
                 table = file.read(columns=names, use_threads=False)
             rows = table.select([name for name in names if _metric(name) is None]).to_pylist()
             metrics = [(metric, _unpack(table.column(name))) for name in names if (metric := _metric(name))]
-        except (arrow.ArrowException, OSError, ValueError, KeyError, OverflowError, TypeError) as error:
+        except (arrow.ArrowException, OSError, ValueError, LookupError, OverflowError, TypeError, MemoryError) as error:
             raise DamagedError(f"{self._path}: expected a whole lot of runs, got {str(error)[:200]}") from None
         runs: list[RunData] = []
         problems: list[Problem] = []
@@ -202,8 +210,8 @@ def _run_of(row: Mapping[str, Any], columns: Arrays, what: str) -> RunData:
         raise DamagedError(f"{what}: expected a state among {', '.join(_STATES)}, got {str(row.get('state'))[:40]!r}")
     try:
         progress = _progress_of(row["progress"])
-        environment = json.loads(row["environment"])
-    except (KeyError, TypeError, ValueError) as error:
+        environment = parse_environment(row["environment"], what)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedError(f"{what}: expected progress and environment as JSON, got {error}") from None
     return RunData(
         spec.run_id,
@@ -214,7 +222,7 @@ def _run_of(row: Mapping[str, Any], columns: Arrays, what: str) -> RunData:
         Failure.of(str(row.get("error") or "")),
         str(row.get("note") or ""),
         str(row.get("host") or ""),
-        environment if isinstance(environment, dict) else {},
+        environment,
     )
 
 

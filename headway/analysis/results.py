@@ -19,11 +19,11 @@ from pathlib import Path
 
 from headway.analysis.columns import TIMES, agree
 from headway.analysis.lots import SUFFIX, LotReader, find_lots
-from headway.analysis.rundata import Failure, Group, Problem, Progress, RunData, what_is_missing
+from headway.analysis.rundata import Failure, Group, Problem, Progress, RunData, what_is_missing, what_is_odd
 from headway.analysis.stores import StoreReader
 from headway.errors import StoreError
 from headway.runs import State
-from headway.runs.store import STORE_FILE
+from headway.runs.adding import STORE_FILE
 
 __all__ = ["Failure", "Group", "Problem", "Progress", "Results", "ResultsReader", "RunData", "load_results"]
 
@@ -178,8 +178,8 @@ def _is_store(path: Path) -> bool:
 
 
 def _checked(run: RunData) -> tuple[RunData, Problem | None]:
-    """A run that says it is finished and lacks epochs is corrupt, whatever the reason."""
-    if message := what_is_missing(run):
+    """A run that says it is finished and lacks epochs is corrupt, whatever the reason; so is one with odd metrics."""
+    if message := what_is_odd(run) or what_is_missing(run):
         return replace(run, state=State.CORRUPT, columns={}), Problem(run.id, run.label, message)
     return run, None
 

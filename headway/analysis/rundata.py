@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from headway.analysis.columns import Array
 from headway.analysis.names import CONDITIONS, DATASETS, EXPERIMENTS, METHODS, rank, title
 from headway.analysis.presets import PRESETS_OF, former_choices, protocol_label
+from headway.errors import DamagedError, SpecError
 from headway.runs import Json, RunSpec, State
+from headway.runs.jsonable import freeze, parse_object, thaw
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,43 @@ def what_is_missing(run: RunData) -> str:
     return ""
 
 
+LISTS = frozenset({"train_count", "draw_share", "train_loss", "score_mean", "test_count", "test_loss"})
+"""The metrics of a controlled run that have a number for each arm; all others of the known experiments have one."""
+
+
+def what_is_odd(run: RunData) -> str:
+    """Which metric of a known experiment is of another kind than its runs log, in words; empty if none is."""
+    if run.experiment not in EXPERIMENTS:
+        return ""
+    for name, values in run.columns.items():
+        is_list = run.experiment == "controlled" and name in LISTS
+        expected = "a list of numbers" if is_list else "a number"
+        if values.dtype.kind not in "biuf":
+            return f"expected {expected} in every row of the metric {name}, got text; run it again"
+        if run.finished and len(values) and (values.ndim == 2) != is_list and (is_list or name in _NUMBERS):
+            got = "a list" if values.ndim == 2 else "a number"
+            return f"expected {expected} in every row of the metric {name}, got {got}; run it again"
+    return ""
+
+
+_NUMBERS = frozenset({"epoch", "test_loss_mean", "policy_entropy", "under_floor", "momentum_within_bound"}) | {
+    *("env_steps", "episodes", "episode_return", "episode_length", "noise_reward_share", "noise_time_share")
+}
+
+
+def parse_environment(text: str | bytes, what: str) -> Mapping[str, Json]:
+    """Read what a run wrote down about versions and data.
+
+    Raises:
+        DamagedError: it is no JSON object, or too large or too deep.
+    """
+    try:
+        environment: Mapping[str, Json] = thaw(freeze(parse_object(text, what, DamagedError), "provenance"))
+    except SpecError as error:
+        raise DamagedError(f"{what}: {error}") from None
+    return environment
+
+
 def _last_step(run: RunData) -> int | None:
     """The environment steps up to the last metrics of an exploration run; None where they were not logged or read."""
     steps = run.columns.get("env_steps")
@@ -215,3 +254,8 @@ class Problem:
     """What it was meant to be, for people; empty when unknown."""
     message: str
     """What is wrong, in a sentence."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in a message: by its label and its id."""
+        return f"{self.label} ({self.id})" if self.label else self.id

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from headway.analysis.columns import Arrays, freeze_lists, read_parquet
-from headway.analysis.rundata import Failure, Problem, Progress, RunData
+from headway.analysis.rundata import Failure, Problem, Progress, RunData, parse_environment
 from headway.errors import DamagedError, HeadwayError, MissingExtraError
 from headway.runs import RunRecord, RunStore, State
 from headway.runs.checkpoints import SLOTS
+from headway.runs.jsonable import MAX_BYTES
+from headway.runs.pages import MAX_PAGE_BYTES
 from headway.runs.status import METRICS_FILE
 
 PROVENANCE_FILE = "provenance.json"
@@ -62,9 +63,9 @@ class StoreReader:
             columns, environment = self._metrics(record)
         except MissingExtraError:
             raise
-        except HeadwayError as error:
+        except (HeadwayError, MemoryError, RecursionError) as error:
             run = _run_data(record, State.CORRUPT, {}, {})
-            return run, Problem(record.run_id, run.label, str(error))
+            return run, Problem(record.run_id, run.label, str(error) or type(error).__name__)
         return _run_data(record, record.state, columns, environment), None
 
     def _metrics(self, record: RunRecord) -> tuple[Arrays, Mapping[str, Any]]:
@@ -85,7 +86,8 @@ class StoreReader:
     def _finished(self, record: RunRecord) -> Arrays:
         """The metrics of a finished run, checked as `RunStore.metrics` does, but without a list on the way."""
         run_id, what = record.run_id, f"run {record.run_id}: {METRICS_FILE}"
-        columns, metadata = read_parquet(self._store.read_file(run_id, METRICS_FILE), what, self._wanted)
+        data = self._store.read_file(run_id, METRICS_FILE, MAX_PAGE_BYTES)
+        columns, metadata = read_parquet(data, what, self._wanted)
         if metadata.get("headway.run_id") != run_id:
             raise DamagedError(f"{what}: expected the metrics of this run, got those of another one")
         return columns
@@ -94,12 +96,8 @@ class StoreReader:
         """What the run wrote down about versions and data; empty when it did not."""
         if record.status is None or PROVENANCE_FILE not in record.status.files:
             return {}
-        text = self._store.read_file(record.run_id, PROVENANCE_FILE)
-        try:
-            content = json.loads(text)
-        except ValueError as error:
-            raise DamagedError(f"run {record.run_id}: {PROVENANCE_FILE}: expected JSON, got {error}") from None
-        return content if isinstance(content, dict) else {}
+        text = self._store.read_file(record.run_id, PROVENANCE_FILE, MAX_BYTES)
+        return parse_environment(text, f"run {record.run_id}: {PROVENANCE_FILE}")
 
     def _stamp(self, record: RunRecord) -> Stamp:
         """A value that changes when the run's metrics do."""

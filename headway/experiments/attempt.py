@@ -13,8 +13,9 @@ from headway.experiments.base import Context, Stopped
 from headway.experiments.events import Advanced, Ended, Outcome, Started, Tell
 from headway.experiments.instructions import use_common_instructions
 from headway.experiments.registry import ExperimentModule, find_experiment
-from headway.experiments.wording import last_line, shorten
+from headway.experiments.wording import last_line
 from headway.runs import Run, RunSpec, RunStore, State
+from headway.runs.wording import shorten
 
 REPORT_INTERVAL = 0.1
 """The least time between two reports of a run, in seconds."""
@@ -42,6 +43,8 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, tell: Tell, retry_
     """
     use_common_instructions()
     experiment = find_experiment(spec.experiment)
+    if context.should_stop():  # the imports above may have taken a while
+        return Ended(spec.run_id, Outcome.INTERRUPTED)
     context = replace(context, report=Reporter(spec.run_id, tell))
     run = store.claim(spec, retry_failed=retry_failed)
     if run is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from headway.experiments.registry import find_experiment
 from headway.runs import RunRecord, RunSpec, RunStore, State
 
 MOST_SEEDS = 100_000
+MOST_RUNS = 1_000_000
 _RANGE = re.compile(r"(\d{1,18})(?::(\d{1,18}))?", re.ASCII)
 
 
@@ -53,17 +55,24 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
     return settings
 
 
-def parse_sweeps(texts: Iterable[str]) -> list[dict[str, str]]:
+def parse_sweeps(texts: Iterable[str], runs_each: int = 1) -> list[dict[str, str]]:
     """Read sweeps such as "beta=0.9,0.99": one set of settings for every combination of their values.
 
+    Args:
+        texts: the sweeps.
+        runs_each: how many runs every combination has.
+
     Raises:
-        UsageError: one has no values, or a field comes twice.
+        UsageError: one has no values, or a field comes twice, or there are too many runs.
     """
     sweeps = parse_settings(texts)
     for name, values in sweeps.items():
         if not all(value.strip() for value in values.split(",")):
             raise UsageError(f"expected FIELD=VALUE,VALUE,..., got {name + '=' + values!r}")
     choices = [[(name, value.strip()) for value in values.split(",")] for name, values in sweeps.items()]
+    runs = runs_each * math.prod(map(len, choices))
+    if runs > MOST_RUNS:
+        raise UsageError(f"expected at most {MOST_RUNS} runs, got {runs}; sweep over fewer values or seeds")
     return [dict(combination) for combination in itertools.product(*choices)]
 
 

@@ -8,10 +8,10 @@ import sys
 import threading
 from typing import Any, Protocol, TextIO
 
-from headway.experiments.events import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
+from headway.experiments.events import Advanced, Ended, Event, Lost, Outcome, Stalled, Started, Stopping
 from headway.experiments.tally import Active, Tally
 from headway.experiments.wording import label, losses_text, speed_text, steps
-from headway.runs.output import write_line
+from headway.runs.output import plain, write_line
 from headway.runs.wording import count, duration
 
 STOPPING = "stopping after the batches under way; Ctrl-C again stops at once"
@@ -138,7 +138,7 @@ class LiveDisplay:
             self._tally.apply(event)
             line = describe(event, self._tally) if _is_remarkable(event) else ""
         if line:
-            self._console.print(line, markup=False, highlight=False)
+            self._console.print(plain(line), markup=False, highlight=False)
 
     def _draw(self) -> Any:
         with self._lock:
@@ -159,7 +159,8 @@ def render(tally: Tally) -> Any:
         bar = ProgressBar(total=1.0, completed=run.fraction(), width=16)
         done = steps(run.step, run.total) if run.total else "starting"
         left = duration(run.time_left(now))
-        table.add_row(label(run.spec), bar, done, losses_text(run.losses), speed_text(run.speed(now)), left)
+        name, losses = plain(label(run.spec), ""), plain(losses_text(run.losses), "")
+        table.add_row(name, bar, done, losses, speed_text(run.speed(now)), left)
     whole = Table.grid(padding=(0, 2, 0, 0))
     whole.add_row(ProgressBar(total=1.0, completed=tally.fraction(), width=30), summary_line(tally))
     return Group(table, whole) if tally.active else Group(whole)
@@ -190,6 +191,9 @@ def describe(event: Event, tally: Tally) -> str:
             return f"{name}: started (process {pid}{f' on {host}' if host else ''})"
         case Lost(message=message):
             return f"{name}: {message}; starts again from its checkpoint"
+        case Stalled(seconds=seconds, pid=pid):
+            process = f" (process {pid})" if pid else ""
+            return f"{name}: no progress for {duration(seconds)}{process}; is it stopped, or its disk or network away?"
         case Ended(outcome=Outcome.HELD):
             return f"{name}: another process works on it; waiting"
         case Ended(outcome=Outcome.FAILED, message=message):
@@ -200,7 +204,7 @@ def describe(event: Event, tally: Tally) -> str:
 
 
 def _is_remarkable(event: Event) -> bool:
-    return isinstance(event, Lost) or (isinstance(event, Ended) and event.outcome is Outcome.FAILED)
+    return isinstance(event, (Lost, Stalled)) or (isinstance(event, Ended) and event.outcome is Outcome.FAILED)
 
 
 def _in_words(run: Active) -> str:

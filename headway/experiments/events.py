@@ -46,6 +46,15 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Stalled:
+    """Nothing was heard for so many seconds of a run under way; the process is 0 where it is not known."""
+
+    run_id: str
+    seconds: float
+    pid: int = 0
+
+
+@dataclass(frozen=True)
 class Ended:
     """An attempt at a run is over.
 
@@ -67,5 +76,5 @@ class Stopping:
     """The campaign was asked to stop and waits for the batches under way."""
 
 
-Event: TypeAlias = Started | Advanced | Lost | Ended | Stopping
+Event: TypeAlias = Started | Advanced | Lost | Stalled | Ended | Stopping
 Tell: TypeAlias = Callable[[Event], None]

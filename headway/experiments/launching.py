@@ -10,6 +10,7 @@ from headway.errors import UsageError, did_you_mean
 from headway.experiments.launchers import InProcess, Launcher
 from headway.experiments.processes import LocalProcesses
 from headway.experiments.runner import cores
+from headway.experiments.stopping import STALL_SECONDS
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Request:
         cpus_per_run: cores that a run gets.
         gpus_per_run: GPUs that a run gets; a part of one, such as 0.25, lets several runs share it.
         runs_per_gpu: how many runs share a GPU.
+        stall_seconds: after so many without progress, a campaign says that a run stands still.
     """
 
     workers: int | None = None
@@ -31,6 +33,7 @@ class Request:
     cpus_per_run: float | None = None
     gpus_per_run: float | None = None
     runs_per_gpu: int | None = None
+    stall_seconds: float = STALL_SECONDS
 
 
 Maker: TypeAlias = Callable[[Request], Launcher]
@@ -85,8 +88,8 @@ def make_local(request: Request) -> Launcher:
     if request.workers == 0:
         return InProcess()
     if devices:
-        return LocalProcesses(min(request.workers or room, room), devices)
-    return LocalProcesses(request.workers or cores())
+        return LocalProcesses(min(request.workers or room, room), devices, request.stall_seconds)
+    return LocalProcesses(request.workers or cores(), stall_seconds=request.stall_seconds)
 
 
 def gpus_for(device: str, count: Callable[[], int] | None = None) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import UsageError, did_you_mean
+from headway.runs.jsonable import MAX_INTEGER
+from headway.runs.wording import shorten
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -79,8 +81,10 @@ def read_campaign_file(path: Path) -> CampaignFile:
         contents = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"expected a campaign file, got {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: expected TOML, got {error}") from error
+    except RecursionError:
+        raise UsageError(f"{path}: expected a description and [[lot]] tables, got values nested too deeply") from None
+    except ValueError as error:  # no TOML, no UTF-8, or an integer of thousands of digits
+        raise UsageError(f"{path}: expected TOML, got {str(error)[:200]}") from None
     unknown = set(contents) - {"description", "lot"}
     if unknown or not isinstance(contents.get("lot"), list) or not contents["lot"]:
         got = f"also {', '.join(sorted(unknown))}" if unknown else "none"
@@ -95,13 +99,15 @@ def read_campaign_file(path: Path) -> CampaignFile:
 
 def _lot(path: Path, number: int, table: Any) -> Lot:
     if not isinstance(table, dict):
-        raise UsageError(f"{path}: expected [[lot]] tables, got {table!r}")
+        raise UsageError(f"{path}: expected [[lot]] tables, got {_shown(table)}")
     for key in ("name", "experiment"):
         if not isinstance(table.get(key), str):
-            raise UsageError(f"{path}: lot {number}: expected its {key}, got {table.get(key)!r}")
+            raise UsageError(f"{path}: lot {number}: expected its {key}, got {_shown(table.get(key))}")
     name = table["name"]
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{path}: expected a lot's name of small letters, digits, '.', '_' and '-', got {name!r}")
+        raise UsageError(
+            f"{path}: expected a lot's name of small letters, digits, '.', '_' and '-', got {_shown(name)}"
+        )
     arguments: list[str] = []
     for key, value in table.items():
         if key not in ("name", "experiment"):
@@ -129,6 +135,16 @@ def _option(where: str, flag: str, value: Any) -> list[str]:
 def _word(where: str, value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int) and abs(value) >= MAX_INTEGER:
+        raise UsageError(f"{where}: expected an integer between -2**64 and 2**64, got one beyond")
     if isinstance(value, (str, int, float)):
         return str(value)
-    raise UsageError(f"{where}: expected text, a number, or a list of them, got {value!r}")
+    raise UsageError(f"{where}: expected text, a number, or a list of them, got {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; what is too deep or too long to be written is only named."""
+    try:
+        return shorten(repr(value), 100)
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__}"

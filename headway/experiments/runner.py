@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headway.errors import UsageError
+from headway.errors import StoreError, UsageError
 from headway.experiments.base import Context
 from headway.experiments.campaign import look_up
 from headway.experiments.display import Display, make_display
@@ -93,6 +94,9 @@ def run_campaign(
         for record in records.values():
             if end := _end(campaign, record):
                 tally.apply(end)
+            if record.state is State.DONE:
+                with contextlib.suppress(StoreError):  # it is done all the same
+                    campaign.store.tidy(record.run_id)
         job = _job(campaign, records, tally)
         if job.specs:
             launcher = launcher or LocalProcesses(default_workers(len(job.specs)))

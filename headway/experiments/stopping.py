@@ -1,13 +1,19 @@
-"""Stopping a campaign: once in good order, twice at once."""
+"""Stopping a campaign: once in good order, twice at once. And noticing that a worker stands still."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from types import FrameType
+
+STOP_SECONDS = 7.0
+"""Seconds that runs under way have to stop in good order; then their workers are killed."""
+STALL_SECONDS = 600.0
+"""Seconds without progress after which a campaign says that a run stands still, unless told otherwise."""
 
 
 class StopRequest:
@@ -36,6 +42,38 @@ class StopRequest:
     def wait(self, seconds: float) -> bool:
         """Wait until somebody asks to stop, but not longer than so many seconds; say whether somebody did."""
         return self._asked or self.reader.poll(seconds)
+
+
+class Silence:
+    """For how long nothing was heard of a run under way.
+
+    Args:
+        patience: seconds after which that is worth saying, and again after as many more.
+        clock: gives seconds.
+    """
+
+    def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin now."""
+        self._patience = patience
+        self._clock = clock
+        self.end()
+
+    def end(self) -> None:
+        """Something was heard."""
+        self._since = self._clock()
+        self._due = self._since + self._patience
+
+    def left(self) -> float:
+        """Seconds until it is worth saying."""
+        return max(0.0, self._due - self._clock())
+
+    def is_worth_saying(self) -> float | None:
+        """How long it has lasted, in seconds, if that is to be said now."""
+        now = self._clock()
+        if now < self._due:
+            return None
+        self._due = now + self._patience
+        return now - self._since
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headway.experiments.events import Advanced, Ended, Event, Lost, Outcome, Started
+from headway.experiments.events import Advanced, Ended, Event, Lost, Outcome, Stalled, Started
 from headway.runs import RunSpec
 
 _OVER = {Outcome.DONE, Outcome.FAILED}
@@ -81,6 +81,8 @@ class Tally:
                 self._advance(self.active.get(run_id), event)
             case Lost(run_id=run_id):
                 self.active.pop(run_id, None)
+            case Stalled():
+                pass
             case Ended():
                 self._end(event)
             case _:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headway.runs import RunSpec
-
-LONGEST_MESSAGE = 300
+from headway.runs.output import plain
+from headway.runs.wording import shorten
 
 
 def label(spec: RunSpec) -> str:
@@ -42,11 +42,6 @@ def speed_text(speed: float | None) -> str:
     return f"{speed:.3g}/s" if speed >= 1 else f"{1 / speed:.3g} s each"
 
 
-def shorten(text: str, length: int = LONGEST_MESSAGE) -> str:
-    """Cut a text that is longer than this."""
-    return text if len(text) <= length else text[: length - 1] + "…"
-
-
 def last_line(text: str) -> str:
     """The last line of a traceback, which says what went wrong."""
     lines = text.strip().splitlines() or [""]
@@ -54,6 +49,7 @@ def last_line(text: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as text with aligned columns."""
+    """Rows as text with aligned columns; what would break a row is shown instead, and what is long is cut."""
+    rows = [[plain(shorten(cell), "") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

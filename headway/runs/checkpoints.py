@@ -60,7 +60,9 @@ class _Footer:
     payload: FileSum
 
 
-def write_checkpoint(path: Path, run_id: str, step: int, rows: bytes, write: Write) -> None:
+def write_checkpoint(
+    path: Path, run_id: str, step: int, rows: bytes, write: Write, staging: Path | None = None
+) -> None:
     """Write a checkpoint atomically.
 
     Args:
@@ -69,6 +71,7 @@ def write_checkpoint(path: Path, run_id: str, step: int, rows: bytes, write: Wri
         step: how far the run has come.
         rows: the encoded metrics rows up to ``step``.
         write: called with a `Writer`, to write the payload.
+        staging: as in `write_atomic`.
 
     Raises:
         StoreError: it cannot be written; the slot keeps what it held.
@@ -82,7 +85,7 @@ def write_checkpoint(path: Path, run_id: str, step: int, rows: bytes, write: Wri
         footer = _encode_footer(_Footer(run_id, step, FileSum.of(rows), payload.sum()))
         file.write(footer + len(footer).to_bytes(8, "little") + hashlib.sha256(footer).digest())
 
-    write_atomic(path, write_all)
+    write_atomic(path, write_all, staging)
 
 
 def find_newest(folder: Path, run_id: str, *, with_payload: bool = True) -> tuple[Found | None, tuple[str, ...]]:

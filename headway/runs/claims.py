@@ -28,8 +28,8 @@ time is many leases past, which a wrong clock can get wrong, but nobody takes a 
 An advisory lock (``flock``) would do on one machine, but many NFS mounts keep such locks local to a client.
 
 A holder that was suspended for longer than its lease may find its run taken over. It checks before each write
-(`Claim.check`) and stops. Claims are not synced to disk: they speak of live processes, and a crash of the
-machine ends those too.
+(`Claim.check`) and stops; if it was suspended between the two, `fence` makes the write fail. Claims are not synced to
+disk: they speak of live processes, and a crash of the machine ends those too.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -47,7 +48,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from headway.errors import ClaimLostError, StoreError
+from headway.errors import ClaimLostError, DamagedError, StoreError
+from headway.runs.fence import make_staging, shut_out
 from headway.runs.files import open_regular, store_error
 from headway.runs.jsonable import parse_object
 from headway.runs.owner import Owner, uptime
@@ -107,9 +109,10 @@ class LeaseWatch:
 class Claim:
     """A run that this process holds, until `release`; a thread shows signs of life meanwhile."""
 
-    def __init__(self, folder: Path, number: int, lease: float) -> None:
-        """Hold claim ``number`` of ``folder``, which this process has just created."""
+    def __init__(self, folder: Path, number: int, lease: float, staging: Path) -> None:
+        """Hold claim ``number`` of ``folder``, which this process has just created, with its staging folder."""
         self.number = number
+        self.staging = staging
         self._folder = folder
         self._path = _path(folder, number)
         self._interval = min(lease, MAX_LEASE) / BEATS_PER_LEASE
@@ -123,8 +126,18 @@ class Claim:
 
         Raises:
             ClaimLostError: another process holds it now, or it was released.
+            DamagedError: the run's folder was deleted.
         """
-        if self._lost or self._stop.is_set() or newest(self._folder) != self.number:
+        try:
+            number = newest(self._folder)
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise DamagedError(
+                    f"expected the folder of a run under way, got none at {self._folder}: somebody has deleted it; "
+                    "the same command starts the run again"
+                ) from None
+            raise
+        if self._lost or self._stop.is_set() or number != self.number:
             self._lost = True
             raise ClaimLostError(
                 f"expected to hold {self._path}, got a newer claim in its place: this process was silent for "
@@ -146,6 +159,7 @@ class Claim:
             return
         self._stop.set()
         self._thread.join()
+        shutil.rmtree(self.staging, ignore_errors=True)
         with contextlib.suppress(OSError):  # this process ends some time, and then the claim is over too
             descriptor = os.open(self._path, os.O_WRONLY)
             try:
@@ -237,16 +251,22 @@ def try_claim(folder: Path, watch: LeaseWatch, lease: float) -> Claim | None:
         sighting = look(folder, number)
         if sighting is None or not _is_over(_path(folder, number), sighting, watch):
             return None  # gone since it was listed: somebody else has claimed the run meanwhile
-    if not _create(folder, number + 1, lease):
+    staging = make_staging(folder, number + 1)
+    is_ours = False
+    try:
+        is_ours = _create_next(folder, number + 1, lease)
+    finally:
+        if not is_ours:
+            shutil.rmtree(staging, ignore_errors=True)
+    if not is_ours:
         return None
-    if newest(folder) != number + 1:
-        # We were so slow that our number had come and gone. The higher one counts.
-        _path(folder, number + 1).unlink(missing_ok=True)
-        return None
-    for old in range(max(1, number - 1), number + 1):
-        with contextlib.suppress(OSError):
-            _path(folder, old).unlink()
-    return Claim(folder, number + 1, lease)
+    claim = Claim(folder, number + 1, lease, staging)
+    try:
+        shut_out(folder, number + 1, staging)
+    except StoreError:
+        claim.release()
+        raise
+    return claim
 
 
 def wait_for_claim(attempt: Callable[[], T | None], look: Callable[[], Sighting | None], lease: float) -> T | None:
@@ -312,6 +332,20 @@ def _now(folder: Path) -> float:
         return float("-inf")  # whoever holds the run by now has cleared our temporary file away
     except OSError as exc:
         raise store_error("write", temporary, exc) from exc
+
+
+def _create_next(folder: Path, number: int, lease: float) -> bool:
+    """Create a claim and clear away those before it; False when another process was quicker."""
+    if not _create(folder, number, lease):
+        return False
+    if newest(folder) != number:
+        # We were so slow that our number had come and gone. The higher one counts.
+        _path(folder, number).unlink(missing_ok=True)
+        return False
+    for old in range(max(1, number - 2), number):
+        with contextlib.suppress(OSError):
+            _path(folder, old).unlink()
+    return True
 
 
 def _temporary(folder: Path) -> Path:

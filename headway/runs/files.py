@@ -141,20 +141,21 @@ def store_error(action: str, path: str | Path, exc: OSError, *, is_disk: bool = 
     return kind(f"cannot {action} {path}: {way_out}")
 
 
-def write_atomic(path: Path, write: Write) -> None:
+def write_atomic(path: Path, write: Write, staging: Path | None = None) -> None:
     """Write a file so that every reader, at every instant, sees the old content or all of the new.
 
-    The bytes go to a temporary file in the same folder, which is synced and renamed; then the folder is
-    synced. Whatever goes wrong, ``path`` keeps what it held.
+    The bytes go to a temporary file, which is synced and renamed; then the folder is synced. Whatever goes wrong,
+    ``path`` keeps what it held.
 
     Args:
         path: the file.
         write: called with a `Writer`; exceptions of its own pass through.
+        staging: where the temporary file is made, on the same file system; the file's own folder by default.
 
     Raises:
         StoreError: the disk is full, the folder cannot be written to, or the like.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = (staging or path.parent) / f".{path.name}.{secrets.token_hex(8)}.tmp"
     try:
         _write_synced(temporary, write)
         try:
@@ -184,9 +185,9 @@ def _write_synced(path: Path, write: Write) -> None:
         raise store_error("write", path.parent, error) from error
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes, staging: Path | None = None) -> None:
     """Write ``data`` with `write_atomic`."""
-    write_atomic(path, lambda file: file.write(data))
+    write_atomic(path, lambda file: file.write(data), staging)
 
 
 def sync_folder(folder: Path) -> None:
@@ -214,13 +215,19 @@ def for_each(items: Sequence[S], act: Callable[[S], T]) -> list[T]:
         pool.shutdown(cancel_futures=True)
 
 
-def remove(path: Path) -> None:
+def remove(path: Path, staging: Path | None = None) -> None:
     """Remove a file if it is there.
+
+    Args:
+        path: the file.
+        staging: a folder on the same file system that it is moved to first; without this folder nothing is removed.
 
     Raises:
         StoreError: it is there and cannot be removed.
     """
     try:
+        if staging and (path.is_symlink() or path.exists()):
+            path = path.rename(staging / f".{path.name}.{secrets.token_hex(8)}.tmp")
         path.unlink(missing_ok=True)
     except OSError as exc:
         raise store_error("remove", path, exc) from exc

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from headway.errors import DamagedError, MissingExtraError, StoreError
+from headway.runs.pages import check_pages
 
 Number: TypeAlias = bool | int | float
 Value: TypeAlias = Number | str | list[Number] | None
@@ -16,6 +17,8 @@ Columns: TypeAlias = dict[str, list[Value]]
 
 MAX_VALUES = 10_000_000
 """How many values the metrics of a run may have: a Parquet file of some kilobytes can hold more than any memory."""
+MAX_TEXT = 10_000
+"""How many bytes a text in the metrics of a run may have, in UTF-8."""
 ROWS_AT_ONCE = 4096
 """How many rows are read before their values are counted."""
 _INT64 = 2**63
@@ -112,9 +115,13 @@ def _clean(value: Any, name: str) -> Value:
         return int(value)
     if isinstance(value, str):
         try:
-            value.encode()
+            length = len(value.encode())
         except UnicodeEncodeError:
             raise StoreError(f"expected valid Unicode in metrics column {name!r}, got {value!r}") from None
+        if length > MAX_TEXT:
+            raise StoreError(
+                f"expected a text of at most {MAX_TEXT} bytes in metrics column {name!r}, got {length}; save() a file"
+            )
         return str.__str__(value)
     if isinstance(value, (list, tuple)):
         return [_clean_item(item, name) for item in value]
@@ -169,30 +176,68 @@ def to_parquet(columns: Columns, metadata: Mapping[str, str]) -> bytes:
 
 
 def from_parquet(data: bytes, what: str) -> tuple[Columns, dict[str, str]]:
-    """Return the columns and the metadata of a Parquet file.
+    """Return the columns and the metadata of a Parquet file, read by `read_table`."""
+    table, metadata = read_table(data, what)
+    words: dict[Value, Value] = {}
+    columns: Columns = {name: [] for name in table.column_names}
+    for batch in table.to_batches():
+        for name, array in zip(table.column_names, batch.columns, strict=True):
+            columns[name] += _texts(array, words) if hasattr(array, "dictionary") else array.to_pylist()
+    return columns, metadata
+
+
+def read_table(data: bytes, what: str, wanted: Collection[str] | None = None) -> tuple[Any, dict[str, str]]:
+    """Read the metrics of a run: the one place where that is done, and where it is made sure that they fit.
 
     Args:
-        data: the file's content.
+        data: the content of the file.
         what: what the file is, for error messages.
+        wanted: the columns to read; None for all. Those that are not there are left out.
+
+    Returns:
+        a table of Arrow, in which texts are dictionaries, and the file's metadata.
 
     Raises:
         MissingExtraError: pyarrow is not installed.
-        DamagedError: it is no whole Parquet file, or holds more than the metrics of a run may.
+        DamagedError: it is no whole Parquet file, or holds more than the metrics of a run may, or something else.
+    """
+    arrow, _ = _pyarrow()
+    try:
+        check_pages(data, MAX_VALUES)
+        file = open_parquet(data)
+        schema = file.schema_arrow
+        _check_types(arrow, schema)
+        _check_count(file.metadata.num_rows)
+        if texts := [field.name for field in schema if field.type == arrow.string()]:
+            file = open_parquet(data, metadata=file.metadata, read_dictionary=texts)
+        metadata = {key.decode(): text.decode() for key, text in (schema.metadata or {}).items()}
+        return _read(arrow, file, [name for name in schema.names if wanted is None or name in wanted]), metadata
+    except (arrow.ArrowException, OSError, LookupError, ValueError, OverflowError, MemoryError) as exc:
+        raise DamagedError(f"{what}: expected a whole Parquet file, got {str(exc)[:200]}") from None
+
+
+def open_parquet(data: Any, **options: Any) -> Any:
+    """Open the content of a Parquet file, or a file by its path, so that pyarrow starts no thread to read it.
+
+    Its threads outlive what they were started for. One that lets go of a Python object when the interpreter has
+    ended aborts the process ("terminate called without an active exception").
     """
     arrow, parquet = _pyarrow()
-    try:
-        plain = parquet.ParquetFile(io.BytesIO(data))
-        schema = plain.schema_arrow
-        _check_types(arrow, schema)
-        _check_count(plain.metadata.num_rows)
-        texts = [field.name for field in schema if field.type == arrow.string()]
-        file = parquet.ParquetFile(
-            io.BytesIO(data), metadata=plain.metadata, read_dictionary=texts, page_checksum_verification=True
-        )
-        metadata = {key.decode(): text.decode() for key, text in (schema.metadata or {}).items()}
-        return _read(file, schema.names), metadata
-    except (arrow.ArrowException, OSError, LookupError, ValueError, OverflowError) as exc:
-        raise DamagedError(f"{what}: expected a whole Parquet file, got {str(exc)[:200]}") from None
+    source = arrow.BufferReader(data) if isinstance(data, bytes) else data
+    return parquet.ParquetFile(source, page_checksum_verification=True, pre_buffer=False, **options)
+
+
+def metrics_of(data: bytes, run_id: str, what: str) -> Columns:
+    """Return the columns of a run's metrics.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+        DamagedError: as `from_parquet`, or they belong to another run.
+    """
+    columns, metadata = from_parquet(data, what)
+    if metadata.get("headway.run_id") != run_id:
+        raise DamagedError(f"{what}: expected the metrics of this run, got those of another one")
+    return columns
 
 
 def _check_types(arrow: Any, schema: Any) -> None:
@@ -212,20 +257,31 @@ def _check_count(values: int) -> None:
         raise ValueError(f"{values} values or more, where {MAX_VALUES} are the most")
 
 
-def _read(file: Any, names: Sequence[str]) -> Columns:
+def _read(arrow: Any, file: Any, names: list[str]) -> Any:
     """Read a file piece by piece and stop when there is too much, whatever the file says about itself.
 
     What it says about its columns is not asked for: pyarrow ends the process if that is damaged.
     """
-    columns: Columns = {name: [] for name in names}
-    words: dict[Value, Value] = {}
+    batches = []
     count = 0
-    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE):
+    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=names, use_threads=False):
         count += sum(len(array.flatten()) if hasattr(array, "offsets") else len(array) for array in batch.columns)
         _check_count(count)
-        for name, array in zip(names, batch.columns, strict=True):
-            columns[name] += _texts(array, words) if hasattr(array, "dictionary") else array.to_pylist()
-    return columns
+        for array in batch.columns:
+            _check_texts(array)
+        batches.append(batch)
+    if batches:
+        return arrow.Table.from_batches(batches)
+    return file.schema_arrow.empty_table().select(names)
+
+
+def _check_texts(array: Any) -> None:
+    """Refuse texts that are longer than `RowLog` takes."""
+    if hasattr(array, "dictionary"):
+        compute = importlib.import_module("pyarrow.compute")
+        longest = compute.max(compute.binary_length(array.dictionary)).as_py() or 0
+        if longest > MAX_TEXT:
+            raise ValueError(f"a text of {longest} bytes, where {MAX_TEXT} are the most")
 
 
 def _texts(array: Any, words: dict[Value, Value]) -> list[Value]:

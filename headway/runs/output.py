@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from typing import TextIO
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def emit(text: str = "") -> bool:
@@ -26,17 +29,42 @@ def emit(text: str = "") -> bool:
         _drop(stream)
     except OSError as error:
         _drop(stream)
-        print(f"headway: cannot write to the standard output: {error.strerror or error}", file=sys.stderr)
+        complain(f"headway: cannot write to the standard output: {error.strerror or error}")
         return False
     return True
 
 
+def complain(text: str) -> None:
+    """Print to the standard error, whatever becomes of it."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            write_line(sys.stderr, text)
+
+
+def plain(text: str, kept: str = "\n\t") -> str:
+    """Show control characters instead of sending them to a terminal, which would obey them.
+
+    Names, notes and errors come from stores, and stores from strangers. Characters that turn the direction of writing
+    are shown too.
+
+    Args:
+        text: what is to be printed.
+        kept: control characters that stay as they are.
+    """
+    return _CONTROL.sub(lambda match: match[0] if match[0] in kept else _shown(match[0]), text)
+
+
+def _shown(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
 def write_line(stream: TextIO, text: str) -> None:
-    """Write a line at once; characters that the stream's encoding does not have become question marks.
+    """Write a line at once, `plain`; characters that the stream's encoding does not have become question marks.
 
     Raises:
         OSError: it cannot be written.
     """
+    text = plain(text)
     try:
         stream.write(f"{text}\n")
     except UnicodeEncodeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def read_record(root: str | Path, run_id: str) -> RunRecord:
     folder = f"{root}/{run_id}"  # a string: making paths would take a fifth of the time of a listing
     spec = None
     try:
+        refuse_link(folder)
         spec = read_spec(folder, run_id)
         status = read_status(folder, run_id)
         if status and status.state is State.RUNNING and not is_held(folder):
@@ -47,6 +49,16 @@ def read_record(root: str | Path, run_id: str) -> RunRecord:
     except (SpecError, StoreError) as exc:
         return RunRecord(run_id, State.CORRUPT, spec, reason=str(exc))
     return RunRecord(run_id, status.state if status else State.PENDING, spec, status)
+
+
+def refuse_link(folder: str | Path) -> None:
+    """Make sure that a run's folder is not a symbolic link, which leads out of the store.
+
+    Raises:
+        DamagedError: it is one.
+    """
+    if os.path.islink(folder):  # noqa: PTH114 - once per run: making paths would take most of the time
+        raise DamagedError(f"expected the folder of a run, got a symbolic link at {folder}; remove the link")
 
 
 def read_spec(folder: str | Path, run_id: str) -> RunSpec:

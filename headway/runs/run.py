@@ -6,13 +6,13 @@ import contextlib
 import re
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from headway.errors import ClaimLostError, StoreError
+from headway.errors import ClaimLostError, DamagedError, StoreError
 from headway.runs.checkpoints import SLOTS, Checkpoint, find_newest, write_checkpoint
 from headway.runs.files import FileSum, SummingWriter, Write, Writer, remove, write_atomic, write_bytes
 from headway.runs.jsonable import canonical, freeze
@@ -34,6 +34,11 @@ class Hold(Protocol):
     @property
     def number(self) -> int:
         """How many times the run has been claimed."""
+        ...
+
+    @property
+    def staging(self) -> Path:
+        """Where the holder puts files together; gone when another process has taken the run over, see `fence`."""
         ...
 
     def check(self) -> None:
@@ -127,10 +132,11 @@ class Run:
 
     def begin(self) -> None:
         """Clear away what a killed process left half-written, and record the run as running."""
-        for path in self.folder.iterdir():
-            if _LEFTOVER.fullmatch(path.name):
-                remove(path)
-        self._write_status()
+        with self._writing():
+            for path in self.folder.iterdir():
+                if _LEFTOVER.fullmatch(path.name):
+                    remove(path)
+            self._write_status()
 
     def restore(self) -> Checkpoint | None:
         """Go back to the newest whole checkpoint and to the metrics rows up to it; call it once, first.
@@ -184,8 +190,9 @@ class Run:
         rows = self._logged()
         if step <= self._step and (step or self._step):
             raise StoreError(f"expected a checkpoint after step {self._step}, got step {step}")
-        self._claim.check()
-        write_checkpoint(self.folder / self._slot, self.run_id, step, rows.encode(), write)
+        with self._writing():
+            staging = self._claim.staging
+            write_checkpoint(self.folder / self._slot, self.run_id, step, rows.encode(), write, staging)
         self._step = step
         self._slot = _other(self._slot)
         self._kept(True)
@@ -212,8 +219,8 @@ class Run:
         losses = {str(name): float(loss) for name, loss in (losses or {}).items()}
         self._status = replace(self._status, step=step, total=total or self._status.total, losses=losses, speed=speed)
         if now - self._written >= PROGRESS_INTERVAL:
-            self._claim.check()
-            self._write_status()
+            with self._writing():
+                self._write_status()
 
     def save(self, name: str, write: Write) -> None:
         """Keep a file with the run, such as its final weights; read it with ``RunStore.read_file``.
@@ -228,7 +235,6 @@ class Run:
         self._check_open()
         if not is_file_name(name):
             raise StoreError(f"expected a plain file name that the store does not use itself, got {name!r}")
-        self._claim.check()
         writer: SummingWriter | None = None
 
         def write_summed(file: Writer) -> None:
@@ -236,38 +242,36 @@ class Run:
             writer = SummingWriter(file)
             write(writer)
 
-        write_atomic(self.folder / name, write_summed)
-        assert writer is not None
-        self._keep_sum(name, writer.sum())
-        self._write_status()
+        with self._writing():
+            write_atomic(self.folder / name, write_summed, self._claim.staging)
+            assert writer is not None
+            self._keep_sum(name, writer.sum())
+            self._write_status()
 
-    def finish(self, *, keep_checkpoint: bool = False) -> None:
-        """Write the metrics as Parquet, record the run as done, and give it back.
-
-        Args:
-            keep_checkpoint: keep the last checkpoints, which are removed otherwise.
+    def finish(self) -> None:
+        """Write the metrics as Parquet, record the run as done, remove its checkpoints, and give it back.
 
         Raises:
             StoreError: something cannot be written; the run is not done and can be resumed.
             ClaimLostError: another process has taken the run over.
         """
-        columns = self.columns()
-        self._claim.check()
-        content = to_parquet(columns, _metadata(self.spec))
-        write_bytes(self.folder / METRICS_FILE, content)
+        content = to_parquet(self.columns(), _metadata(self.spec))
+        with self._writing():
+            write_bytes(self.folder / METRICS_FILE, content, self._claim.staging)
         self._keep_sum(METRICS_FILE, FileSum.of(content))
         step = self._status.step if self._status.total else max(self._step, self._status.step)
         self._status = replace(self._status, step=step, total=self._status.total or step or None)
         self._status = replace(self._status, state=State.DONE)
         try:
-            self._write_status()
-            self._kept(keep_checkpoint)
+            with self._writing():
+                self._write_status()
+                self._kept(False)
         except BaseException:
             self._status = replace(self._status, state=State.RUNNING)
             raise
-        for slot in () if keep_checkpoint else SLOTS:
+        for slot in SLOTS:
             with contextlib.suppress(StoreError):  # done all the same; it only takes up room
-                remove(self.folder / slot)
+                remove(self.folder / slot, self._claim.staging)
         self._release()
 
     def fail(self, error: BaseException) -> None:
@@ -307,12 +311,29 @@ class Run:
         """Record the end of an attempt that did not finish the run; gives it back even on a full disk."""
         self._check_open()
         try:
-            self._claim.check()
-            self._status = replace(self._status, state=state, error=error, note=note or self._status.note)
-            self._write_status()
-            self._kept(True)
+            with self._writing():
+                self._status = replace(self._status, state=state, error=error, note=note or self._status.note)
+                self._write_status()
+                self._kept(True)
         finally:
             self._release()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Check the claim before files are written, and again if the staging folder is found to be gone.
+
+        Raises:
+            ClaimLostError: another process has taken the run over.
+            DamagedError: the run's folder, or the staging folder in it, was deleted.
+        """
+        self._claim.check()
+        try:
+            yield
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                self._claim.check()
+                raise DamagedError(f"{self.folder}: expected the files of a run under way, got some deleted") from error
+            raise
 
     def _release(self) -> None:
         self._over = True
@@ -335,7 +356,7 @@ class Run:
         now = self._clock()
         seconds = self._earlier_seconds + now - self._began
         self._status = replace(self._status, updated_at=time.time(), seconds=seconds)
-        write_bytes(self.folder / STATUS_FILE, self._status.to_json().encode())
+        write_bytes(self.folder / STATUS_FILE, self._status.to_json().encode(), self._claim.staging)
         self._written = now
 
 

@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
-from headway.errors import DamagedError, MissingExtraError, NewerSchemaError, SpecError, StoreError
+from headway.errors import DamagedError, MissingExtraError, StoreError
+from headway.runs.adding import STAGING, STORE_FILE, STORE_SCHEMA, add_run, make_store
 from headway.runs.checkpoints import SLOTS, find_newest
 from headway.runs.claims import DEFAULT_LEASE, LeaseWatch, Sighting, look_at_newest, try_claim, wait_for_claim
-from headway.runs.files import FileSum, for_each, read_bytes, remove, store_error, sweep, sync_folder, write_bytes
+from headway.runs.fence import has_left_staging
+from headway.runs.files import FileSum, for_each, read_bytes, remove, store_error, sweep, sync_folder
 from headway.runs.jsonable import MAX_BYTES, check_schema, parse_object
-from headway.runs.metrics import Columns, RowLog, from_parquet
+from headway.runs.metrics import Columns, RowLog, metrics_of
+from headway.runs.pages import MAX_PAGE_BYTES
 from headway.runs.records import (
     SPEC_FILE,
     STATUS_FILE,
     RunRecord,
     read_record,
-    read_spec,
     read_status,
+    refuse_link,
     spec_order,
 )
 from headway.runs.run import Hold, Run
 from headway.runs.spec import RunSpec
 from headway.runs.status import METRICS_FILE, State, Status
 
-STORE_SCHEMA = 1
-STORE_FILE = "store.json"
-STAGING = ".new-"
-"""How the names of folders begin in which a run's files are put together."""
 RUN_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
@@ -88,7 +85,7 @@ class RunStore:
         if not self._swept:
             sweep(self.root, STAGING)
             self._swept = True
-        if any(for_each(specs, self._add)):
+        if any(for_each(specs, partial(add_run, self.root))):
             try:
                 sync_folder(self.root)
             except OSError as exc:
@@ -118,6 +115,7 @@ class RunStore:
             raise MissingExtraError("pyarrow", "experiments")
         folder = self.root / self.add(spec)
         if self._is_closed(folder, retry_failed):
+            self.tidy(spec.run_id)
             return None
         claim = try_claim(folder, self._watch, self.lease)
         if claim is None:
@@ -141,10 +139,10 @@ class RunStore:
             StoreError: there is no such run, a process holds it, or it cannot be written to.
         """
         folder = self.folder(run_id)
-        with self.held(run_id):
+        with self.held(run_id) as claim:
             status, _ = self._last_status(folder)
             for name in (STATUS_FILE, METRICS_FILE, *SLOTS, *(status.files if status else ())):
-                remove(folder / name)
+                remove(folder / name, claim.staging)
 
     @contextlib.contextmanager
     def held(self, run_id: str) -> Iterator[Hold]:
@@ -174,6 +172,7 @@ class RunStore:
         folder = self.root / run_id
         if not RUN_ID.fullmatch(run_id) or not folder.is_dir():
             raise StoreError(f"expected the id of a run in {self.root}, got {run_id!r}; status() lists them")
+        refuse_link(folder)
         return folder
 
     def status(self) -> list[RunRecord]:
@@ -185,7 +184,7 @@ class RunStore:
         self._check()
         try:
             with os.scandir(self.root) as entries:
-                names = [entry.name for entry in entries if RUN_ID.fullmatch(entry.name) and entry.is_dir()]
+                names = [entry.name for entry in entries if RUN_ID.fullmatch(entry.name) and _is_run(entry)]
         except OSError as exc:
             raise store_error("read", self.root, exc) from exc
         return sorted((read_record(self.root, name) for name in names), key=spec_order)
@@ -250,6 +249,21 @@ class RunStore:
             claim.release()
         return claim is not None
 
+    def tidy(self, run_id: str) -> None:
+        """Remove what a process left that was killed when its run was done but its checkpoints not yet removed.
+
+        Raises:
+            StoreError: there is no such run, or its folder cannot be written to.
+        """
+        folder = self.folder(run_id)
+        slots = [folder / slot for slot in SLOTS if (folder / slot).exists()]
+        if (slots or has_left_staging(folder)) and _is_done(folder) and (claim := self._try_claim(run_id)):
+            try:
+                for slot in slots if _is_done(folder) else ():
+                    remove(slot, claim.staging)
+            finally:
+                claim.release()
+
     def metrics(self, run_id: str) -> Columns:
         """Return a run's metrics, a list of values for each column.
 
@@ -264,24 +278,26 @@ class RunStore:
             found, _ = find_newest(folder, run_id, with_payload=False)
             if found or not _is_done(folder):  # it may have ended since, which removes its checkpoints
                 return RowLog(found.rows if found else b"").columns()
-        columns, metadata = from_parquet(self.read_file(run_id, METRICS_FILE), str(folder / METRICS_FILE))
-        if metadata.get("headway.run_id") != run_id:
-            raise DamagedError(f"{folder / METRICS_FILE}: expected the metrics of this run, got those of another one")
-        return columns
+        return metrics_of(self.read_file(run_id, METRICS_FILE, MAX_PAGE_BYTES), run_id, str(folder / METRICS_FILE))
 
-    def read_file(self, run_id: str, name: str) -> bytes:
+    def read_file(self, run_id: str, name: str, limit: int | None = None) -> bytes:
         """Return a file that a run has saved, after checking that it is whole.
+
+        Args:
+            run_id: the run.
+            name: the file.
+            limit: the greatest length that is read.
 
         Raises:
             StoreError: there is none of this name.
-            DamagedError: it is not as the run wrote it.
+            DamagedError: it is not as the run wrote it, or longer than the limit.
         """
         folder = self.folder(run_id)
         status = read_status(folder, run_id)
         if status is None or name not in status.files:
             known = ", ".join(status.files if status else ()) or "none"
             raise StoreError(f"expected a file that run {run_id} has saved ({known}), got {name!r}")
-        data = read_bytes(folder / name)
+        data = read_bytes(folder / name, limit)
         if data is None or FileSum.of(data) != status.files[name]:
             problem = "no file" if data is None else f"{len(data)} other bytes"
             raise DamagedError(
@@ -299,16 +315,15 @@ class RunStore:
             found += find_newest(folder, run_id)[1]
         except StoreError as exc:
             found.append(str(exc))
-        for name in record.status.files if record.status else ():
-            try:
-                self.read_file(run_id, name)
-            except StoreError as exc:
-                found.append(str(exc))
-        if not found:
-            try:
-                self.metrics(run_id)
-            except StoreError as exc:
-                found.append(str(exc))
+        return found + self._problems_of_files(record, bool(found))
+
+    def _problems_of_files(self, record: RunRecord, is_known: bool) -> list[str]:
+        """What is wrong with the files that a run has saved, and, unless something is known to be, with its metrics."""
+        names = record.status.files if record.status else ()
+        reads = [partial(self.read_file, record.run_id, name) for name in names]
+        found = [problem for read in reads if (problem := _problem_of(read))]
+        if not found and not is_known and (problem := _problem_of(partial(self.metrics, record.run_id))):
+            found.append(problem)
         return found
 
     def _try_claim(self, run_id: str) -> Hold | None:
@@ -332,45 +347,8 @@ class RunStore:
         """Make the store unless it is there."""
         if self._checked:
             return
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            raise StoreError(f"expected a folder for the run store, got a file at {self.root}") from None
-        except OSError as exc:
-            raise store_error("make", self.root, exc) from exc
-        if read_bytes(self.root / STORE_FILE, MAX_BYTES) is None:
-            write_bytes(self.root / STORE_FILE, json.dumps({"schema": STORE_SCHEMA}).encode() + b"\n")
+        make_store(self.root)
         self._check()
-
-    def _add(self, spec: RunSpec) -> bool:
-        """Make a run's folder, or mend its spec; False when there was nothing to do."""
-        folder = self.root / spec.run_id
-        try:
-            stored = read_spec(folder, spec.run_id)
-        except NewerSchemaError:
-            raise
-        except (SpecError, DamagedError):
-            if not folder.is_dir():
-                return self._make_folder(folder, spec)
-            write_bytes(folder / SPEC_FILE, spec.to_json().encode())  # safe: the folder's name is its hash
-            return False
-        if stored != spec:
-            raise StoreError(f"expected {spec} in {folder}, got {stored}: two specs share an id; change a name")
-        return False
-
-    def _make_folder(self, folder: Path, spec: RunSpec) -> bool:
-        """Make a run's folder in one step, so that there is never one without a spec."""
-        staging = self.root / f"{STAGING}{folder.name}-{secrets.token_hex(8)}"
-        try:
-            staging.mkdir()
-            write_bytes(staging / SPEC_FILE, spec.to_json().encode())
-            staging.rename(folder)
-        except OSError as exc:
-            if not folder.is_dir():
-                raise store_error("make", folder, exc) from exc
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
-        return True
 
     def _is_closed(self, folder: Path, retry_failed: bool) -> bool:
         status, _ = self._last_status(folder)
@@ -386,6 +364,20 @@ class RunStore:
             return read_status(folder, folder.name), ""
         except DamagedError as exc:
             return None, str(exc)
+
+
+def _is_run(entry: os.DirEntry[str]) -> bool:
+    """Whether a listing shows it; a link leads elsewhere, and is shown as corrupt."""
+    return entry.is_symlink() or entry.is_dir()
+
+
+def _problem_of(read: Callable[[], object]) -> str:
+    """Why something cannot be read; empty if it can."""
+    try:
+        read()
+    except StoreError as exc:
+        return str(exc)
+    return ""
 
 
 def _is_done(folder: Path) -> bool:

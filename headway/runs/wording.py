@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+LONGEST_MESSAGE = 300
+
 
 def count(number: int, noun: str) -> str:
     """A number with its noun, such as "1 run" or "3 runs"."""
@@ -21,3 +23,8 @@ def duration(seconds: float | None) -> str:
     if hours:
         return f"{hours} h {minutes % 60} min"
     return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
+
+
+def shorten(text: str, length: int = LONGEST_MESSAGE) -> str:
+    """Cut a text that is longer than this."""
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -114,7 +114,7 @@ def test_a_damaged_lot_hides_no_other(mixed: Results, tmp_path: Path) -> None:
         ("progress", '{"seconds": null}', "'None' for seconds"),
         ("progress", '{"seconds": NaN}', "'nan' for seconds"),
         ("progress", '{"pace": 1}', "pace"),
-        ("environment", "{", "expected progress and environment"),
+        ("environment", "{", "expected a JSON object"),
     ],
 )
 def test_a_bad_row_hides_no_other(mixed: Results, tmp_path: Path, column: str, value: str, expected: str) -> None:

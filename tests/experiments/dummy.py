@@ -15,6 +15,8 @@ from headway.runs import Run, RunSpec
 from headway.runs.files import store_error
 
 NAME, MODULE = "dummy", "tests.experiments.dummy"
+SLOW_MODULE, SLOW_FOLDER = "tests.experiments.slow_dummy", "HEADWAY_TEST_SLOW_IMPORT"
+"""The same experiment with an import that takes its time, and the variable that asks for it and names a folder."""
 LARGE = 150_000
 """Bytes that the checkpoints of the method "large" have beside their state."""
 WAITS = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tests.experiments import dummy
 
 
 def main(arguments: list[str]) -> int:
-    register_experiment(dummy.NAME, dummy.MODULE)
+    register_experiment(dummy.NAME, dummy.SLOW_MODULE if dummy.SLOW_FOLDER in os.environ else dummy.MODULE)
     register_launcher("ray", _make_ray)
     register_opener(_open_url)
     parser = argparse.ArgumentParser()

@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def run(out: Path, *options: str) -> int:
         (["--workers", "-1"], "expected a whole number of at least 0, got '-1'"),
         (["--workers", "two"], "expected a whole number of at least 0, got 'two'"),
         (["--device", "abacus"], "expected a device of this machine, got 'abacus'"),
+        (["--seeds", "0:90000"], "expected at most 1000000 runs, got 1080000; sweep over fewer values or seeds"),
         (["--colour"], "unrecognized arguments: --colour"),
     ],
 )
@@ -191,6 +193,20 @@ def test_status_counts_and_shows_failures(mixed: RunStore, capsys: pytest.Captur
     assert rows["interrupted"].endswith("stopped on request")
     assert "2/3" in rows["interrupted"]
     assert "spec.json" in rows["corrupt"]
+
+
+def test_status_shows_control_characters_and_does_not_send_them(
+    store: RunStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = store.claim(replace(spec_of("good"), params={"dataset": "\x1b[31mred\nline"}))
+    assert hostile
+    hostile.progress(1, 3, {"\x9b2J": 0.5})
+    hostile.fail(ValueError("\x1b[2J"))
+    for options in ([], ["--failed"], ["--json"]):
+        assert main(["status", str(store.root), *options]) == 0
+        output = capsys.readouterr().out
+        assert not set(output) & set(map(chr, (*range(10), *range(11, 32), *range(127, 160))))
+        assert "x1b[" in output or options == ["--json"]
 
 
 def test_status_shows_tracebacks_of_what_failed(mixed: RunStore, capsys: pytest.CaptureFixture[str]) -> None:

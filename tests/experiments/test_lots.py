@@ -63,6 +63,14 @@ def test_sweeps_give_every_combination() -> None:
         parse_sweeps(["a=1,"])
 
 
+def test_too_many_runs_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = ",".join(map(str, range(100)))
+    assert len(parse_sweeps([f"a={values}", f"b={values}"], 100)) == 10_000
+    monkeypatch.setattr("itertools.product", lambda *_: pytest.fail("they were made"))
+    with pytest.raises(UsageError, match="expected at most 1000000 runs, got 2700000; sweep over fewer values or"):
+        parse_sweeps([f"a={values}", f"b={values}"], 270)
+
+
 def test_a_lot_is_what_the_command_line_would_be(tmp_path: Path) -> None:
     file = write(
         tmp_path,
@@ -128,6 +136,10 @@ def test_lots_may_be_named_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         ("[[lot]", "expected TOML"),
         ("", "expected a description and [[lot]] tables, got none"),
+        (f"a={'[' * 100_000}{']' * 100_000}", "got values nested too deeply"),
+        (f"[[lot]]\nname='a'\nexperiment='controlled'\nepochs={'[' * 200}{']' * 200}", "expected text, a number, or"),
+        (f"[[lot]]\nname='a'\nexperiment='controlled'\nepochs=1{'0' * 5000}", "expected TOML, got Exceeds the limit"),
+        (f"[[lot]]\nname='a'\nexperiment='controlled'\nepochs=0x{'f' * 5000}", "epochs: expected an integer between"),
         ("colour = 1\n[[lot]]\nname='a'\nexperiment='controlled'", "got also colour"),
         ("[[lot]]\nname='a'", "lot 1: expected its experiment, got None"),
         ("[[lot]]\nname='../a'\nexperiment='controlled'", "got '../a'"),

@@ -120,6 +120,7 @@ def test_a_run_goes_on_from_its_checkpoint_in_another_process(remote: RemoteStor
     kept = names(remote, plain(0).run_id)
     assert [name.partition("@")[0].partition(".2-")[0] for name in kept] == [
         "claim.2",
+        "end",
         "final.pt",
         "manifest",
         "metrics.parquet",
@@ -300,7 +301,7 @@ def test_damage_is_noticed_and_the_run_done_again(memory: RemoteStore) -> None:
     assert memory.problems(run_id) == []
     memory.reset(run_id)
     assert memory.record(run_id).state is State.PENDING
-    assert names(memory, run_id)[1:] == ["spec.json"]
+    assert names(memory, run_id) == ["claim.3", "reset.3", "spec.json"]
 
 
 def test_damage_of_a_saved_file_is_noticed(memory: RemoteStore) -> None:

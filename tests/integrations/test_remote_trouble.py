@@ -16,8 +16,10 @@ from headway.errors import ClaimLostError, DamagedError, StoreError
 from headway.experiments.attempt import attempt, concerns_every_run
 from headway.experiments.base import Context
 from headway.experiments.events import Outcome
+from headway.experiments.runner import Campaign, run_campaign
 from headway.integrations.remote import RemoteStore, claims
 from headway.integrations.remote.bucket import DELAYS, Bucket
+from headway.integrations.remote.copying import Publisher
 from headway.integrations.remote.manifest import Holder, Manifest, Part
 from headway.runs import FileSum, State, Status
 from tests.experiments.dummy import spec_of
@@ -179,7 +181,7 @@ def test_a_lost_claim_shows_no_more_signs_of_life(memory: RemoteStore) -> None:
     holder = claims.try_claim(memory._bucket, RUN_ID, memory._watch, 90.0)
     assert holder is not None
     memory._bucket.remove([f"{RUN_ID}/claim.1"])  # as if another process had taken the run over
-    lost = claims.RemoteClaim(memory._bucket, RUN_ID, holder, lease=0.06)
+    lost = claims.RemoteClaim(memory._bucket, RUN_ID, holder, 0.06, memory._work())
     lost._thread.join(timeout=60)
     assert not lost._thread.is_alive()
     with pytest.raises(ClaimLostError):
@@ -275,3 +277,89 @@ def test_a_run_is_given_back_if_there_is_no_room_for_a_working_copy(
             memory.claim(plain(0))
     assert concerns_every_run(caught.value)
     assert memory.free(RUN_ID)
+
+
+def taken_over(store: RemoteStore) -> tuple[Any, Any]:
+    """A run that was stalled after it had looked at its claim, and the same run, taken over by another process."""
+    first = checkpointed(store, plain(0), 1)
+    first.log({"step": 2})
+    first.save("final.pt", lambda file: file.write(b"weights"))
+    first.checkpoint(2, lambda file: file.write(b"state"))
+    first._claim.verify = lambda: None  # it has looked, and was stalled since
+    first._claim._stop.set()
+    claim_of = f"{RUN_ID}/claim.1"
+    store._bucket.put(claim_of, (store._bucket.get(claim_of) or b"").replace(b'"released": false', b'"released": true'))
+    second = claim(RemoteStore(store.place), plain(0))
+    second.restore()
+    first._claim._stop.clear()
+    return first, second
+
+
+def test_a_successor_removes_nothing_of_an_attempt_that_ends_meanwhile(
+    memory: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = taken_over(memory)
+    names, tidy, tidying = Bucket.names, Publisher._tidy, []
+
+    def tidy_told(self: Publisher, *arguments: Any) -> None:
+        tidying.append(self)
+        tidy(self, *arguments)
+
+    def names_then_end(self: Bucket, *arguments: Any) -> dict[str, int]:
+        found = names(self, *arguments)
+        if tidying:
+            tidying.clear()
+            monkeypatch.undo()
+            first.finish()
+        return found
+
+    monkeypatch.setattr(Publisher, "_tidy", tidy_told)
+    monkeypatch.setattr(Bucket, "names", names_then_end)
+    second.log({"step": 3})
+    second.checkpoint(3, lambda file: file.write(b"state"))
+    record = RemoteStore(memory.place).record(RUN_ID)
+    assert (record.state, record.status and record.status.attempt) == (State.DONE, 1)
+    assert memory.problems(RUN_ID) == []
+    second.interrupt()
+    assert RemoteStore(memory.place).record(RUN_ID).state is State.DONE
+
+
+def test_an_attempt_that_was_shut_out_cannot_end_its_run(memory: RemoteStore) -> None:
+    first, second = taken_over(memory)
+    second.log({"step": 3})
+    second.checkpoint(3, lambda file: file.write(b"state"))
+    with pytest.raises(ClaimLostError, match="got shut out by another process"):
+        first.finish()
+    record = RemoteStore(memory.place).record(RUN_ID)
+    assert (record.state, record.status and record.status.attempt) == (State.RUNNING, 2)
+    second.finish()
+    assert RemoteStore(memory.place).metrics(RUN_ID)["step"] == [1, 2, 3]
+
+
+def test_an_attempt_that_was_stalled_does_not_bring_back_a_run_that_was_reset(memory: RemoteStore) -> None:
+    first, second = taken_over(memory)
+    second.interrupt()
+    memory.reset(RUN_ID)
+    first.log({"step": 3})
+    first.checkpoint(3, lambda file: file.write(b"state"))
+    assert RemoteStore(memory.place).record(RUN_ID).state is State.PENDING
+    assert RemoteStore(memory.place).metrics(RUN_ID) == {}
+
+
+def test_what_a_kill_left_behind_a_done_run_is_removed_when_it_is_seen_again(memory: RemoteStore) -> None:
+    checkpointed(memory, plain(0), 1).interrupt()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Publisher, "_tidy", lambda *_: None)  # as if it had been killed here
+        finish_from_checkpoint(memory)
+    left = [name for name in memory._bucket.names() if "checkpoint" in name]
+    assert len(left) == 1
+    campaign = Campaign([plain(0)], RemoteStore(memory.place))
+    assert run_campaign(campaign).is_complete()
+    assert [name for name in memory._bucket.names() if "checkpoint" in name] == []
+    assert RemoteStore(memory.place).problems(RUN_ID) == []
+
+
+def finish_from_checkpoint(store: RemoteStore) -> None:
+    run = claim(store, plain(0))
+    run.restore()
+    run.finish()

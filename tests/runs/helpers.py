@@ -46,7 +46,8 @@ def one(store: RunStore) -> RunRecord:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+    """What is in a run's folder, but for the staging folder of a process that holds the run."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith(".attempt-"))
 
 
 def failing(code: int) -> Callable[..., NoReturn]:

@@ -95,3 +95,25 @@ def test_a_link_to_another_file_is_replaced_and_its_target_left_alone(
     finish(store, spec)
     assert target.read_text() == "precious"
     assert store.problems(spec.run_id) == []
+
+
+def test_a_run_folder_that_is_a_link_is_refused_and_its_target_left_alone(
+    tmp_path: Path, store: RunStore, spec: RunSpec
+) -> None:
+    store.add(spec_of(1))
+    elsewhere = RunStore(tmp_path / "elsewhere")
+    finish(elsewhere, spec)
+    target, link = elsewhere.root / spec.run_id, store.root / spec.run_id
+    before = {path.name: path.read_bytes() for path in target.iterdir()}
+    link.symlink_to(target)
+    for act in (store.claim, store.add, lambda spec: store.reset(spec.run_id), lambda spec: store.record(spec.run_id)):
+        with pytest.raises(DamagedError, match=r"expected the folder of a run, got a symbolic link at .*; remove"):
+            act(spec)
+    listed = {record.run_id: record for record in store.status()}
+    assert listed[spec.run_id].state is State.CORRUPT
+    assert "got a symbolic link" in listed[spec.run_id].reason
+    assert listed[spec_of(1).run_id].state is State.PENDING
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+    link.unlink()
+    finish(store, spec)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == before

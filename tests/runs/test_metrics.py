@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import struct
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.errors import DamagedError, MissingExtraError, StoreError
-from headway.runs.metrics import MAX_VALUES, RowLog, from_parquet, to_parquet
+from headway.runs import metrics
+from headway.runs.metrics import MAX_TEXT, MAX_VALUES, RowLog, from_parquet, to_parquet
+from headway.runs.pages import check_pages
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats()
@@ -222,3 +227,57 @@ def test_more_than_can_be_read_back_is_not_logged(monkeypatch: pytest.MonkeyPatc
         log.append(last)
     log.append({"a": 1})  # a row that was refused leaves nothing behind
     assert from_parquet(to_parquet(log.columns(), {}), "file")[0] == {"a": [None, 1]}
+
+
+def test_a_text_that_could_not_be_read_back_is_not_logged() -> None:
+    log = logged([{"a": "x" * MAX_TEXT}])
+    with pytest.raises(StoreError, match=f"expected a text of at most {MAX_TEXT} bytes in metrics column 'a'"):
+        log.append({"a": "x" * (MAX_TEXT + 1)})
+    assert from_parquet(to_parquet(log.columns(), {}), "file")[0] == {"a": ["x" * MAX_TEXT]}
+
+
+def test_the_values_of_pages_are_counted_whatever_the_file_says_of_its_columns() -> None:
+    data = parquet_of(pa.array([[1.0] * 1000] * 3))
+    check_pages(data, 3000)
+    with pytest.raises(ValueError, match="3000 values or more, where 2999 are the most"):
+        check_pages(data, 2999)
+    with pytest.raises(ValueError, match="bytes are the most"):
+        check_pages(data, 3000, 10)
+    for cut in range(len(data)):
+        with pytest.raises(ValueError, match=r"no Parquet file|header|outside|negative|longer|most"):
+            check_pages(data[:cut], 3000)
+
+
+READING = """
+import os, sys
+from headway.runs.metrics import from_parquet
+from headway.errors import DamagedError
+import pyarrow.parquet, pyarrow.compute
+data = sys.stdin.buffer.read()
+from_parquet(data, "file")  # whatever is started once is started now
+before = len(os.listdir("/proc/self/task"))
+for content in (data, data[:200] + bytes([data[200] ^ 255]) + data[201:]):
+    try:
+        from_parquet(content, "file")
+    except DamagedError:
+        pass
+print(len(os.listdir("/proc/self/task")) - before, "more;", before, "before")
+sys.exit(before > int(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads cannot be counted here")
+def test_reading_starts_no_thread_that_outlives_it() -> None:
+    data = parquet_of(pa.array(np.random.default_rng(0).random(50_000)))
+    count = "import os, pyarrow.parquet, pyarrow.compute; print(len(os.listdir('/proc/self/task')))"
+    none = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True, check=True).stdout.strip()
+    result = subprocess.run([sys.executable, "-c", READING, none], input=data, capture_output=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.startswith(b"0 more")
+
+
+def test_parquet_is_opened_in_one_place() -> None:
+    package = Path(metrics.__file__).parents[1]
+    opens = re.compile(r"ParquetFile\(|parquet\.read_")
+    found = [path.name for path in package.rglob("*.py") if opens.search(path.read_text("utf-8"))]
+    assert found == ["metrics.py"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.runs.output import emit, write_line
+from headway.runs.output import complain, emit, plain, write_line
 
 
 class Unwritable(io.StringIO):
@@ -50,3 +50,12 @@ def test_characters_that_a_stream_does_not_have_are_replaced() -> None:
     write_line(stream, "loss … 0.5")
     write_line(stream, "plain")
     assert inner.getvalue() == b"loss ? 0.5\nplain\n"
+
+
+def test_control_characters_are_shown_and_not_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
+    emit("a\x1b[31mred\x07\r\x9b2J\x7f\u202etxt\tb\nc")
+    complain("\x1b]0;title\x07")
+    out, err = capsys.readouterr()
+    assert out == "a\\x1b[31mred\\x07\\r\\x9b2J\\x7f\\u202etxt\tb\nc\n"
+    assert err == "\\x1b]0;title\\x07\n"
+    assert plain("a\nb", "") == "a\\nb"

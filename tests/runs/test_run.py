@@ -49,9 +49,8 @@ def test_a_resumed_run_sees_the_rows_up_to_its_checkpoint_only(store: RunStore, 
         assert run.columns()["step"] == [1]
         assert run.attempt == 2
         run.log({"step": 2})
-        run.finish(keep_checkpoint=True)
+        run.finish()
     assert store.metrics(spec.run_id)["step"] == [1, 2]
-    assert (store.folder(spec.run_id) / "checkpoint.0").exists()
 
 
 def test_a_run_that_logged_a_mask_can_be_finished(store: RunStore, spec: RunSpec) -> None:

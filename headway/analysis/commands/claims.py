@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from headway.analysis.presets import nearest_first
 from headway.analysis.results import Results, load_results
 from headway.errors import UsageError
 from headway.runs.files import store_error, write_bytes
-from headway.runs.output import emit
+from headway.runs.output import complain, emit
 from headway.runs.places import parse_folder
 from headway.runs.wording import count
 
@@ -63,7 +62,7 @@ def execute(options: argparse.Namespace) -> int:
         labels = choose_protocols(results, options.protocol)
         _check(options)
     except UsageError as error:
-        print(f"headway claims: {error}", file=sys.stderr)
+        complain(f"headway claims: {error}")
         return 2
     judged = [evaluate_claims(results, label, bench, options.seed, options.only) for label in labels]
     _say_what_is_missing(results)
@@ -142,9 +141,9 @@ def _say_what_is_missing(results: Results) -> None:
     """Warn of runs that do not count."""
     left = len(results) - len(results.finished())
     if left:
-        print(f"headway claims: {left} of {len(results)} runs are not finished and do not count", file=sys.stderr)
+        complain(f"headway claims: {left} of {len(results)} runs are not finished and do not count")
     for problem in results.problems:
-        print(f"headway claims: {problem.id}: {problem.message}", file=sys.stderr)
+        complain(f"headway claims: {problem.id}: {problem.message}")
 
 
 def measured_beside(path: Path) -> list[Path] | None:

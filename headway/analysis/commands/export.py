@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from headway.analysis.lots import SUFFIX, write_lot
 from headway.analysis.results import Results, load_results
 from headway.runs import State
-from headway.runs.output import emit
+from headway.runs.output import complain, emit
 from headway.runs.places import parse_folder
 
 
@@ -30,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     if options.out.suffix != SUFFIX:
-        print(f"headway export: expected a file name that ends in {SUFFIX}, got {options.out}", file=sys.stderr)
+        complain(f"headway export: expected a file name that ends in {SUFFIX}, got {options.out}")
         return 2
     results = load_results(options.path)
     kept = results.finished() if options.finished else results
     unknown = set(options.columns or ()) - {name for run in kept for name in run.columns}
     if unknown:
         known = ", ".join(sorted({name for run in kept for name in run.columns}))
-        print(f"headway export: expected metrics out of {known}, got {', '.join(sorted(unknown))}", file=sys.stderr)
+        complain(f"headway export: expected metrics out of {known}, got {', '.join(sorted(unknown))}")
         return 2
     number = write_lot(kept, options.out, options.columns, single=options.float32)
     _say_what_is_left_out(results, kept)
@@ -47,10 +46,10 @@ def execute(options: argparse.Namespace) -> int:
 
 def _say_what_is_left_out(results: Results, kept: Results) -> None:
     for problem in results.problems:
-        print(f"headway export: left out {problem.label or problem.id}: {problem.message}", file=sys.stderr)
+        complain(f"headway export: left out {problem.name}: {problem.message}")
     pending = kept.counts().get(State.PENDING, 0)
     if pending:
-        print(f"headway export: {pending} runs were never started; they are in it without metrics", file=sys.stderr)
+        complain(f"headway export: {pending} runs were never started; they are in it without metrics")
 
 
 def _size(path: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from headway.analysis.results import Results, load_results
 from headway.errors import FigureError, StoreError
 from headway.runs import State
 from headway.runs.files import write_bytes
-from headway.runs.output import emit
+from headway.runs.output import complain, emit
 from headway.runs.places import parse_folder
 
 CAPTIONS_FILE = "captions.md"
@@ -117,7 +116,7 @@ def _announce(results: Results, plans: Sequence[Plan]) -> None:
     rest = ", ".join(f"{number} {state.value}" for state, number in others.items())
     emit(f"{len(finished)} finished runs" + (f" (not shown: {rest})" if rest else ""))
     for problem in results.problems:
-        print(f"headway: left out {problem.label or problem.id}: {problem.message}", file=sys.stderr)
+        complain(f"headway: left out {problem.name}: {problem.message}")
 
 
 def _draw(plan: Plan, folder: Path, formats: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from headway.errors import HeadwayError, MissingExtraError, UsageError
-from headway.runs.output import emit
+from headway.runs.output import complain, emit
 from headway.runs.places import parse_folder
 
 PACKAGES = ("jinja2", "numpy", "pyarrow", "scipy")
@@ -111,7 +111,7 @@ def make_report(
     emit(f"{written.index}: {', '.join(counts)}")
     for each in view.telemetry:
         if each.remark:
-            print(f"{each.name}: {each.remark}", file=sys.stderr)
+            complain(f"{each.name}: {each.remark}")
     sizes = [f"{written.size / 1e6:.1f} MB"]
     if len(written.files) > 1:
         total = sum(path.stat().st_size for path in written.files)
@@ -144,7 +144,7 @@ def report_if_possible(store: Path, out: Path) -> bool:
         emit(f"No report: {error}")
         return False
     except HeadwayError as error:
-        print(f"No report: {error}", file=sys.stderr)
+        complain(f"No report: {error}")
         return False
     emit(f"Open it in a browser: {index.absolute().as_uri()}")
     return True

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +18,7 @@ from headway.analysis.columns import TIMES, Array, is_rounded, same_numbers
 from headway.analysis.results import Results, load_results
 from headway.analysis.rundata import RunData
 from headway.errors import UsageError, did_you_mean
-from headway.runs.output import emit
+from headway.runs.output import complain, emit
 from headway.runs.places import parse_folder, parse_new_folder
 
 DIFFERENT = 1
@@ -120,7 +119,7 @@ def compare(before: Sequence[RunData], store: Path, code: str) -> int:
         name = f"{run.id} {run.label}"
         if run.id not in again:
             worst = DIFFERENT
-            print(f"not run again: {name}", file=sys.stderr)
+            complain(f"not run again: {name}")
             continue
         made_with = again[run.id].environment.get("code", code)
         if made_with != code:
@@ -128,9 +127,9 @@ def compare(before: Sequence[RunData], store: Path, code: str) -> int:
         found = differences(run.columns, again[run.id].columns)
         if found:
             worst = DIFFERENT
-            print(f"different: {name}: {'; '.join(found)}", file=sys.stderr)
+            complain(f"different: {name}: {'; '.join(found)}")
             for word in _versions(run, again[run.id]):
-                print(f"  {word}", file=sys.stderr)
+                complain(f"  {word}")
             continue
         emit(f"identical: {name}, {run.rows} rows of {_extent(run.columns, again[run.id].columns)}")
     return worst

@@ -11,8 +11,8 @@ from headway.analysis.names import title
 from headway.analysis.report.groups import EXPLORATION, Setting
 from headway.analysis.results import find_stores
 from headway.errors import StoreError
+from headway.runs.adding import STORE_FILE
 from headway.runs.files import read_bytes
-from headway.runs.store import STORE_FILE
 
 FILM_FILE = "play.gif"
 MOST_BYTES = 2 << 20

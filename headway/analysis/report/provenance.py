@@ -13,7 +13,7 @@ from headway.analysis.report.words import ranges
 from headway.analysis.rundata import RunData
 from headway.runs import Json
 from headway.runs.later import compared
-from headway.runs.wording import duration
+from headway.runs.wording import duration, shorten
 
 PACKAGES = ("headway", "numpy", "scipy", "pyarrow", "matplotlib", "jinja2")
 
@@ -84,7 +84,7 @@ def facts_of(runs: Iterable[RunData]) -> dict[str, str]:
 
 def notes_of(runs: Iterable[RunData]) -> list[str]:
     """What was remarked about the data of runs, each remark once."""
-    return list(dict.fromkeys(str(run.environment["note"]) for run in runs if run.environment.get("note")))
+    return list(dict.fromkeys(_text(run.environment["note"]) for run in runs if run.environment.get("note")))
 
 
 def protocols(runs: Iterable[RunData]) -> list[Rules]:
@@ -129,4 +129,4 @@ def _text(value: Json) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    return repr(value).removesuffix(".0") if isinstance(value, float) else shorten(str(value))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +13,10 @@ from typing import Any
 
 from headway.analysis.columns import pyarrow
 from headway.analysis.report.films import stores_at
-from headway.errors import DamagedError
+from headway.errors import DamagedError, StoreError
+from headway.runs.files import open_regular, read_bytes
+from headway.runs.metrics import MAX_VALUES, open_parquet
+from headway.runs.pages import check_pages
 from headway.runs.status import METRICS_FILE
 
 NUMBERS = ("samples", "share", "loss", "gradient_norm", "gmc", "coupling")
@@ -20,6 +25,8 @@ COLUMNS = ("step", "source", *NUMBERS, "state")
 STATES = ("learning", "saturated", "incoherent", "diverged")
 """The states that a row can have."""
 CSV, PARQUET = ".csv", ".parquet"
+MOST_BYTES = 1 << 26
+"""A file larger than this is not read."""
 _LONGEST_HEAD = 1 << 16
 
 
@@ -65,10 +72,11 @@ def _has_columns(file: Path) -> bool:
     if file.suffix == CSV:
         return set(COLUMNS) <= set(_head(file))
     if file.suffix == PARQUET:
-        arrow, parquet = pyarrow()
+        arrow, _ = pyarrow()
         try:
-            return set(COLUMNS) <= set(parquet.read_schema(file).names)
-        except (arrow.ArrowException, OSError):
+            with os.fdopen(open_regular(file), "rb") as content:
+                return set(COLUMNS) <= set(open_parquet(content).schema_arrow.names)
+        except (arrow.ArrowException, OSError, StoreError):
             return False
     return False
 
@@ -76,9 +84,9 @@ def _has_columns(file: Path) -> bool:
 def _head(file: Path) -> list[str]:
     """The names in the first line of a CSV file; none if it cannot be read."""
     try:
-        with file.open(newline="", encoding="utf-8-sig", errors="replace") as lines:
+        with os.fdopen(open_regular(file), newline="", encoding="utf-8-sig", errors="replace") as lines:
             return next(csv.reader([lines.readline(_LONGEST_HEAD)]), [])
-    except (OSError, csv.Error):
+    except (OSError, StoreError, csv.Error):
         return []
 
 
@@ -90,14 +98,15 @@ def read_rows(file: Path) -> tuple[list[Row], int]:
     Raises:
         DamagedError: the file cannot be read at all.
     """
-    arrow, parquet = pyarrow()
+    arrow, _ = pyarrow()
     try:
+        data = read_bytes(file, MOST_BYTES) or b""
         if file.suffix == PARQUET:
-            found = _rows(parquet.read_table(file, columns=list(COLUMNS), use_threads=False).to_pylist())
+            check_pages(data, MAX_VALUES, MOST_BYTES)
+            found = _rows(open_parquet(data).read(columns=list(COLUMNS), use_threads=False).to_pylist())
         else:
-            with file.open(newline="", encoding="utf-8-sig") as lines:
-                found = _rows(csv.DictReader(lines))
-    except (arrow.ArrowException, OSError, ValueError, csv.Error) as error:
+            found = _rows(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline="")))
+    except (arrow.ArrowException, OSError, StoreError, ValueError, MemoryError, csv.Error) as error:
         raise DamagedError(f"{file.name}: expected rows of a SourceMonitor, got {str(error)[:200]}") from None
     rows = [row for row in found if row is not None]
     return sorted(rows, key=lambda row: row.step), len(found) - len(rows)

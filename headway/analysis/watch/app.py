@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -11,6 +12,9 @@ from headway.analysis.watch.page import LivePage
 from headway.errors import HeadwayError, MissingExtraError
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{0,5})?", re.ASCII)
+"""What a Host header may be, as a whole: a name or an address, and perhaps a port."""
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -106,14 +110,12 @@ async def _refuse(send: Any) -> None:
 
 
 def host_name(scope: Any) -> str:
-    """The name by which a request calls the server, without the port; empty if it has none, or several."""
+    """The name by which a request calls the server, without the port; empty if it has none, several, or no such."""
     values = [value for name, value in scope["headers"] if name == b"host"]
     if len(values) != 1:
         return ""
-    text = values[0].decode("latin-1").strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0].rstrip(".")
+    match = _HOST.fullmatch(values[0].decode("latin-1").strip().lower())
+    return (match["address"] or match["name"].rstrip(".")) if match else ""
 
 
 def is_loopback(host: str) -> bool:

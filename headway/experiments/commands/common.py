@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,11 +19,12 @@ from headway.experiments.events import Outcome
 from headway.experiments.launching import Request, known_launchers, make_named_launcher
 from headway.experiments.places import open_store
 from headway.experiments.runner import Campaign, cores, default_workers, left_over, run_campaign
+from headway.experiments.stopping import STALL_SECONDS
 from headway.experiments.tally import Tally
 from headway.experiments.tensorboard import Mirror, mirrored
 from headway.experiments.wording import aligned, dataset_of, label, length_of
 from headway.runs import RunRecord, RunSpec, State
-from headway.runs.output import emit
+from headway.runs.output import complain, emit
 from headway.runs.places import Place, Url, parse_new_folder, parse_place
 from headway.runs.wording import count, duration
 
@@ -51,6 +51,13 @@ def add_campaign_arguments(parser: argparse.ArgumentParser) -> None:
         default=10.0,
         metavar="S",
         help="the least time between two checkpoints",
+    )
+    add(
+        "--stall-seconds",
+        type=above_zero,
+        default=STALL_SECONDS,
+        metavar="S",
+        help="say that a run stands still after so long without progress",
     )
     add("--tensorboard", type=parse_new_folder, metavar="DIR", help="also write the metrics for TensorBoard")
     add("--retry-failed", action="store_true", help="run again what has failed before")
@@ -148,13 +155,13 @@ def carry_out(prepared: Prepared) -> int:
         if mirror and tally.is_complete():
             mirror.catch_up(campaign.specs)
     except KeyboardInterrupt:
-        print("headway: stopped at once; the same command resumes from the last checkpoints", file=sys.stderr)
+        complain("headway: stopped at once; the same command resumes from the last checkpoints")
         return INTERRUPTED
     return _last_words(tally, options.out)
 
 
 def _request(options: argparse.Namespace) -> Request:
-    names = ("workers", "device", "address", "cpus_per_run", "gpus_per_run", "runs_per_gpu")
+    names = ("workers", "device", "address", "cpus_per_run", "gpus_per_run", "runs_per_gpu", "stall_seconds")
     return Request(**{name: getattr(options, name) for name in names})
 
 
@@ -236,7 +243,7 @@ def _last_words(tally: Tally, out: Place) -> int:
         _complain(tally, out)
     if not tally.is_complete():
         left = len(tally.specs) - done - len(failures)
-        print(f"headway: interrupted, {count(left, 'run')} left; the same command resumes", file=sys.stderr)
+        complain(f"headway: interrupted, {count(left, 'run')} left; the same command resumes")
         return INTERRUPTED
     fetch = f"headway fetch {shlex.quote(out)} FOLDER; headway report FOLDER" if isinstance(out, Url) else ""
     emit(f"what they say: {fetch or f'headway report {shlex.quote(str(out))}'}")
@@ -253,4 +260,4 @@ def _complain(tally: Tally, out: Place) -> None:
         lines.append(f"  and {len(failures) - _SHOWN_FAILURES} more")
     lines.append(f"see why: headway status {shlex.quote(str(out))} --failed")
     lines.append("run them again: the same command with --retry-failed")
-    print("\n".join(lines), file=sys.stderr)
+    complain("\n".join(lines))

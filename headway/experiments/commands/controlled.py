@@ -49,10 +49,11 @@ def expand(options: argparse.Namespace) -> list[RunSpec]:
         UsageError: an option names what does not exist.
     """
     try:
-        settings, sweeps = parse_settings(options.set), parse_sweeps(options.sweep)
+        settings, seeds = parse_settings(options.set), parse_seeds(options.seeds)
+        runs = len(options.dataset) * len(options.condition) * len(options.signal) * len(seeds)
+        sweeps = parse_sweeps(options.sweep, runs)
         check_said_once("the length of runs", "--epochs", options.epochs, LENGTHS, {**settings, **sweeps[0]})
         protocol = Protocol.named(options.protocol).override(settings)
-        seeds = parse_seeds(options.seeds)
         return [
             spec
             for values in sweeps

@@ -47,12 +47,12 @@ def expand(options: argparse.Namespace) -> list[RunSpec]:
         UsageError: an option names what does not exist, or what does not go together.
     """
     try:
-        settings, sweeps = parse_settings(options.set), parse_sweeps(options.sweep)
+        settings, seeds = parse_settings(options.set), parse_seeds(options.seeds)
+        sweeps = parse_sweeps(options.sweep, len(options.method) * len(options.noise) * len(seeds))
         given = {**settings, **sweeps[0]}
         check_said_once("the length of runs", "--steps", options.steps, ["steps"], given)
         check_said_once("the environment", "--env", options.env, ["env_id"], given)
         protocol = ExplorationProtocol.named(options.preset).override(settings)
-        seeds = parse_seeds(options.seeds)
         return [
             spec
             for values in sweeps

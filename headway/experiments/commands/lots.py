@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import io
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from headway.experiments.commands.several import Several
 from headway.experiments.commands.sharing import choose, without
 from headway.experiments.lots import Lot, read_campaign_file
 from headway.runs import RunSpec
-from headway.runs.output import emit
+from headway.runs.output import complain, emit
 
 Result = TypeVar("Result")
 
@@ -117,14 +116,14 @@ class _Troubles:
             raise
         except HeadwayError as error:
             self.lots.append(lot.name)
-            print(f"headway: lot {lot.name}: {error}", file=sys.stderr)
+            complain(f"headway: lot {lot.name}: {error}")
             return None
 
     def sum_up(self, total: int) -> None:
         """Say at the end which lots are not complete, since the reasons may stand far above."""
         if self.lots and total > 1:
             names = ", ".join(self.lots)
-            print(f"headway: {len(self.lots)} of {total} lots had trouble, see above: {names}", file=sys.stderr)
+            complain(f"headway: {len(self.lots)} of {total} lots had trouble, see above: {names}")
 
 
 def _plan(plans: list[_Plan], options: argparse.Namespace) -> list[_Plan]:

@@ -15,7 +15,7 @@ from headway.experiments.playing import Player, load_player
 from headway.rl.film import Title, check_suffix, write_film
 from headway.rl.playback import Shot, watch
 from headway.runs.files import write_bytes
-from headway.runs.output import emit
+from headway.runs.output import complain, emit
 from headway.runs.places import parse_folder
 from headway.runs.wording import count
 
@@ -44,7 +44,7 @@ def execute(options: argparse.Namespace) -> int:
     try:
         _play(options)
     except UsageError as error:
-        print(f"headway play: {error}", file=sys.stderr)
+        complain(f"headway play: {error}")
         return 2
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from headway.experiments.commands.common import FAILED, INTERRUPTED
 from headway.experiments.registry import needed_datasets
 from headway.experiments.runner import Campaign, make_launcher, run_campaign
 from headway.runs import RunSpec, RunStore
+from headway.runs.output import complain
 
 
 def fingerprints(specs: Sequence[RunSpec], data_dir: Path | None) -> dict[str, str]:
@@ -28,7 +28,7 @@ def repeat(specs: Sequence[RunSpec], out: Path, data_dir: Path | None, device: s
     launcher = None if workers is None else make_launcher(workers)
     tally = run_campaign(Campaign(specs, RunStore(out), Context(data_dir, device)), launcher)
     for end in tally.failures():
-        print(f"headway: {end.run_id} failed: {end.message}", file=sys.stderr)
+        complain(f"headway: {end.run_id} failed: {end.message}")
     if tally.failures():
         return FAILED
     return 0 if tally.is_complete() else INTERRUPTED

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import NoReturn
 
 from headway.errors import UsageError
 from headway.experiments.commands import ablation, controlled, doorkey, lots, sensitivity
 from headway.experiments.commands.helping import Defaults
+from headway.runs.output import complain
 
 EXPERIMENTS = {
     "controlled": (controlled, "curricula over labelled images, with and without noise"),
@@ -60,6 +60,6 @@ def execute(options: argparse.Namespace) -> int:
             raise UsageError(f"expected an experiment out of {', '.join(EXPERIMENTS)}, or --campaign FILE, got neither")
         code: int = options.execute_experiment(options)
     except UsageError as error:
-        print(f"headway run: {error}", file=sys.stderr)
+        complain(f"headway run: {error}")
         return 2
     return code

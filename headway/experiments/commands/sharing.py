@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from headway.errors import UsageError
 from headway.experiments.campaign import look_up
 from headway.experiments.wording import label
 from headway.runs import RunSpec, RunStore, State
-from headway.runs.output import emit
+from headway.runs.output import complain, emit
 from headway.runs.places import Place, parse_place
 from headway.runs.wording import count
 
@@ -104,7 +103,7 @@ def print_jobs(specs: Sequence[RunSpec], store: RunStore, command_line: Sequence
     summary = f"{count(len(left), 'command')}; {done} of {count(len(specs), 'run')} done before"
     if failed := len(specs) - done - len(left):
         summary += f", {failed} failed, for which {_RETRY_FAILED} prints commands too"
-    print(f"headway: {summary}", file=sys.stderr)
+    complain(f"headway: {summary}")
     return 0
 
 

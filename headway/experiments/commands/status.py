@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from headway.experiments.places import open_store
 from headway.experiments.wording import aligned, dataset_of, last_line, losses_text, steps
 from headway.runs import RunRecord, RunStore, State
 from headway.runs.files import store_error
-from headway.runs.output import emit
+from headway.runs.output import complain, emit
 from headway.runs.places import Place, Url, parse_place
 from headway.runs.wording import count, duration
 
@@ -70,7 +69,7 @@ def _is_store(folder: Path) -> bool:
     try:
         return RunStore(folder).exists()
     except StoreError as error:
-        print(f"headway status: left out {folder}: {error}", file=sys.stderr)
+        complain(f"headway status: left out {folder}: {error}")
         return False
 
 

@@ -7,18 +7,20 @@ whose worker or node is lost is started again from its last checkpoint, as often
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headway.data import load
 from headway.errors import LauncherError, UsageError
 from headway.experiments.agenda import Agenda, Task
-from headway.experiments.events import Advanced, Ended, Outcome, Started, Stopping, Tell
+from headway.experiments.events import Advanced, Ended, Outcome, Stalled, Started, Stopping, Tell
 from headway.experiments.launchers import UNASKED, Job, Launcher, conclude, start_again, take
 from headway.experiments.launching import Request
 from headway.experiments.registry import needed_datasets, registered_experiments
-from headway.experiments.stopping import StopRequest
+from headway.experiments.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
 from headway.experiments.worker import Trouble
 from headway.integrations.ray import cluster
 from headway.integrations.ray.board import Board
@@ -48,6 +50,7 @@ class RayLauncher:
         address: of the cluster, as in `ray.init`; None for the one at hand, or one that is started on this machine.
         workers: how many runs go on at once, at most; None for as many as have room.
         patience: seconds after which a head that does not answer counts as lost; None for what Ray allows.
+        stall_seconds: after so many without progress, a run is said to stand still.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class RayLauncher:
         address: str | None = None,
         workers: int | None = None,
         patience: float | None = None,
+        stall_seconds: float = STALL_SECONDS,
     ) -> None:
         """Connect to nothing yet."""
         if workers is not None and workers < 1:
@@ -64,6 +68,7 @@ class RayLauncher:
         self.address = address
         self.workers = workers
         self.patience = cluster.PATIENCE if patience is None else patience
+        self.stall_seconds = stall_seconds
 
     def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
         """Attempt all runs; see `Launcher`."""
@@ -86,7 +91,7 @@ def make_ray(request: Request) -> Launcher:
         MissingExtraError: Ray is not installed.
     """
     import_ray()
-    return RayLauncher(Resources.of(request), request.address, request.workers)
+    return RayLauncher(Resources.of(request), request.address, request.workers, stall_seconds=request.stall_seconds)
 
 
 @dataclass
@@ -96,6 +101,7 @@ class _Attempt:
     task: Task
     host: str = ""
     reached: int = 0
+    silence: Silence = field(default_factory=lambda: Silence(STALL_SECONDS))
 
     @property
     def has_started(self) -> bool:
@@ -119,6 +125,7 @@ class _Conductor:
         self._count = 0
         self._failed_starts = 0
         self._is_stopping = False
+        self._deadline = math.inf
         self._pulse = Pulse(cluster, launcher.patience)
         self._board = self._make_board()
         self._setup = self._ray.put(self._make_setup())
@@ -134,8 +141,12 @@ class _Conductor:
             self._hand_out()
             if not self._agenda and not self._references:
                 return
+            if time.monotonic() >= self._deadline:
+                self._end_all()
+                return
             ready = self._wait()
             self._hear()
+            self._tell_silence()
             for reference in ready:
                 self._conclude(self._attempts.pop(self._references.pop(reference)), reference)
             if problem := self._pulse.problem():
@@ -181,7 +192,7 @@ class _Conductor:
             self._count += 1
             reference = self._remote.remote(task, self._count, self._setup, self._board)
             self._references[reference] = self._count
-            self._attempts[self._count] = _Attempt(task)
+            self._attempts[self._count] = _Attempt(task, silence=Silence(self._launcher.stall_seconds))
 
     def _take(self) -> Task | None:
         return take(self._job.store, self._agenda, self._tell)
@@ -205,11 +216,23 @@ class _Conductor:
             if not self._attempts[number].has_started:
                 self._ray.cancel(reference)
         self._is_stopping = True
+        self._deadline = time.monotonic() + STOP_SECONDS
+
+    def _end_all(self) -> None:
+        """Tell that the runs under way are interrupted, which have not stopped in time; `dismiss` ends them."""
+        for attempt in self._attempts.values():
+            self._end_stopped(attempt)
+
+    def _tell_silence(self) -> None:
+        """Name the runs under way of which nothing was heard for long."""
+        for attempt in self._attempts.values():
+            if attempt.has_started and (seconds := attempt.silence.is_worth_saying()) is not None:
+                self._tell(Stalled(attempt.task.spec.run_id, seconds))
 
     def _hear(self) -> None:
         """Pass on what the workers have written on the board."""
         try:
-            notes = self._ray.get(self._board.take.remote(self._is_stopping), timeout=self._launcher.patience)
+            notes = self._ray.get(self._board.take.remote(self._is_stopping), timeout=self._patience())
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError):
             return  # it comes back, or the pulse notices what is wrong
         for note in notes:
@@ -217,12 +240,18 @@ class _Conductor:
             if attempt is None:
                 continue  # it counts as lost; its run has another attempt by now
             event = note.event
+            attempt.silence.end()
             if isinstance(event, Started):
                 attempt.host, self._failed_starts = note.host, 0
                 event = replace(event, host=note.host)
             elif isinstance(event, Advanced):
                 attempt.reached = event.step
             self._tell(event)
+
+    def _patience(self) -> float:
+        """Seconds that an answer of the cluster is waited for."""
+        left = max(0.0, self._deadline - time.monotonic())
+        return min(self._launcher.patience, left)
 
     def _conclude(self, attempt: _Attempt, reference: Any) -> None:
         """Take in how an attempt ended."""

@@ -32,20 +32,31 @@ class RemoteClaim:
         run_id: the run.
         holder: the claim's number and token.
         lease: seconds of silence after which others may take over.
+        staging: a folder of this process's own, on the file system of its working copy.
         ended: called when the run is given back.
     """
 
     def __init__(
-        self, bucket: Bucket, run_id: str, holder: Holder, lease: float, ended: Callable[[], object] = lambda: None
+        self,
+        bucket: Bucket,
+        run_id: str,
+        holder: Holder,
+        lease: float,
+        staging: Path,
+        ended: Callable[[], object] = lambda: None,
     ) -> None:
         """Hold a claim that this process has just created."""
         self.holder = holder
+        self.staging = staging
         self._bucket = bucket
         self._run_id = run_id
         self._lease = lease
         self._ended = ended
         self._count = 0
         self._lost = False
+        self._lock = (
+            threading.RLock()
+        )  # where objects are not replaced in one step, a look would see half a sign of life
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat_until_stopped, name="headway-remote-claim", daemon=True)
         self._thread.start()
@@ -74,7 +85,8 @@ class RemoteClaim:
             ClaimLostError: as `check`.
             StoreError: the store cannot be read.
         """
-        number, data = _newest(self._bucket, self._run_id)
+        with self._lock:
+            number, data = _newest(self._bucket, self._run_id)
         if number != self.number or _token(data) != self.holder.token:
             self._lost = True
         self.check()
@@ -86,9 +98,10 @@ class RemoteClaim:
             ClaimLostError: as `check`.
         """
         try:
-            self.verify()
-            self._count += 1
-            self._bucket.put(_name(self._run_id, self.number), _content(self.holder, self._lease, self._count))
+            with self._lock:
+                self.verify()
+                self._count += 1
+                self._bucket.put(_name(self._run_id, self.number), _content(self.holder, self._lease, self._count))
         except ClaimLostError:
             raise
         except StoreError:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from headway.experiments.wording import label
 from headway.integrations.remote.fetching import fetch
 from headway.integrations.remote.store import RemoteStore
 from headway.runs import RunRecord, RunStore
-from headway.runs.output import emit
+from headway.runs.output import complain, emit
 from headway.runs.places import Url, parse_place
 from headway.runs.wording import count
 
@@ -28,10 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     if not isinstance(options.url, Url):
-        print(
+        complain(
             f"headway fetch: expected a URL such as s3://bucket/runs, got {options.url} on this machine, which "
-            f"can be used as it is: headway report {options.url}",
-            file=sys.stderr,
+            f"can be used as it is: headway report {options.url}"
         )
         return 2
     copied = fetch(RemoteStore(options.url), RunStore(options.folder), _tell)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
-from headway.errors import StoreError
+from headway.errors import ClaimLostError, StoreError
 from headway.integrations.remote.bucket import Bucket
 from headway.integrations.remote.claims import RemoteClaim
-from headway.integrations.remote.manifest import NAME, Manifest, Part, attempt_of
+from headway.integrations.remote.manifest import NAME, Holder, Manifest, Part, attempt_of
 from headway.runs.checkpoints import SLOTS
 from headway.runs.files import FileSum
 from headway.runs.records import read_status
@@ -61,9 +61,24 @@ class Publisher:
         self._generation += 1
         manifest = Manifest(self._run_id, claim.holder, self._generation, status, files)
         claim.verify()
+        if manifest.is_done:
+            self._begin_to_end(claim)
         self._bucket.put(f"{self._run_id}/{claim.holder.manifest_name(self._generation)}", manifest.to_bytes())
         with contextlib.suppress(StoreError):  # it only takes up room
             self._tidy(manifest, before)
+
+    def _begin_to_end(self, claim: RemoteClaim) -> None:
+        """Make sure that no successor removes what this attempt has written, from now on.
+
+        Raises:
+            ClaimLostError: a successor may have done so already.
+        """
+        holder = claim.holder
+        if not self._bucket.create(f"{self._run_id}/{holder.end_name}", holder.end_mark):
+            raise ClaimLostError(
+                f"expected to end {self._run_id} in {self._bucket.url}, got shut out by another process, which goes "
+                "on with the run; nothing of it is lost"
+            )
 
     def _part(self, name: str) -> tuple[Part, tuple[int, int, int]]:
         """Write a file, unless that was done before."""
@@ -79,23 +94,33 @@ class Publisher:
         return part, state
 
     def _tidy(self, manifest: Manifest, before: set[str]) -> None:
-        """Remove what this attempt has replaced; at first also what attempts before it have left."""
+        """Remove what this attempt has replaced; at first and at the end also what attempts before it have left."""
         needed = {part.object for part in manifest.files.values()}
-        superfluous = before - needed
-        if manifest.generation > 1:
+        if replaced := sorted(before - needed):
             # The other of the two manifests may still name what was replaced; it must not seem whole.
             other = manifest.holder.manifest_name(manifest.generation + 1)
-            self._bucket.remove(
-                [f"{self._run_id}/{name}" for name in (other, *sorted(superfluous))] if superfluous else []
-            )
+            self._bucket.remove([f"{self._run_id}/{name}" for name in (other, *replaced)])
+        if manifest.generation > 1 and not manifest.is_done:
             return
         start = len(self._run_id) + 1
         names = [name[start:] for name in self._bucket.names(self._run_id)]
         # Only what earlier attempts have left: a later one may have taken the run over since this one looked.
+        owners = {holder for name in names if (holder := attempt_of(name)) and holder.number < manifest.holder.number}
+        lost = {holder for holder in owners if manifest.is_done or self._shuts_out(holder, manifest.holder)}
         kept = needed | self._of_done(names)
-        earlier = [name for name in names if 0 < attempt_of(name) < manifest.holder.number and name not in kept]
+        if not manifest.is_done:
+            kept |= {holder.end_name for holder in lost}
+        earlier = [name for name in names if attempt_of(name) in lost and name not in kept]
         manifests_first = sorted(earlier, key=lambda name: not NAME.fullmatch(name))
         self._bucket.remove([f"{self._run_id}/{name}" for name in manifests_first])
+
+    def _shuts_out(self, holder: Holder, by: Holder) -> bool:
+        """Keep an earlier attempt from ending the run; False if it is about to."""
+        name = f"{self._run_id}/{holder.end_name}"
+        return (
+            self._bucket.create(name, f"shut out by the attempt {by.number}-{by.token}".encode())
+            or self._bucket.get(name) != holder.end_mark
+        )
 
     def _of_done(self, names: list[str]) -> set[str]:
         """The names that belong to manifests of others which say that the run is done: those are left alone."""

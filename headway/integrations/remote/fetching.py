@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 from headway.errors import DamagedError
 from headway.integrations.remote.store import RemoteStore
 from headway.runs import RunRecord, RunStore, State
-from headway.runs.files import read_bytes, write_bytes
+from headway.runs.files import read_bytes, store_error, write_bytes
 from headway.runs.jsonable import MAX_BYTES
 from headway.runs.records import STATUS_FILE, read_status
 from headway.runs.status import Status
-from headway.runs.store import STAGING
 
 FETCHED_FILE = ".fetched.json"
 """The status that a run was copied with: another one beside it was written here."""
@@ -77,18 +73,19 @@ def _has_files(local: RunStore, run_id: str, status: Status) -> bool:
 def _copy(remote: RemoteStore, local: RunStore, run_id: str) -> bool:
     """Bring a run's files beside its folder, then move them in; its status comes last. False when it need not be."""
     folder = local.folder(run_id)
-    with (
-        local.held(run_id) as claim,
-        tempfile.TemporaryDirectory(prefix=f"{STAGING}{run_id}-", dir=local.root) as staging,
-    ):
-        manifest = remote.bring(run_id, Path(staging))
+    with local.held(run_id) as claim:
+        staging = claim.staging
+        manifest = remote.bring(run_id, staging)
         if manifest is None or not _is_wanted(local, run_id, manifest.status):  # it was worked on here just now
             return False
-        for path in Path(staging).iterdir():
-            claim.check()
-            shutil.move(str(path), folder / path.name)
-        claim.check()
         status = manifest.status.to_json().encode()
-        write_bytes(folder / STATUS_FILE, status)
-        write_bytes(folder / FETCHED_FILE, status)
+        try:
+            for path in list(staging.iterdir()):
+                claim.check()
+                path.replace(folder / path.name)
+        except OSError as error:
+            raise store_error("write", folder, error) from error
+        claim.check()
+        write_bytes(folder / STATUS_FILE, status, staging)
+        write_bytes(folder / FETCHED_FILE, status, staging)
     return True

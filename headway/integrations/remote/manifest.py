@@ -3,6 +3,10 @@
 An attempt at a run writes its manifests in turn under two names of its own, so that a manifest that was cut short
 leaves the one before it whole. Nobody else writes under these names: a process that lost its claim without noticing
 cannot spoil what its successor writes.
+
+Two more objects settle what a stalled process may still do. ``end.<n>-<token>`` is created exclusively, either by the
+attempt before it says that the run is done, or by a successor before it removes what that attempt has written: whoever
+comes second gives way. ``reset.<n>`` says that manifests of attempts before the n-th do not count any more.
 """
 
 from __future__ import annotations
@@ -22,7 +26,9 @@ from headway.runs.status import METRICS_FILE, State, Status, is_file_name
 
 MANIFEST_SCHEMA = 1
 NAME = re.compile(r"manifest\.([1-9][0-9]{0,8})-([0-9a-f]{16})\.([01])", re.ASCII)
-_OBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}@([1-9][0-9]{0,8})-[0-9a-f]{16}-[0-9]{1,12}", re.ASCII)
+_END = re.compile(r"end\.([1-9][0-9]{0,8})-([0-9a-f]{16})", re.ASCII)
+_RESET = re.compile(r"reset\.([1-9][0-9]{0,8})", re.ASCII)
+_OBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}@([1-9][0-9]{0,8})-([0-9a-f]{16})-[0-9]{1,12}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,16 @@ class Holder:
     def manifest_name(self, generation: int) -> str:
         """The name of one of its manifests."""
         return f"manifest.{self.number}-{self.token}.{generation % 2}"
+
+    @property
+    def end_name(self) -> str:
+        """The name of the object that settles whether it may still end the run."""
+        return f"end.{self.number}-{self.token}"
+
+    @property
+    def end_mark(self) -> bytes:
+        """The content of that object if it may."""
+        return f"the attempt {self.number}-{self.token} ends the run".encode()
 
 
 @dataclass(frozen=True)
@@ -120,10 +136,30 @@ class Manifest:
         return cls(run_id, holder, int(fields["generation"]), Status.from_json(status, f"{what}: status"), parts)
 
 
-def attempt_of(name: str) -> int:
-    """The number of the attempt that wrote a manifest or an object of this name; 0 for names of another kind."""
-    match = NAME.fullmatch(name) or _OBJECT.fullmatch(name)
-    return int(match[1]) if match else 0
+def attempt_of(name: str) -> Holder | None:
+    """The attempt that a manifest or an object of this name belongs to; None for names of another kind."""
+    match = NAME.fullmatch(name) or _OBJECT.fullmatch(name) or _END.fullmatch(name)
+    return Holder(int(match[1]), match[2]) if match else None
+
+
+def reset_name(number: int) -> str:
+    """The object that says that manifests of attempts before this one do not count."""
+    return f"reset.{number}"
+
+
+def manifest_names(names: Iterable[str]) -> list[str]:
+    """The manifests that count among the names of a run's objects."""
+    names = list(names)
+    first = max((int(match[1]) for match in map(_RESET.fullmatch, names) if match), default=0)
+    return [name for name in names if (match := NAME.fullmatch(name)) and int(match[1]) >= first]
+
+
+def superfluous(manifest: Manifest, names: Iterable[str]) -> list[str]:
+    """What attempts up to that of a done run's manifest have left beside what it needs."""
+    own = manifest.holder
+    kept = {own.manifest_name(manifest.generation), own.end_name, *(part.object for part in manifest.files.values())}
+    owned = ((name, attempt_of(name)) for name in names if name not in kept)
+    return [name for name, holder in owned if holder and holder.number <= own.number]
 
 
 def _part(name: str, value: Any, what: str) -> Part:

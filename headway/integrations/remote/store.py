@@ -7,6 +7,7 @@
              claim.<n>                  who holds it
              <file>@<n>-<token>-<k>     a file that the n-th attempt wrote, never changed
              manifest.<n>-<token>.0, .1 which of them count, and the run's status
+             end.<n>-<token>, reset.<n> what attempts that were stalled may not do any more
 
 Object stores cannot rename, and some give no promise on two writers of one object. So an attempt writes new objects,
 each under a name of its own, and then a manifest that names them. Killed at any instant it leaves the manifest before,
@@ -30,18 +31,28 @@ from headway.integrations.remote import claims
 from headway.integrations.remote.bucket import Bucket
 from headway.integrations.remote.claims import RemoteClaim
 from headway.integrations.remote.copying import Publisher, bring, without
-from headway.integrations.remote.manifest import NAME, Manifest, newest
+from headway.integrations.remote.manifest import (
+    NAME,
+    Manifest,
+    attempt_of,
+    manifest_names,
+    newest,
+    reset_name,
+    superfluous,
+)
 from headway.integrations.remote.workshop import make_folder, make_workshop
+from headway.runs.adding import STORE_FILE, STORE_SCHEMA
 from headway.runs.checkpoints import find_newest
 from headway.runs.claims import DEFAULT_LEASE, Sighting
 from headway.runs.files import FileSum, write_bytes
 from headway.runs.jsonable import MAX_BYTES, check_schema, parse_object
-from headway.runs.metrics import Columns, RowLog, from_parquet
+from headway.runs.metrics import Columns, RowLog, metrics_of
+from headway.runs.pages import MAX_PAGE_BYTES
 from headway.runs.records import SPEC_FILE, RunRecord, spec_order
 from headway.runs.run import Run
 from headway.runs.spec import RunSpec
 from headway.runs.status import METRICS_FILE, State
-from headway.runs.store import RUN_ID, STORE_FILE, STORE_SCHEMA, RunStore
+from headway.runs.store import RUN_ID, RunStore
 
 MOST_LOOKS = 5
 """How often a run is looked at again whose objects were replaced in the meantime."""
@@ -61,6 +72,7 @@ class RemoteStore(RunStore):
     def __init__(self, url: str, lease: float = DEFAULT_LEASE) -> None:
         """Open the file system; nothing is written."""
         self._workshop: Path | None = None
+        self._untidy: set[str] = set()
         super().__init__(Path(), lease)
         self._bucket = Bucket(url)
 
@@ -102,7 +114,7 @@ class RemoteStore(RunStore):
         if holder is None:
             return None
         folder = work / f"{run_id}-{holder.token}"
-        claim = RemoteClaim(self._bucket, run_id, holder, self.lease, lambda: self._dispose(folder))
+        claim = RemoteClaim(self._bucket, run_id, holder, self.lease, folder, lambda: self._dispose(folder))
         try:
             make_folder(folder)
             manifest, gone = self._bring(run_id, folder)
@@ -122,10 +134,20 @@ class RemoteStore(RunStore):
 
     def reset(self, run_id: str) -> None:
         """Forget everything about a run but its spec, so that it is pending again."""
-        with self.held(run_id):
-            names = [name[len(run_id) + 1 :] for name in self._bucket.names(run_id)]
-            ordered = sorted((name for name in names if NAME.fullmatch(name) or "@" in name), key=lambda n: "@" in n)
-            self._bucket.remove([f"{run_id}/{name}" for name in ordered])
+        with self.held(run_id) as claim:
+            self._bucket.put(f"{run_id}/{reset_name(claim.number)}", b"")
+            owned = [name for name in _inside(self._bucket.names(run_id), run_id) if attempt_of(name)]
+            manifests_first = sorted(owned, key=lambda name: not NAME.fullmatch(name))
+            self._bucket.remove([f"{run_id}/{name}" for name in manifests_first])
+
+    def tidy(self, run_id: str) -> None:
+        """Remove what a process left that was killed when its run was done but its checkpoints not yet removed."""
+        if run_id in self._untidy:
+            self._untidy.discard(run_id)
+            names = _inside(self._bucket.names(run_id), run_id)
+            manifest = self._manifest(run_id)
+            if manifest and manifest.is_done:
+                self._bucket.remove([f"{run_id}/{name}" for name in superfluous(manifest, names)])
 
     def folder(self, run_id: str) -> Path:
         """There is no folder here.
@@ -173,12 +195,11 @@ class RemoteStore(RunStore):
                 self.bring(run_id, Path(folder))
                 found, _ = find_newest(Path(folder), run_id, with_payload=False)
                 return RowLog(found.rows if found else b"").columns()
-        columns, metadata = from_parquet(self.read_file(run_id, METRICS_FILE), f"{self.place}/{run_id}/{METRICS_FILE}")
-        if metadata.get("headway.run_id") != run_id:
-            raise DamagedError(f"{self.place}/{run_id}: expected the metrics of this run, got those of another one")
-        return columns
+        return metrics_of(
+            self.read_file(run_id, METRICS_FILE, MAX_PAGE_BYTES), run_id, f"{self.place}/{run_id}/{METRICS_FILE}"
+        )
 
-    def read_file(self, run_id: str, name: str) -> bytes:
+    def read_file(self, run_id: str, name: str, limit: int | None = None) -> bytes:
         """Return a file that a run has saved, after checking that it is whole."""
         for _ in range(MOST_LOOKS):
             manifest = self._manifest(run_id)
@@ -186,6 +207,8 @@ class RemoteStore(RunStore):
                 known = ", ".join(manifest.status.files if manifest else ()) or "none"
                 raise StoreError(f"expected a file that run {run_id} has saved ({known}), got {name!r}")
             part, expected = manifest.files.get(name), manifest.status.files[name]
+            if limit is not None and expected.length > limit:
+                raise DamagedError(f"{self.place}/{run_id}/{name}: expected at most {limit} bytes, got more")
             data = self._bucket.get(f"{run_id}/{part.object}") if part else None
             if data is not None and FileSum.of(data) == expected:
                 return data
@@ -205,17 +228,7 @@ class RemoteStore(RunStore):
                     found += find_newest(Path(folder), run_id)[1]
         except StoreError as error:
             found.append(str(error))
-        for name in record.status.files if record.status else ():
-            try:
-                self.read_file(run_id, name)
-            except StoreError as error:
-                found.append(str(error))
-        if not found:
-            try:
-                self.metrics(run_id)
-            except StoreError as error:
-                found.append(str(error))
-        return found
+        return found + self._problems_of_files(record, bool(found))
 
     def manifest(self, run_id: str) -> Manifest | None:
         """The manifest that counts; None when the run has stored nothing yet."""
@@ -228,7 +241,7 @@ class RemoteStore(RunStore):
     def _try_claim(self, run_id: str) -> RemoteClaim | None:
         self._check_known(run_id)
         holder = claims.try_claim(self._bucket, run_id, self._watch, self.lease)
-        return RemoteClaim(self._bucket, run_id, holder, self.lease) if holder else None
+        return RemoteClaim(self._bucket, run_id, holder, self.lease, self._work()) if holder else None
 
     def _look(self, run_id: str) -> Sighting | None:
         return claims.look(self._bucket, run_id)
@@ -265,7 +278,7 @@ class RemoteStore(RunStore):
 
     def _manifest(self, run_id: str) -> Manifest | None:
         names = _inside(self._bucket.names(run_id), run_id)
-        wanted = [f"{run_id}/{name}" for name in names if NAME.fullmatch(name)]
+        wanted = [f"{run_id}/{name}" for name in manifest_names(names)]
         return self._newest(run_id, self._bucket.get_all(wanted), names)
 
     def _newest(self, run_id: str, data: Mapping[str, bytes], names: Mapping[str, int]) -> Manifest | None:
@@ -306,13 +319,15 @@ class RemoteStore(RunStore):
         spec = None
         try:
             spec = self._spec(run_id, data.get(SPEC_FILE))
-            manifests = {name: content for name, content in data.items() if NAME.fullmatch(name)}
+            manifests = {name: data[name] for name in manifest_names(names) if name in data}
             manifest = self._newest(run_id, manifests, names)
             if manifest is None and manifests:
                 raise DamagedError(f"{self.place}/{run_id}: expected the objects of its manifest, got some of them")
         except (SpecError, StoreError) as error:
             return RunRecord(run_id, State.CORRUPT, spec, reason=str(error))
         status = manifest.status if manifest else None
+        if manifest and manifest.is_done and superfluous(manifest, names):
+            self._untidy.add(run_id)
         if status and status.state is not State.RUNNING:
             return RunRecord(run_id, status.state, spec, status)
         number = claims.newest_number(names)
@@ -350,4 +365,4 @@ def _telling(names: Iterable[str]) -> list[str]:
     """The objects of a run that tell where it stands."""
     names = list(names)
     number = claims.newest_number(names)
-    return [name for name in names if name == SPEC_FILE or NAME.fullmatch(name) or name == f"claim.{number}"]
+    return [name for name in names if name in (SPEC_FILE, f"claim.{number}")] + manifest_names(names)
