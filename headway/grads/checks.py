@@ -197,7 +197,7 @@ class Checker:
             have, want = current.totals.get(name), expected.get(name)
             like = want if want is not None else have
             assert like is not None
-            wide = torch.float32 if like.device.type == "mps" else torch.float64
+            wide = torch.promote_types(like.dtype, torch.float32)
             got, due = (
                 like.new_zeros(like.numel(), dtype=wide) if x is None else x.to(wide).reshape(-1) for x in (have, want)
             )
@@ -213,7 +213,7 @@ class Checker:
         self.schedule.done(self._situation, finite)
         if not finite:
             return
-        failing = self._failing(gap, size, whole, current.totals[next(iter(current.totals))].dtype)
+        failing = self._failing(gap, size, whole, gaps[names[0]].dtype)
         if failing:
             failing = self._failing(gap, size, whole, least_precision(losses, self._engine.dtypes()))
         if failing:
