@@ -16,6 +16,7 @@ from headway.experiments.protocol import Protocol
 from headway.experiments.signals import make_signal
 from headway.meter import Meter
 from headway.selection import Actor, ActorConfig, perceptron
+from headway.selection.networks import Adam
 from headway.signals import MomentSignal
 
 TEST_CHUNK = 2560
@@ -58,7 +59,7 @@ class Trial:
         self.model = perceptron(
             [self.environment.inputs, protocol.hidden, protocol.hidden, len(dataset.class_names)], self._generator
         ).to(device)
-        self._optimizer = torch.optim.Adam(self.model.parameters(), protocol.learning_rate, fused=device == "cpu")
+        self._optimizer = Adam(list(self.model.parameters()), protocol.learning_rate)
         self.actor = Actor(
             ActorConfig(
                 arms,
@@ -101,8 +102,8 @@ class Trial:
         mark("forward")
         scores = self.meter.backward(losses, groups=arms)
         mark("backward and scores")
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        self._optimizer.advance()
+        self._optimizer.clear()
         mark("optimizer")
         self.actor.learn(scores)
         mark("actor")
