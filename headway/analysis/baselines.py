@@ -17,6 +17,9 @@ from headway.runs import RunSpec
 
 OF_SIGNALS = r"(beta|floor|gate|dot|cosine|norm|delta)(_.*)?|bias_correction|scored"
 """The fields of the protocol that Uniform does not depend on."""
+DRAWN_BY = "uniform"
+"""Who draws for Uniform: an actor whose score is always zero soon draws all arms alike, so that its runs serve where
+there are none without an actor."""
 WEIGHT = "entropy_weight"
 """Hardly matters to Uniform, as long as there is one: its policy follows the entropy alone, and Adam takes steps of the
 same size whatever the size of the gradient."""
@@ -26,6 +29,7 @@ def lenders(groups: Mapping[Group, Results]) -> dict[Group, Group]:
     """For each group without usable runs of Uniform, the group whose runs of Uniform serve it as well; if there is one.
 
     Where several do, it is the one that has the most seeds in common; of these, the one with the plainest protocol.
+    Runs of Uniform that an actor drew serve only where there are no others.
 
     Args:
         groups: runs by group, as `Results.groups` gives them.
@@ -40,13 +44,15 @@ def lenders(groups: Mapping[Group, Results]) -> dict[Group, Group]:
         lending = owners.get(_kind(members.runs[0].spec), {})
         seeds = {run.seed for run in members}
         if lending and group not in lending:
+            plain = {lender: own for lender, own in lending.items() if f"{DRAWN_BY}=actor" not in lender.protocol}
+            lending = plain or lending
             found[group] = max(lending, key=lambda lender: len(seeds & lending[lender]))
     return found
 
 
 def _kind(spec: RunSpec) -> object:
     """What a run of Uniform depends on."""
-    return shared(spec, f"{OF_SIGNALS}|{WEIGHT}"), spec.protocol.get(WEIGHT) == 0
+    return shared(spec, f"{OF_SIGNALS}|{WEIGHT}|{DRAWN_BY}"), spec.protocol.get(WEIGHT) == 0
 
 
 def shared(spec: RunSpec, apart_from: str) -> object:

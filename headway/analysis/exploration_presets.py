@@ -47,6 +47,7 @@ PAPER: Mapping[str, Any] = {
     "predictor_epochs": 1,
     "predictor_minibatches": 1,
     "icm_features": 64,
+    "icm_hidden_layer": False,
     "icm_inverse_weight": 0.8,
     "icm_forward_weight": 0.2,
     "icm_forward_factor": 0.5,

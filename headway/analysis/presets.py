@@ -13,6 +13,7 @@ from typing import Any
 
 from headway.analysis.exploration_presets import EXPLORATION_PRESETS
 from headway.runs import RunSpec
+from headway.runs.later import LATER, compared
 
 PAPER: Mapping[str, Any] = {
     "beta": 0.999,
@@ -35,6 +36,8 @@ PAPER: Mapping[str, Any] = {
     "delta_window": 1000,
     "delta_absolute": False,
     "delta_scale": 1.0,
+    "delta_empty": "skip",
+    "uniform": "arms",
     "actor": "network",
     "actor_inputs": 4,
     "actor_hidden": 256,
@@ -78,6 +81,7 @@ RELEASED: Mapping[str, Any] = {
     "delta_window": None,
     "delta_absolute": True,
     "delta_scale": 1e5,
+    "delta_empty": "stop",
     "actor_inputs": None,
     "curriculum_arm": "scrambled-label",
     "test_draw": "uniform",
@@ -107,7 +111,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {"released": RELEASED, "paper": PAPER
 """All presets; of two that are equally near to a run's protocol the first gives it its name."""
 
 NAMED_CHANGES = 3
-"""A label names up to this many changes, and counts more than that."""
+"""A label names up to this many changes, besides later fields of the protocol, and counts more than that."""
 _COUNTED_CHANGES = " changes ("
 
 PRESETS_OF: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"controlled": PRESETS, "doorkey": EXPLORATION_PRESETS}
@@ -139,7 +143,8 @@ def protocol_label(spec: RunSpec) -> str:
     base, words = protocol_changes(spec)
     if not words:
         return base
-    if len(words) > NAMED_CHANGES:
+    former = sum(word.partition("=")[0] in LATER.get(spec.experiment, {}) for word in words)
+    if len(words) - former > NAMED_CHANGES:
         digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:6]
         words = [f"{len(words)}{_COUNTED_CHANGES}{digest})"]
     return ", ".join([base, *words])
@@ -151,9 +156,10 @@ def nearest_first(labels: Iterable[str]) -> list[str]:
 
 
 def without_lengths(spec: RunSpec) -> dict[str, Any]:
-    """The protocol apart from the lengths of controlled runs: how long a run is stands in its parameters."""
+    """What of the protocol tells runs apart, without the lengths of controlled runs, which their parameters give."""
     lengths = _LENGTHS if spec.experiment == "controlled" else ()
-    return {field: value for field, value in spec.protocol.items() if field not in lengths}
+    fields = compared(spec.experiment, spec.method, spec.protocol)
+    return {field: value for field, value in fields.items() if field not in lengths}
 
 
 def counted_epochs(spec: RunSpec) -> Any:

@@ -19,7 +19,12 @@ from headway.rl.intrinsic import IntrinsicConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ExplorationProtocol(Fields):
-    """The choices of an exploration run. The defaults are those of the paper's text, or common practice."""
+    """The choices of an exploration run. The defaults are those of the paper's text, or common practice.
+
+    A field that is added here needs an entry in `headway.runs.later`, so that the runs before it keep their ids.
+    """
+
+    experiment = "doorkey"
 
     # Environment
     env_id: str = "MiniGrid-DoorKey-8x8-v0"
@@ -104,6 +109,8 @@ class ExplorationProtocol(Fields):
     """... in so many parts. One pass in one part is one step, after the reward is read from the same pass."""
     icm_features: int = 64
     """ICM: features of an observation."""
+    icm_hidden_layer: bool = False
+    """ICM: a layer of 128 between the convolutions and the features; the released encoder has none."""
     icm_inverse_weight: float = 0.8
     """ICM: weight of the inverse loss."""
     icm_forward_weight: float = 0.2
@@ -210,6 +217,7 @@ class ExplorationProtocol(Fields):
         """The settings of predictors and scorers."""
         return IntrinsicConfig(
             features=self.icm_features,
+            icm_hidden_layer=self.icm_hidden_layer,
             hidden=self.predictor_hidden,
             observation_scale=self.observation_scale,
             learning_rate=self.predictor_learning_rate,

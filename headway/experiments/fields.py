@@ -6,9 +6,10 @@ import dataclasses
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from headway.errors import ProtocolError, did_you_mean
+from headway.runs.later import LATER
 
 Own = TypeVar("Own", bound="Fields")
 
@@ -18,7 +19,12 @@ class Fields:
     """A frozen set of choices with presets by name.
 
     A field is a truth value, a number, one of some words, a tuple of whole numbers, or any of these or none.
+
+    Attributes:
+        experiment: the experiment whose protocols these are.
     """
+
+    experiment: ClassVar[str] = ""
 
     @classmethod
     def presets(cls: type[Own]) -> dict[str, Callable[[], Own]]:
@@ -44,7 +50,8 @@ class Fields:
         Raises:
             ProtocolError: no such field, or no such value.
         """
-        kinds = get_type_hints(type(self))
+        hints = get_type_hints(type(self))
+        kinds = {field.name: hints[field.name] for field in dataclasses.fields(self)}
         for name in values:
             if name not in kinds:
                 hint = did_you_mean(name, kinds)
@@ -60,12 +67,16 @@ class Fields:
 
     @classmethod
     def from_dict(cls: type[Own], values: Mapping[str, Any]) -> Own:
-        """A protocol from what `to_dict` gave; lists become tuples.
+        """A protocol from what `to_dict` gave, or a spec holds; lists become tuples.
+
+        A field that came after the spec was written has the value that it had in effect; see `headway.runs.later`.
 
         Raises:
             ProtocolError: fields are missing or unknown.
         """
         names = {field.name for field in dataclasses.fields(cls)}
+        later = LATER.get(cls.experiment, {})
+        values = {name: field.former for name, field in later.items() if field.is_new} | dict(values)
         if set(values) != names:
             wrong = sorted(set(values) ^ names)
             raise ProtocolError(f"expected the fields of this version's protocol, got a difference in {wrong}")

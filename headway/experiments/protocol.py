@@ -18,7 +18,12 @@ from headway.experiments.fields import Fields
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol(Fields):
-    """The choices of a controlled run. The defaults are those of the paper's text."""
+    """The choices of a controlled run. The defaults are those of the paper's text.
+
+    A field that is added here needs an entry in `headway.runs.later`, so that the runs before it keep their ids.
+    """
+
+    experiment = "controlled"
 
     # GMC and its variants
     beta: float = 0.999
@@ -63,6 +68,10 @@ class Protocol(Fields):
     """DeltaLoss: take the change without its sign."""
     delta_scale: float = 1.0
     """DeltaLoss: factor on the score."""
+    delta_empty: Literal["skip", "stop"] = "skip"
+    """DeltaLoss over epochs: an epoch without samples of an arm is left out, or ends the arm's record for good."""
+    uniform: Literal["arms", "actor"] = "arms"
+    """Uniform: every arm is drawn with the same probability, or an actor draws that gets a score of zero."""
 
     # Actor
     actor: Literal["network", "logits"] = "network"
@@ -170,6 +179,7 @@ class Protocol(Fields):
             delta_window=None,
             delta_absolute=True,
             delta_scale=1e5,
+            delta_empty="stop",
             actor_inputs=None,
             curriculum_arm="scrambled-label",
             test_draw="uniform",

@@ -60,5 +60,7 @@ def make_signal(name: str, protocol: Protocol, arms: int) -> Signal:
     if name == "norm_last":
         return NormLast(norm=p.norm, unit=p.norm_unit, part=p.norm_last_part, scale=p.norm_last_scale)
     if name == "delta_loss":
-        return DeltaLoss(groups=arms, window=p.delta_window, absolute=p.delta_absolute, scale=p.delta_scale)
+        return DeltaLoss(
+            groups=arms, window=p.delta_window, absolute=p.delta_absolute, scale=p.delta_scale, empty=p.delta_empty
+        )
     raise SignalError(f"expected a signal out of {', '.join(NAMES)}, got {name!r}")

@@ -22,6 +22,35 @@ from headway.signals import MomentSignal
 TEST_CHUNK = 2560
 
 
+class UniformDraws:
+    """In the place of an actor: every arm has the same probability, and nothing is learned.
+
+    Args:
+        arms: the number of arms.
+        generator: where the draws come from.
+        device: where they go to.
+    """
+
+    def __init__(self, arms: int, generator: torch.Generator, device: str) -> None:
+        """Nothing is drawn yet."""
+        self._arms, self._generator, self._device = arms, generator, device
+        self.entropy = torch.tensor(float(arms)).log()
+
+    def draw(self, samples: int) -> Tensor:
+        """An arm for each of B samples: [B]."""
+        return torch.randint(self._arms, (samples,), generator=self._generator).to(self._device)
+
+    def learn(self, scores: Tensor) -> None:
+        """Scores make no difference."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: the generator belongs to whoever passed it in."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from nothing."""
+
+
 class Trial:
     """Everything that a controlled run consists of.
 
@@ -60,23 +89,26 @@ class Trial:
             [self.environment.inputs, protocol.hidden, protocol.hidden, len(dataset.class_names)], self._generator
         ).to(device)
         self._optimizer = Adam(list(self.model.parameters()), protocol.learning_rate)
-        self.actor = Actor(
-            ActorConfig(
-                arms,
-                protocol.actor,
-                protocol.actor_inputs,
-                (protocol.actor_hidden, protocol.actor_hidden),
-                protocol.actor_learning_rate,
-                (protocol.actor_beta1, protocol.actor_beta2),
-                entropy_weight=protocol.entropy_weight,
-            ),
-            self._generator,
-            device,
-        )
+        self.actor = self._make_actor(arms, no_actor=signal == "uniform" and protocol.uniform == "arms")
         self._signal = make_signal(signal, protocol, arms)
         self.meter = Meter(self.model, self._signal)
         self.epoch = 0
         self._seen: list[tuple[Tensor, Tensor, Tensor]] = []  # arms, losses and scores of this epoch's batches
+
+    def _make_actor(self, arms: int, no_actor: bool) -> Actor | UniformDraws:
+        p = self.protocol
+        if no_actor:
+            return UniformDraws(arms, self._generator, self._device)
+        config = ActorConfig(
+            arms,
+            p.actor,
+            p.actor_inputs,
+            (p.actor_hidden, p.actor_hidden),
+            p.actor_learning_rate,
+            (p.actor_beta1, p.actor_beta2),
+            entropy_weight=p.entropy_weight,
+        )
+        return Actor(config, self._generator, self._device)
 
     @property
     def batches(self) -> int:

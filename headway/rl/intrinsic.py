@@ -53,6 +53,8 @@ class IntrinsicConfig:
     """Divide both moments by 1 - beta^t."""
 
     # ICM
+    icm_hidden_layer: bool = False
+    """A layer between the convolutions of the encoder and the features; the released encoder has none."""
     icm_inverse_weight: float = 0.8
     """Weight of the inverse loss."""
     icm_forward_weight: float = 0.2

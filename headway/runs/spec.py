@@ -21,6 +21,7 @@ from headway.runs.jsonable import (
     parse_object,
     thaw,
 )
+from headway.runs.later import written
 
 SPEC_SCHEMA = 1
 MAX_NAME = 200
@@ -50,7 +51,8 @@ class RunSpec:
     params: Mapping[str, Json] = field(default_factory=dict)
     """Data set or environment, length, and every hyper-parameter; may be nested."""
     protocol: Mapping[str, Json] = field(default_factory=dict)
-    """The protocol's fields, written out, so that the id changes when a preset does."""
+    """The protocol's fields, written out, so that the id changes when a preset does. Later fields are left out where
+    they make no difference to what the run was before them; see `headway.runs.later`."""
 
     def __post_init__(self) -> None:
         """Check and freeze the fields.
@@ -65,6 +67,8 @@ class RunSpec:
             value = getattr(self, name)
             if not isinstance(value, Mapping):
                 raise SpecError(f"expected a mapping for {name}, got {type(value).__name__}")
+            if name == "protocol":
+                value = written(self.experiment, self.method, value)
             object.__setattr__(self, name, freeze(value, name))
 
     @cached_property
@@ -72,7 +76,7 @@ class RunSpec:
         """The first 16 hexadecimal digits of the SHA-256 of the spec's canonical JSON.
 
         The schema number is no part of it. A field that a later schema adds must be left out of the hash
-        while it has its default value, so that old ids stay.
+        while it has its default value, so that old ids stay; `protocol` does so with its own later fields.
         """
         return hashlib.sha256(self._canonical()).hexdigest()[:16]
 

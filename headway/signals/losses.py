@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -40,12 +41,14 @@ class DeltaLoss(BaseSignal):
     Two ways to look back. With `window=N`, the mean loss of the group's last N samples is compared with that
     of the N before: r = -(change) / N, zero until there are 2 N. With `window=None`, the last epoch in which
     the group had samples is compared with the one before, r = -(change) / (samples in both), zero until there
-    are two; `meter.end_epoch()` says when an epoch ends.
+    are two; `meter.end_epoch()` says when an epoch ends. After an epoch without samples of a group its score stays
+    as it is until there is another one with samples, or for good with `empty="stop"`.
 
     Attributes:
         groups: the number of groups; samples carry their group in `meter.backward(losses, groups=...)`.
         window: N, or None for epochs.
         absolute: take the change without its sign.
+        empty: "skip" leaves out epochs without samples of a group; with "stop" the first one of them ends its record.
         scale: a factor on the scores.
     """
 
@@ -53,9 +56,12 @@ class DeltaLoss(BaseSignal):
     groups: int = 1
     window: int | None = 1000
     absolute: bool = False
+    empty: Literal["skip", "stop"] = "skip"
 
     def __post_init__(self) -> None:
         """Check the arguments."""
+        if self.empty not in ("skip", "stop"):
+            raise SignalError(f"expected empty='skip' or 'stop', got {self.empty!r}")
         if self.groups < 1:
             raise SignalError(f"expected at least one group, got {self.groups}")
         if self.window is not None and self.window < 1:
@@ -67,6 +73,8 @@ class DeltaLoss(BaseSignal):
         if self.window is None:
             scope.memory["sum"] = torch.zeros(3, self.groups, dtype=torch.float64, device=place)
             scope.memory["count"] = torch.zeros(3, self.groups, dtype=torch.float64, device=place)
+            if self.empty == "stop":
+                scope.memory["stopped"] = torch.zeros(self.groups, dtype=torch.bool, device=place)
         else:
             scope.memory["recent"] = torch.zeros(self.groups, 2 * self.window, device=place)
             scope.memory["seen"] = torch.zeros(self.groups, dtype=torch.int64, device=place)
@@ -106,9 +114,12 @@ class DeltaLoss(BaseSignal):
         scope.memory["seen"] += member.sum(1)
 
     def end_epoch(self, scope: Scope) -> None:
-        """Move on to the next epoch; a group without samples keeps the epochs that it has."""
+        """Move on to the next epoch; a group without samples, or whose record has ended, keeps the epochs it has."""
         if self.window is None:
             had = scope.memory["count"][0] > 0
+            if self.empty == "stop":
+                had &= ~scope.memory["stopped"]
+                scope.memory["stopped"].copy_(~had)
             for key in ("sum", "count"):
                 memory = scope.memory[key]
                 shifted = torch.stack([torch.zeros_like(memory[0]), memory[0], memory[1]])

@@ -95,7 +95,7 @@ def test_bad_overrides_are_refused(field: str, text: str, message: str) -> None:
 def test_dictionaries_round_trip_also_through_a_spec() -> None:
     quick = ExplorationProtocol.quick()
     assert ExplorationProtocol.from_dict(quick.to_dict()) == quick
-    spec = RunSpec(experiment="doorkey", method="ppo", seed=0, protocol=quick.to_dict())
+    spec = RunSpec(experiment="doorkey", method="icm", seed=0, protocol=quick.to_dict())
     assert ExplorationProtocol.from_dict(RunSpec.from_json(spec.to_json()).protocol) == quick
 
 

@@ -13,6 +13,7 @@ from headway.errors import SelectionError
 from headway.experiments.protocol import Protocol
 from headway.experiments.signals import make_signal
 from headway.experiments.trial import Trial
+from headway.selection import Actor
 from headway.signals import GMC, Cosine, DeltaLoss, DotProduct, NormAll, NormLast, Projection, Signal
 
 SMALL = {"hidden": 8, "actor_hidden": 8, "batch_size": 32, "test_batches": 4}
@@ -50,7 +51,7 @@ def trial(protocol: Protocol, signal: str = "gmc", condition: str = "noise") -> 
         ("norm_last", NormLast(norm="l2-squared", unit="batch", part="bias", scale=1e5), NormLast()),
         (
             "delta_loss",
-            DeltaLoss(groups=4, window=None, absolute=True, scale=1e5),
+            DeltaLoss(groups=4, window=None, absolute=True, scale=1e5, empty="stop"),
             DeltaLoss(groups=4, window=1000),
         ),
     ],
@@ -72,10 +73,29 @@ def test_constants_of_gmc_come_from_the_protocol() -> None:
 def test_the_actor_is_that_of_the_protocol(condition: str, arms: int) -> None:
     for protocol, inputs in ((RELEASED, arms), (PAPER, 4)):
         actor = trial(protocol, condition=condition).actor
+        assert isinstance(actor, Actor)
         assert actor.config.betas == (0.99, 0.999)
         assert actor.config.learning_rate == 1e-5
         assert actor.config.entropy_weight == 0.05
         assert next(actor.policy.parameters()).shape == (8, inputs)
+
+
+@pytest.mark.parametrize(("condition", "arms"), [("noise", 4), ("curriculum", 10)])
+def test_uniform_draws_arms_without_an_actor(condition: str, arms: int) -> None:
+    own = trial(RELEASED, "uniform", condition)
+    generator = torch.Generator()
+    generator.set_state(own._generator.get_state())
+    expected = torch.randint(arms, (32,), generator=generator)
+    own.train_batch()
+    torch.testing.assert_close(own._seen[0][0], expected)
+    assert own.run_epoch(lambda: False)["policy_entropy"] == pytest.approx(np.log(arms))
+    assert own.state_dict()["actor"] == {}
+
+
+def test_uniform_with_an_actor_is_what_it_was() -> None:
+    own = trial(dataclasses.replace(RELEASED, uniform="actor"), "uniform")
+    assert isinstance(own.actor, Actor)
+    assert own.actor.config.arms == 4
 
 
 def test_delta_loss_is_zero_for_two_epochs_and_then_that_of_the_epochs_means() -> None:

@@ -346,7 +346,7 @@ def test_the_released_networks_have_the_released_sizes() -> None:
     forward = made("forward", IntrinsicConfig(), observations=grid, actions=seven).predictor
     assert sizes(forward.scored) == [(256, 263), (256, 256), (256, 256)]
     icm = made("icm", IntrinsicConfig(), observations=grid, actions=seven).predictor
-    assert sizes(icm.encoder) == [(32, 4, 3, 3), (64, 32, 3, 3), (64, 64, 3, 3), (128, 4096), (64, 128)]
+    assert sizes(icm.encoder) == [(32, 4, 3, 3), (64, 32, 3, 3), (64, 64, 3, 3), (64, 4096)]
     assert sizes(icm.inverse) == [(256, 128), (7, 256)]
     assert sizes(icm.scored) == [(256, 71), (64, 256)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 
@@ -59,6 +61,17 @@ def test_epochs_by_hand() -> None:
     signal.end_epoch(scope)
     # Group 0: |1 - 5| / 2. Group 1: the epoch without samples is skipped, |7 - 8| / 2.
     assert feed(signal, scope, [1.0, 1.0], [0, 1]) == pytest.approx([100 * 2, 50])
+
+
+@pytest.mark.parametrize(("empty", "later"), [("skip", 0.5), ("stop", 0.25)])
+def test_delta_loss_after_an_epoch_without_samples(empty: Literal["skip", "stop"], later: float) -> None:
+    """Mean losses 4, 3 make (4 - 3) / 4; after the empty epoch 1 makes (3 - 1) / 4, unless the record has ended."""
+    signal = DeltaLoss(groups=2, window=None, empty=empty)
+    scope = scope_for(signal)
+    for values, expected in (([4.0, 4.0], 0.0), ([3.0, 3.0], 0.25), ([], 0.25), ([1.0, 1.0], later), ([], later)):
+        feed(signal, scope, [*values, 7.0], [*(0 for _ in values), 1])
+        signal.end_epoch(scope)
+        assert signal.progress(scope).tolist() == [expected, 0.0]
 
 
 def test_the_sign_is_kept_unless_asked() -> None:

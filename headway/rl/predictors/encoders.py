@@ -48,7 +48,12 @@ def perceptron(sizes: Sequence[int], generator: torch.Generator, initialise: Ini
 
 
 def make_encoder(
-    shape: Sequence[int], outputs: int, hidden: int, generator: torch.Generator, initialise: Initialise = uniform
+    shape: Sequence[int],
+    outputs: int,
+    hidden: int,
+    generator: torch.Generator,
+    initialise: Initialise = uniform,
+    with_layer: bool = True,
 ) -> nn.Sequential:
     """A network from observations to features, without an activation at the end.
 
@@ -62,6 +67,7 @@ def make_encoder(
         hidden: the width of layers for vectors.
         generator: where the weights come from.
         initialise: how they are drawn.
+        with_layer: False for no layer between the convolutions and the features.
     """
     if len(shape) == 1:
         return perceptron([shape[0], hidden, hidden, outputs], generator, initialise)
@@ -77,7 +83,8 @@ def make_encoder(
         initialise(layer, generator)
         layers += [layer.to(memory_format=torch.channels_last), nn.ReLU(inplace=True)]  # quicker on processors
         channels, sides = out_channels, [(side + 2 * padding - kernel) // stride + 1 for side in sides]
-    layers += [nn.Flatten(), *perceptron([channels * math.prod(sides), last, outputs], generator, initialise)]
+    widths = [channels * math.prod(sides), *([last] if with_layer else []), outputs]
+    layers += [nn.Flatten(), *perceptron(widths, generator, initialise)]
     return nn.Sequential(*layers)
 
 

@@ -47,7 +47,9 @@ class ICM(Predictor):
         self.actions = self._actions = coding_of(action_space, "action")
         self._config = config
         features, hidden, actions = config.features, config.hidden, self._actions.size
-        self.encoder = make_encoder(self._observations.shape, features, hidden, generator)
+        self.encoder = make_encoder(
+            self._observations.shape, features, hidden, generator, with_layer=config.icm_hidden_layer
+        )
         self.inverse = perceptron([2 * features, hidden, actions], generator)
         self.scored = perceptron([features + actions, hidden, features], generator)
 

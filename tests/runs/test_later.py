@@ -1,0 +1,118 @@
+"""Later fields of protocols: which runs keep the ids that they had before."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headway.analysis import load_results
+from headway.experiments.commands.lots import lot_specs
+from headway.experiments.commands.run import COMMANDS
+from headway.experiments.exploration import ExplorationProtocol
+from headway.experiments.fields import Fields
+from headway.experiments.lots import read_campaign_file
+from headway.experiments.protocol import Protocol
+from headway.runs import RunSpec
+from headway.runs.later import LATER, Later, compared, written
+
+ROOT = Path(__file__).parents[2]
+FORMER = ROOT / "tests" / "golden" / "former_runs"
+"""Campaign files, and the ids of their runs and of those in results/, as they were before any later field existed."""
+PROTOCOLS: dict[str, type[Fields]] = {"controlled": Protocol, "doorkey": ExplorationProtocol}
+
+
+def former_ids() -> dict[str, list[str]]:
+    """The stored ids by campaign file and lot; "results -" has those of results/."""
+    found: dict[str, list[str]] = {}
+    for line in (FORMER / "ids.txt").read_text("utf-8").splitlines():
+        if line.startswith("["):
+            ids = found.setdefault(line[1:-1], [])
+        else:
+            ids.append(line)
+    return found
+
+
+def campaigns() -> Iterator[tuple[str, list[RunSpec]]]:
+    for file in sorted(FORMER.glob("*.toml")):
+        for lot in read_campaign_file(file).lots:
+            yield f"{file.stem} {lot.name}", lot_specs(lot, COMMANDS, file)
+
+
+def as_before(spec: RunSpec) -> RunSpec:
+    """The spec with the former value of every later field."""
+    former = {name: field.former for name, field in LATER[spec.experiment].items() if name in spec.protocol}
+    return dataclasses.replace(spec, protocol={**spec.protocol, **former})
+
+
+def is_concerned(spec: RunSpec) -> bool:
+    """Whether a later field has another value than before, and the method depends on it."""
+    return any(
+        field.concerns(spec.method) and spec.protocol.get(name, field.former) != field.former
+        for name, field in LATER[spec.experiment].items()
+    )
+
+
+def test_runs_keep_their_ids_unless_a_later_field_changes_their_numbers() -> None:
+    before, kept, changed = former_ids(), 0, set()
+    for lot, specs in campaigns():
+        assert [as_before(spec).run_id for spec in specs] == before.pop(lot), lot
+        for spec in specs:
+            if is_concerned(spec):
+                changed.add((spec.experiment, spec.method))
+                assert spec.run_id != as_before(spec).run_id
+            else:
+                kept += 1
+    assert before.keys() == {"results -"}
+    assert kept > 900
+    assert changed == {
+        ("controlled", "uniform"),
+        ("controlled", "delta_loss"),
+        *(("doorkey", f"icm{scorer}") for scorer in ("", "+gmc", "+gmc_hard", "+gmc_soft")),
+    }
+
+
+def test_ids_of_the_results() -> None:
+    ids = former_ids()
+    stored = set(ids.pop("results -"))
+    assert stored <= {one for lot in ids.values() for one in lot}
+    runs = load_results(ROOT / "results")
+    assert not runs.problems, "a file holds an id beside each spec"
+    for run in runs:
+        assert RunSpec.from_dict(run.spec.to_dict()).run_id == run.id
+
+
+@pytest.mark.parametrize("experiment", LATER)
+def test_a_spec_without_a_later_field_means_what_it_did(experiment: str) -> None:
+    kind = PROTOCOLS[experiment]
+    for preset in kind.presets():
+        now = kind.named(preset).to_dict()
+        old = {name: value for name, value in now.items() if not getattr(LATER[experiment].get(name), "is_new", False)}
+        for name, value in kind.from_dict(old).to_dict().items():
+            field = LATER[experiment].get(name)
+            assert value == (field.former if field is not None and field.is_new else now[name])
+
+
+@pytest.mark.parametrize("experiment", LATER)
+def test_what_a_spec_holds_says_all_that_a_concerned_run_depends_on(experiment: str) -> None:
+    kind = PROTOCOLS[experiment]
+    for preset in kind.presets():
+        now = kind.named(preset).to_dict()
+        for name, field in LATER[experiment].items():
+            method = next(m for m in ("uniform", "delta_loss", "norm_all", "norm_last", "icm") if field.concerns(m))
+            read = kind.from_dict(written(experiment, method, now)).to_dict()
+            assert read[name] == now[name]
+
+
+def test_later_fields_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LATER, "made", {"new": Later(0, "a|b"), "old": Later(1, "a", now=7)})  # type: ignore[misc]
+    assert written("made", "a", {"new": 5, "old": 7}) == {"new": 5, "old": 7}
+    assert written("made", "a", {"new": 0, "old": 1}) == {"old": 1}
+    assert written("made", "c", {"new": 5, "old": 7}) == {"old": 1}
+    assert written("made", "c", {"new": 5, "old": 3}) == {"old": 3}
+    assert written("other", "a", {"new": 5}) == {"new": 5}
+    assert compared("made", "a", {"old": 1}) == {"new": 0, "old": 1}
+    assert compared("made", "c", {"old": 1}) == {}
+    assert compared("made", "c", {"old": 3}) == {"old": 3}
