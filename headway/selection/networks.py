@@ -55,7 +55,7 @@ def record(network: nn.Module, inputs: Tensor) -> list[Tensor]:
         What each layer saw [B, its inputs], and the output [B, outputs] last.
     """
     if isinstance(network, PlainLogits):
-        return [network(inputs)]
+        return [network(inputs).detach()]
     layers = _linears(network)
     seen = [inputs]
     for layer in layers:
