@@ -12,9 +12,9 @@ from torch import Tensor
 from headway.data import Dataset
 from headway.errors import ProtocolError
 from headway.experiments.environment import GROUPS, Environment
+from headway.experiments.perceptron import PerceptronMeter
 from headway.experiments.protocol import Protocol
 from headway.experiments.signals import make_signal
-from headway.meter import Meter
 from headway.selection import Actor, ActorConfig, perceptron
 from headway.selection.networks import Adam
 from headway.signals import MomentSignal
@@ -91,7 +91,7 @@ class Trial:
         self._optimizer = Adam(list(self.model.parameters()), protocol.learning_rate)
         self.actor = self._make_actor(arms, no_actor=signal == "uniform" and protocol.uniform == "arms")
         self._signal = make_signal(signal, protocol, arms)
-        self.meter = Meter(self.model, self._signal)
+        self.meter = PerceptronMeter(self.model, self._signal)
         self.epoch = 0
         self._seen: list[tuple[Tensor, Tensor, Tensor]] = []  # arms, losses and scores of this epoch's batches
 
@@ -130,16 +130,14 @@ class Trial:
         mark("choose arms")
         pixels, labels = self.environment.draw(arms)
         mark("draw samples")
-        losses = F.cross_entropy(self.model(pixels), labels, reduction="none")
-        mark("forward")
-        scores = self.meter.backward(losses, groups=arms)
-        mark("backward and scores")
+        losses, scores = self.meter.backward(pixels, labels, arms)
+        mark("model and scores")
         self._optimizer.advance()
         self._optimizer.clear()
         mark("optimizer")
         self.actor.learn(scores)
         mark("actor")
-        self._seen.append((arms, losses.detach(), scores))
+        self._seen.append((arms, losses, scores))
 
     def run_epoch(self, should_stop: Callable[[], bool]) -> dict[str, Any] | None:
         """Train to the end of the epoch, then test. Returns a row of metrics, or None if asked to stop before."""

@@ -65,18 +65,22 @@ def record(network: nn.Module, inputs: Tensor) -> list[Tensor]:
 
 
 @torch.no_grad()
-def backpropagate(network: nn.Module, seen: Sequence[Tensor], gradient: Tensor) -> None:
+def backpropagate(network: nn.Module, seen: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
     """Set the gradients of the parameters from the gradient at the output [B, outputs].
 
     Args:
         network: what was run.
         seen: what `record` returned.
         gradient: the gradient at the output.
+
+    Returns:
+        The gradient at the output of each layer [B, its outputs].
     """
     if isinstance(network, PlainLogits):
         network.logits.grad = gradient.sum(0)
-        return
+        return [gradient]
     layers = _linears(network)
+    found = [gradient]
     for place in reversed(range(len(layers))):
         layer = layers[place]
         # The layouts that autograd chooses: another order of the same product may round differently.
@@ -84,6 +88,8 @@ def backpropagate(network: nn.Module, seen: Sequence[Tensor], gradient: Tensor) 
         layer.bias.grad = gradient.sum(0)
         if place:
             gradient = torch.ops.aten.threshold_backward(gradient.mm(layer.weight), seen[place], 0)
+            found.append(gradient)
+    return found[::-1]
 
 
 def _linears(network: nn.Module) -> list[nn.Linear]:
