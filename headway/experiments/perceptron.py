@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from headway.grads.persample import BiasOf, RankOne, Reduction
 from headway.grads.scratch import Scratch
-from headway.moments import Moments
+from headway.moments import Flat, Moments
 from headway.selection.networks import backpropagate, record
 from headway.signals import Batch, Scope, Signal
 
@@ -37,6 +37,9 @@ class PerceptronMeter:
         self._moments = None if signal.decay is None else Moments(self._parameters, signal.decay)
         self._scope = Scope(self._parameters, self._moments)
         signal.init(self._scope)
+        self._gradients = Flat(self._parameters)
+        for name, parameter in self._parameters.items():
+            parameter.grad = self._gradients[name]
         self._scratch = Scratch()
         self._batches = 0
 
@@ -65,7 +68,7 @@ class PerceptronMeter:
         self._signal.observe(self._scope, batch)
         self._batches += 1
         if self._moments is not None:
-            self._moments.update({name: parameter.grad for name, parameter in self._parameters.items()})
+            self._moments.update(self._gradients)
         return batch.losses, scores
 
     def _reduce(
@@ -83,19 +86,20 @@ class PerceptronMeter:
             at_outputs: the gradient of the mean loss at each layer's output [B, its outputs].
             share: B for every sample: a sample's own gradient is so many times its share in the mean.
         """
-        forms: dict[str, RankOne | BiasOf] = {}
+        places, found = [], []
         names = iter(self._parameters)
         for inputs, outputs in zip(seen, at_outputs, strict=False):
-            forms[next(names)] = RankOne(inputs, outputs)
-            forms[next(names)] = BiasOf(outputs)
-        wanted = [(key, name, reduction) for key, own in plan.items() for name, reduction in own.items()]
-        wanted.sort(key=lambda one: list(forms).index(one[1]))  # a weight and its bias share |b|
-        found = [forms[name].reduce([reduction], self._scratch, None)[0] for _, name, reduction in wanted]
+            for form in (RankOne(inputs, outputs), BiasOf(outputs)):
+                name = next(names)
+                for key, own in plan.items():
+                    if name in own:
+                        places.append((key, name, own[name].kind))
+                        found += form.reduce([own[name]], self._scratch, None)
         self._scratch.forget()
         scaled = (torch.stack(found) * share).unbind()
         values: dict[str, dict[str, Tensor]] = {key: {} for key in plan}
-        for (key, name, reduction), value in zip(wanted, scaled, strict=True):
-            values[key][name] = value * share if reduction.kind == "sq" else value
+        for (key, name, kind), value in zip(places, scaled, strict=True):
+            values[key][name] = value * share if kind == "sq" else value
         return values
 
     def end_epoch(self) -> None:

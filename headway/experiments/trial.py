@@ -133,7 +133,6 @@ class Trial:
         losses, scores = self.meter.backward(pixels, labels, arms)
         mark("model and scores")
         self._optimizer.advance()
-        self._optimizer.clear()
         mark("optimizer")
         self.actor.learn(scores)
         mark("actor")

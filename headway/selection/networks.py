@@ -66,7 +66,7 @@ def record(network: nn.Module, inputs: Tensor) -> list[Tensor]:
 
 @torch.no_grad()
 def backpropagate(network: nn.Module, seen: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
-    """Set the gradients of the parameters from the gradient at the output [B, outputs].
+    """Write the gradients of the parameters, from the gradient at the output [B, outputs].
 
     Args:
         network: what was run.
@@ -77,19 +77,26 @@ def backpropagate(network: nn.Module, seen: Sequence[Tensor], gradient: Tensor) 
         The gradient at the output of each layer [B, its outputs].
     """
     if isinstance(network, PlainLogits):
-        network.logits.grad = gradient.sum(0)
+        torch.sum(gradient, 0, out=_grad(network.logits))
         return [gradient]
     layers = _linears(network)
     found = [gradient]
     for place in reversed(range(len(layers))):
         layer = layers[place]
         # The layouts that autograd chooses: another order of the same product may round differently.
-        layer.weight.grad = torch.mm(gradient.t(), seen[place])
-        layer.bias.grad = gradient.sum(0)
+        torch.mm(gradient.t(), seen[place], out=_grad(layer.weight))
+        torch.sum(gradient, 0, out=_grad(layer.bias))
         if place:
             gradient = torch.ops.aten.threshold_backward(gradient.mm(layer.weight), seen[place], 0)
             found.append(gradient)
     return found[::-1]
+
+
+def _grad(parameter: Tensor) -> Tensor:
+    """Where a gradient goes: what the parameter has, or a new tensor."""
+    if parameter.grad is None:
+        parameter.grad = torch.empty_like(parameter)
+    return parameter.grad
 
 
 def _linears(network: nn.Module) -> list[nn.Linear]:
@@ -99,7 +106,7 @@ def _linears(network: nn.Module) -> list[nn.Linear]:
 class Adam(torch.optim.Adam):
     """`torch.optim.Adam` for parameters that all have a gradient at every step.
 
-    `advance` does what `step` does, on the CPU without looking everything up again. `clear` forgets the gradients.
+    `advance` does what `step` does, on the CPU without looking everything up again.
 
     Args:
         parameters: the parameters, on one device.
@@ -129,7 +136,7 @@ class Adam(torch.optim.Adam):
         step.add_(1)
         torch._fused_adam_(
             self._parameters,
-            [parameter.grad for parameter in self._parameters],
+            [parameter.grad for parameter in self._parameters],  # type: ignore[misc]
             averages,
             squares,
             [],
@@ -157,10 +164,11 @@ class Adam(torch.optim.Adam):
             state["step"] = states[0]["step"]
         return [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states], states[0]["step"]
 
-    def clear(self) -> None:
-        """Forget the gradients."""
-        for parameter in self._parameters:
-            parameter.grad = None
+    def state_dict(self) -> dict[str, Any]:
+        """The state as `torch.optim.Adam` has it, in which every parameter counts its own steps."""
+        found: dict[str, Any] = super().state_dict()
+        own = {place: {**state, "step": state["step"].clone()} for place, state in found["state"].items()}
+        return {**found, "state": own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a state of this optimizer, or of `torch.optim.Adam`."""

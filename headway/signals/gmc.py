@@ -108,14 +108,12 @@ class MomentSignal(BaseSignal):
         """m / max(v, floor) of every parameter, kept until the moments change."""
         moments = scope.require_moments()
         version = (moments.version, batch.samples if self.unit == "batch" else 0)
-        if scope.version != version or not scope.cache:
-            moments.ratios(scope.parameters, self.floor_for(batch.samples), scope.cache)
-            self.refine(scope, scope.cache)
-            if absolute:
-                for ratio in scope.cache.values():
-                    ratio.abs_()
+        if scope.version != version or scope.ratios is None:
+            floor = self.floor_for(batch.samples)
+            scope.ratios = moments.ratios(scope.parameters, floor, scope.ratios, absolute)
+            self.refine(scope, scope.ratios)
             scope.version = version
-        return scope.cache
+        return scope.ratios
 
 
 @dataclass(frozen=True, kw_only=True)
