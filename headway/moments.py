@@ -214,7 +214,9 @@ class Moments:
         of_m, of_v = (torch.where(steps > 0, 1 - rate**steps, 1.0) for rate in (self.decay.m, self.decay.v))
         return of_m, of_v
 
-    def ratios(self, names: Iterable[str], floor: float, out: Flat | None = None, absolute: bool = False) -> Flat:
+    def ratios(
+        self, names: Iterable[str], floor: Tensor | float, out: Flat | None = None, absolute: bool = False
+    ) -> Flat:
         """m / max(v, floor) after bias correction.
 
         Args:
@@ -230,7 +232,7 @@ class Moments:
         if out is None or any(out[name].dtype != v.dtype or out[name].device != v.device for name, v in own.items()):
             out = Flat(own)
         of_m, of_v = self.corrections()
-        limit, factor = floor * of_v, of_v / of_m
+        limit, factor = self._limit(floor), of_v / of_m
         places = [(self.m[name], v, out[name]) for name, v in own.items()]
         if self.m.whole is not None and self.v.whole is not None and out.whole is not None and len(own) == len(self.v):
             places = [(self.m.whole, self.v.whole, out.whole)]
@@ -245,6 +247,25 @@ class Moments:
             if absolute:
                 ratio.abs_()
         return out
+
+    def _limit(self, floor: Tensor | float) -> Tensor | float:
+        """The least value of v as it is stored, above zero even where a relative floor has nothing to relate to."""
+        _, of_v = self.corrections()
+        tiny = torch.finfo(torch.float32).tiny
+        if self._on_host:
+            return max(float(floor) * float(of_v), tiny)
+        limit = floor * of_v
+        return limit.clamp(min=tiny) if isinstance(limit, Tensor) else max(limit, tiny)
+
+    def mean_v(self, names: Iterable[str] | None = None) -> Tensor:
+        """The mean of v after bias correction over all entries of some parameters, or of all."""
+        _, of_v = self.corrections()
+        own = [self.v[name] for name in (self.v if names is None else names)]
+        if self.v.whole is not None and len(own) == len(self.v):
+            total = self.v.whole.sum()
+        else:
+            total = torch.stack([v.sum().to(self._updates.device) for v in own]).sum()
+        return total / (of_v * sum(v.numel() for v in own))
 
     def noise_level(self) -> Tensor | float:
         """E[m^2] / E[v] of gradients that are pure noise: independent, of mean zero and of constant variance.
@@ -268,11 +289,13 @@ class Moments:
         of_m, of_v = self.corrections()
         return self.m[name] / of_m, self.v[name] / of_v
 
-    def share_under(self, floor: float) -> Tensor:
-        """The share of parameters whose corrected v is below a floor."""
+    def share_under(self, floor: Tensor | float, names: Iterable[str] | None = None) -> Tensor:
+        """The share of parameters whose corrected v is below a floor, among some or all of them."""
         _, of_v = self.corrections()
-        below = torch.stack([(v < floor * of_v).sum().to(self._updates.device) for v in self.v.values()]).sum()
-        return below / sum(v.numel() for v in self.v.values())
+        limit = floor * of_v
+        own = [self.v[name] for name in (self.v if names is None else names)]
+        below = [(v < (limit.to(v) if isinstance(limit, Tensor) else limit)).sum() for v in own]
+        return torch.stack([count.to(self._updates.device) for count in below]).sum() / sum(v.numel() for v in own)
 
     def share_within_bound(self) -> Tensor:
         """The share of parameters with m^2 <= v after bias correction, but for rounding.

@@ -35,7 +35,7 @@ class PerceptronMeter:
         self._signal = signal
         self._parameters = dict(model.named_parameters())
         self._moments = None if signal.decay is None else Moments(self._parameters, signal.decay)
-        self._scope = Scope(self._parameters, self._moments)
+        self._scope = Scope(self._parameters, self._moments, warns=False)  # the study reports the share in its metrics
         signal.init(self._scope)
         self._gradients = Flat(self._parameters)
         for name, parameter in self._parameters.items():

@@ -51,6 +51,30 @@ class UniformDraws:
         """Continue from nothing."""
 
 
+class RunningMeans:
+    """The greatest running mean of an arm's scores, by which scores are divided on their way to the actor.
+
+    Args:
+        arms: the number of arms.
+        device: where scores live.
+        rate: the weight of the latest batch.
+    """
+
+    def __init__(self, arms: int, device: str, rate: float = 0.01) -> None:
+        """Nothing has been seen."""
+        self._rate = rate
+        self.sums = torch.zeros(2, arms, dtype=torch.float64, device=device)  # of scores, and of the weights so far
+
+    def scale(self, scores: Tensor, arms: Tensor) -> Tensor:
+        """Take in the scores [B] of a batch and return them in units of the greatest mean."""
+        ones = torch.ones_like(scores)
+        totals = torch.zeros_like(self.sums).index_add_(1, arms, torch.stack([scores.abs(), ones]).double())
+        means = torch.stack([totals[0] / totals[1].clamp(min=1), torch.ones_like(totals[1])])
+        self.sums = torch.where(totals[1] > 0, self.sums.lerp(means, self._rate), self.sums)
+        best = (self.sums[0] / self.sums[1].clamp(min=self._rate)).max()
+        return torch.where(best > 0, scores / best.to(scores), scores)
+
+
 class Trial:
     """Everything that a controlled run consists of.
 
@@ -92,6 +116,7 @@ class Trial:
         self.actor = self._make_actor(arms, no_actor=signal == "uniform" and protocol.uniform == "arms")
         self._signal = make_signal(signal, protocol, arms)
         self.meter = PerceptronMeter(self.model, self._signal)
+        self._running = RunningMeans(arms, device)
         self.epoch = 0
         self._seen: list[tuple[Tensor, Tensor, Tensor]] = []  # arms, losses and scores of this epoch's batches
 
@@ -134,7 +159,7 @@ class Trial:
         mark("model and scores")
         self._optimizer.advance()
         mark("optimizer")
-        self.actor.learn(scores)
+        self.actor.learn(scores if self.protocol.actor_scores == "raw" else self._running.scale(scores, arms))
         mark("actor")
         self._seen.append((arms, losses, scores))
 
@@ -162,8 +187,8 @@ class Trial:
             "policy_entropy": float(self.actor.entropy),
         }
         if isinstance(self._signal, MomentSignal):
-            floor = self._signal.floor_for(self.protocol.batch_size)
             moments = self.meter.moments()
+            floor = self._signal.floor_for(self.protocol.batch_size, moments)
             row["under_floor"] = float(moments.share_under(floor))
             row["momentum_within_bound"] = float(moments.share_within_bound())
         return row
@@ -197,6 +222,7 @@ class Trial:
             "optimizer": self._optimizer.state_dict(),
             "meter": self.meter.state_dict(),
             "actor": self.actor.state_dict(),
+            "running": self._running.sums.clone(),
             "environment": self.environment.state_dict(),
             "generator": self._generator.get_state(),
             "epoch": self.epoch,
@@ -209,6 +235,7 @@ class Trial:
         self._optimizer.load_state_dict(state["optimizer"])
         self.meter.load_state_dict(state["meter"])
         self.actor.load_state_dict(state["actor"])
+        self._running.sums.copy_(state.get("running", self._running.sums))
         self.environment.load_state_dict(state["environment"])
         self._generator.set_state(state["generator"])
         self.epoch = state["epoch"]

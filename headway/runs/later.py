@@ -41,6 +41,7 @@ LATER: Mapping[str, Mapping[str, Later]] = {
     "controlled": {
         "uniform": Later("actor", "uniform"),
         "delta_empty": Later("skip", "delta_loss"),
+        "actor_scores": Later("raw", ".*"),
     },
     "doorkey": {
         "icm_hidden_layer": Later(True, r"icm(\+.+)?"),

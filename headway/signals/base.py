@@ -38,6 +38,7 @@ class Scope:
         memory: tensors that belong to its state and are saved with the meter.
         cache: tensors that can be made again.
         ratios: those of the moments, which can be made again.
+        warns: whether the signal may still warn of a floor that decides nearly all.
         version: the state of the moments that `cache` and `ratios` belong to.
     """
 
@@ -46,6 +47,7 @@ class Scope:
     memory: dict[str, Tensor] = field(default_factory=dict)
     cache: dict[str, Tensor] = field(default_factory=dict)
     ratios: Flat | None = None
+    warns: bool = True
     version: tuple[int, ...] = ()
 
     @cached_property
