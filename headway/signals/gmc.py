@@ -142,9 +142,9 @@ class MomentSignal(BaseSignal):
         if share > 0.99:
             scope.warns = False
             warn(
-                f"{self.name}: {share:.1%} of the parameters have a second moment under the floor ({self.floor:g} in the "
-                f"unit {self.unit!r}), so that scores are divided by a constant there; choose a smaller floor, or one "
-                f"that follows the gradients, such as floor=0.1, unit='relative'"
+                f"{self.name}: {share:.1%} of the parameters have a second moment under the floor ({self.floor:g}, in "
+                f"the unit {self.unit!r}), so that scores are divided by a constant there; choose a smaller floor, or "
+                f"one that follows the gradients, such as floor=0.1, unit='relative'"
             )
 
 
