@@ -11,21 +11,32 @@ import json
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from torch import nn
+
 from headway.analysis import load_results
-from headway.analysis.names import title
-from headway.analysis.report.markdown import MARK
+from headway.analysis.names import MARK, title
 from headway.analysis.report.provenance import notes_of
 from headway.analysis.report.words import ranges
 from headway.analysis.tables import MethodRow, method_rows
 from headway.bench.quoting import quoted
+from headway.data import Dataset, Split
+from headway.experiments import doorkey as exploration
+from headway.experiments.base import Context
 from headway.experiments.commands.lots import lot_specs
 from headway.experiments.commands.run import COMMANDS
+from headway.experiments.exploration import ExplorationProtocol
+from headway.experiments.fields import Fields
 from headway.experiments.lots import read_campaign_file
+from headway.experiments.protocol import Protocol
+from headway.experiments.trial import Trial
 from headway.runs.wording import count
+from headway.selection import Actor
 
 ROOT = Path(__file__).parent.parent
 SIGNALS = ("uniform", "curiosity", "gmc", "norm_last", "norm_all", "delta_loss", "gmc_hard", "gmc_soft")
@@ -200,11 +211,77 @@ def _area(row: MethodRow) -> str:
     return f"{text}, {row.shares[-1].value:.0%}" if row.group.condition == "noise" else text
 
 
+def architectures() -> str:
+    """The networks of the study as they are made, layer by layer, with their numbers of parameters."""
+    rows = []
+    for name, shape in (("MNIST", (1, 28, 28)), ("CIFAR-10", (3, 32, 32))):
+        split = Split(np.zeros((300, *shape), dtype=np.uint8), np.arange(300, dtype=np.int64) % 10)
+        images = Dataset("blank", split, split, tuple("0123456789"), "", "blank")
+        for condition in ("noise", "curriculum"):
+            trial = Trial(images, condition, "gmc", Protocol.released(), seed=0)
+            assert isinstance(trial.actor, Actor)
+            if condition == "noise":
+                rows.append(_network(f"classifier, {name}", trial.model))
+            if name == "MNIST":
+                rows.append(_network(f"actor, {condition}", trial.actor.policy))
+    for method in ("gmc", "icm"):
+        (spec,) = exploration.specs([method], ["door"], [0], ExplorationProtocol.released(), "released")
+        ppo = exploration.make(spec, Context())
+        assert ppo.reward is not None
+        if method == "gmc":
+            rows += [_network("policy", ppo.agent.policy), _network("values", ppo.agent.value)]
+            rows.append(_network("forward model, GMC", ppo.reward.predictor.scored))
+        else:
+            names = {"encoder": "ICM, encoder (tanh)", "inverse": "ICM, inverse model", "scored": "ICM, forward model"}
+            rows += [_network(names[name], part) for name, part in ppo.reward.predictor.named_children()]
+            rows.append(["ICM, all three", "", _parameters(ppo.reward.predictor)])
+        ppo.close()
+    return table(["network", "layers", "parameters"], rows)
+
+
+def _network(name: str, module: nn.Module) -> list[str]:
+    """A row: the channels of its convolutions, then the widths of its layers."""
+    convolutions = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
+    linear = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    channels = "-".join(str(each.out_channels) for each in convolutions)
+    parts = [f"3x3 convolutions {channels}"] if convolutions else []
+    parts.append("-".join(map(str, [linear[0].in_features, *(each.out_features for each in linear)])))
+    return [name, ", then ".join(parts), _parameters(module)]
+
+
+def _parameters(module: nn.Module) -> str:
+    return f"{sum(parameter.numel() for parameter in module.parameters()):,}"
+
+
+def choices(kind: type[Fields], presets: Sequence[str]) -> str:
+    """Every field of a protocol under some presets."""
+    found = [kind.named(preset).to_dict() for preset in presets]
+    rows = [[f"`{name}`", *(_value(each[name]) for each in found)] for name in found[0]]
+    return table(["field", *(f"`{preset}`" for preset in presets)], rows)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return "x".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return "none" if value is None else str(value)
+
+
+RL_PRESETS = ("paper", "released", "fast")
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "sampler": ("docs/howto/pytorch.md", sampler),
     "huggingface": ("docs/howto/transformers.md", huggingface),
     "sb3": ("docs/howto/sb3.md", sb3),
     "controlled": ("docs/study.md", controlled),
+    "architectures": ("docs/study.md", architectures),
+    "choices": ("docs/study.md", partial(choices, Protocol, ("paper", "released"))),
+    "exploration-choices": (
+        "docs/exploration.md",
+        partial(choices, ExplorationProtocol, ("paper", "released", "fast")),
+    ),
     "doorkey": ("docs/exploration.md", doorkey),
     "envs": ("docs/environments.md", envs),
     "report": ("docs/report.md", report),

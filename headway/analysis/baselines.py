@@ -14,6 +14,7 @@ from headway.analysis.results import Results
 from headway.analysis.rundata import Group
 from headway.analysis.tables import BASELINE, usable
 from headway.runs import RunSpec
+from headway.runs.later import LATER
 
 OF_SIGNALS = r"(beta|floor|gate|dot|cosine|norm|delta)(_.*)?|bias_correction|scored"
 """The fields of the protocol that Uniform does not depend on."""
@@ -52,11 +53,19 @@ def lenders(groups: Mapping[Group, Results]) -> dict[Group, Group]:
 
 def _kind(spec: RunSpec) -> object:
     """What a run of Uniform depends on."""
-    return shared(spec, f"{OF_SIGNALS}|{WEIGHT}|{DRAWN_BY}"), spec.protocol.get(WEIGHT) == 0
+    return shared(spec, f"{OF_SIGNALS}|{WEIGHT}"), spec.protocol.get(WEIGHT) == 0
 
 
 def shared(spec: RunSpec, apart_from: str) -> object:
-    """What a run depends on, apart from its method, its seed and the fields of the protocol that match a pattern."""
-    rest = {name: str(value) for name, value in without_lengths(spec).items() if not re.fullmatch(apart_from, name)}
+    """What a run depends on, apart from its method, its seed and the fields of the protocol that match a pattern.
+
+    Later fields of the protocol, each of which concerns some methods alone, are left out too.
+    """
+    later = LATER.get(spec.experiment, {})
+    rest = {
+        name: str(value)
+        for name, value in without_lengths(spec).items()
+        if name not in later and not re.fullmatch(apart_from, name)
+    }
     params = dict(spec.params) | ({"epochs": counted_epochs(spec)} if "epochs" in spec.params else {})
     return (spec.experiment, spec.condition, *sorted(map(str, params.items())), *sorted(rest.items()))

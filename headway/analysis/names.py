@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+MARK = "†"
+"""Stands at every dataset whose copy is not the official one."""
+
 METHODS: Mapping[str, str] = {
     "ppo": "PPO",
     "forward": "Forward",

@@ -30,12 +30,12 @@ PAPER: Mapping[str, Any] = {
     "cosine_scale": 1.0,
     "norm": "l1",
     "norm_unit": "sample",
-    "norm_all_scale": 1.0,
+    "norm_all_scale": 0.0011,
     "norm_last_part": "layer",
-    "norm_last_scale": 1.0,
+    "norm_last_scale": 0.011,
     "delta_window": 1000,
     "delta_absolute": False,
-    "delta_scale": 1.0,
+    "delta_scale": 52000.0,
     "delta_empty": "skip",
     "uniform": "arms",
     "actor": "network",
@@ -112,7 +112,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {"released": RELEASED, "paper": PAPER
 """All presets; of two that are equally near to a run's protocol the first gives it its name."""
 
 NAMED_CHANGES = 3
-"""A label names up to this many changes, besides later fields of the protocol, and counts more than that."""
+"""A label names up to this many changes, besides former choices, and counts more than that."""
 _COUNTED_CHANGES = " changes ("
 
 PRESETS_OF: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"controlled": PRESETS, "doorkey": EXPLORATION_PRESETS}
@@ -121,15 +121,31 @@ PRESETS_OF: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"controlled": PRESE
 
 def protocol_changes(spec: RunSpec) -> tuple[str, list[str]]:
     """The preset that a run's protocol is nearest to, and what is not as the preset has it, such as "floor=1e-06"."""
+    base, changes = _changes(spec)
+    return base, [f"{name}={_text(value)}" for name, value in sorted(changes.items())]
+
+
+def former_choices(spec: RunSpec) -> tuple[str, ...]:
+    """What a run does as runs did before the preset came to do it otherwise, such as "uniform=actor"."""
+    later = LATER.get(spec.experiment, {})
+    _, changes = _changes(spec)
+    return tuple(
+        f"{name}={_text(value)}"
+        for name, value in sorted(changes.items())
+        if name in later and value == later[name].former
+    )
+
+
+def _changes(spec: RunSpec) -> tuple[str, dict[str, Any]]:
     base, changes = "unnamed", without_lengths(spec)
     if spec.experiment in PRESETS_OF:
         base, changes = _nearest(changes, PRESETS_OF[spec.experiment])
     usual = _usual(spec, base)
     changes |= {name: value for name, value in spec.params.items() if usual.get(name, _ABSENT) != value}
-    return base, [f"{name}={_text(value)}" for name, value in sorted(changes.items())]
+    return base, changes
 
 
-def protocol_label(spec: RunSpec) -> str:
+def protocol_label(spec: RunSpec, with_former: bool = True) -> str:
     """Name the protocol that a run followed.
 
     Two runs of one experiment, dataset and condition have the same label exactly when nothing that their numbers
@@ -137,15 +153,20 @@ def protocol_label(spec: RunSpec) -> str:
     the label. Epochs that do not count (beyond the protocol's `epochs_used`) make no difference, and a field that
     an older run does not know has not been changed.
 
+    Args:
+        spec: the run.
+        with_former: False to leave out what `former_choices` gives.
+
     Returns:
         the name of a preset, such as "released" or "paper"; or, with changes, such as "released, floor=1e-06" or
         "released, 12 changes (1f3a9c)".
     """
     base, words = protocol_changes(spec)
+    former = former_choices(spec)
+    words = [word for word in words if with_former or word not in former]
     if not words:
         return base
-    former = sum(word.partition("=")[0] in LATER.get(spec.experiment, {}) for word in words)
-    if len(words) - former > NAMED_CHANGES:
+    if len(words) - (len(former) if with_former else 0) > NAMED_CHANGES:
         digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:6]
         words = [f"{len(words)}{_COUNTED_CHANGES}{digest})"]
     return ", ".join([base, *words])

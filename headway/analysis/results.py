@@ -154,7 +154,7 @@ class ResultsReader:
                 problems += _disagreement(known, whole, source)
                 if _says_more(whole, known):
                     runs[run.id] = whole
-        kept, doubles = _without_doubles(runs.values())
+        kept, doubles = _without_doubles(_with_stand_ins(runs.values()))
         return Results(tuple(sorted(kept, key=lambda run: run.order)), tuple(problems + doubles))
 
     def _sources(self) -> dict[Path, StoreReader | LotReader]:
@@ -202,6 +202,20 @@ def _disagreement(known: RunData, run: RunData, source: Path) -> list[Problem]:
         f"keep one of the two"
     )
     return [Problem(run.id, run.label, message)]
+
+
+def _with_stand_ins(runs: Iterable[RunData]) -> list[RunData]:
+    """Let runs with former choices stand in for those that their preset now asks for, until there is one of these.
+
+    Such a run has the label of the preset's own runs then; its `former` still says what it was made with.
+    """
+    runs = list(runs)
+    there = {(run.group, run.method) for run in runs if run.finished and not run.former}
+    found = []
+    for run in runs:
+        stand_in = replace(run, stands_in=True) if run.former else run
+        found.append(run if (stand_in.group, run.method) in there else stand_in)
+    return found
 
 
 def _without_doubles(runs: Iterable[RunData]) -> tuple[list[RunData], list[Problem]]:

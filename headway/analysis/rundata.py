@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from headway.analysis.columns import Array
 from headway.analysis.names import CONDITIONS, DATASETS, EXPERIMENTS, METHODS, rank, title
-from headway.analysis.presets import PRESETS_OF, protocol_label
+from headway.analysis.presets import PRESETS_OF, former_choices, protocol_label
 from headway.runs import Json, RunSpec, State
 
 
@@ -107,12 +107,19 @@ class RunData:
     """Where it last ran."""
     environment: Mapping[str, Json] = field(default_factory=dict)
     """What its numbers rest on besides its spec: versions, the dataset's fingerprint and note."""
+    stands_in: bool = False
+    """Whether it stands in for a run that does what its preset now says, and it does not; see `former`."""
     protocol: str = field(init=False)
     """The label of its protocol: "released", "paper", "demo", or one of them with the changes."""
 
     def __post_init__(self) -> None:
         """Name the protocol."""
-        object.__setattr__(self, "protocol", protocol_label(self.spec))
+        object.__setattr__(self, "protocol", protocol_label(self.spec, with_former=not self.stands_in))
+
+    @property
+    def former(self) -> tuple[str, ...]:
+        """What it does as runs did before its preset came to do it otherwise, such as "uniform=actor"."""
+        return former_choices(self.spec)
 
     @property
     def experiment(self) -> str:

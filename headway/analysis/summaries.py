@@ -6,7 +6,7 @@ protocol decide how its curve is made: `epochs_used`, `curve_block`, `auc_weight
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -25,6 +25,9 @@ LAST_PART = 0.1
 """The part of a curve, at its end, that counts as the end."""
 SMOOTHED = 0.05
 """Width of the moving average that finds peaks, as a part of the curve."""
+
+FALLS_AT_FIRST: Mapping[str, tuple[int, ...]] = {"curiosity": (0,)}
+"""Groups whose visits fall at the start of a curriculum: the peak after that counts, as the paper's text says."""
 
 Curve: TypeAlias = Callable[[RunData], Array]
 
@@ -104,17 +107,31 @@ def epochs(run: RunData) -> Array:
 
 def group_losses(run: RunData) -> Array:
     """Test loss of each group [points, 4]: the mean over its arms, weighted by their test counts."""
-    losses, counts = run.columns["test_loss"], run.columns["test_count"]
+    losses, counts = _tested(run)
     columns = [_weighted(losses[:, arms], counts[:, arms]) for arms in map(list, arms_of_groups(run))]
-    return used(run, np.stack(columns, 1))
+    return np.stack(columns, 1)
 
 
 def average_loss(run: RunData) -> Array:
     """Test loss over all arms [points], weighted as the protocol's `auc_weights` says: by test count or equally."""
-    losses, counts = run.columns["test_loss"], run.columns["test_count"]
+    losses, counts = _tested(run)
     if _field(run, "auc_weights", "test-count") == "equal":
         counts = counts > 0
-    return used(run, _weighted(losses, counts))
+    return _weighted(losses, counts)
+
+
+def _tested(run: RunData) -> tuple[Array, Array]:
+    """Test loss and test count of each arm at the points of the curve, each [points, arms].
+
+    In a block both are averaged for each arm by itself, the loss over the epochs in which the arm was tested, before
+    anything is weighted: so does the released code.
+    """
+    losses, counts = run.columns["test_loss"].astype(np.float64), run.columns["test_count"].astype(np.float64)
+    was_tested = counts > 0
+    tested = used(run, was_tested.astype(np.float64))
+    with np.errstate(invalid="ignore"):
+        means = used(run, np.where(was_tested, losses, 0.0)) / tested
+    return means, used(run, counts)
 
 
 def auc(run: RunData) -> float:
@@ -167,20 +184,56 @@ def share_fluctuation(run: RunData) -> float:
     return float(np.diff(grouped, axis=0).var(0).mean())
 
 
-def peak_epochs(runs: Sequence[RunData]) -> Array:
-    """The epoch at which the visits of each group peak [4], on the smoothed mean curve of the runs."""
+def peak_epochs(runs: Sequence[RunData], after_fall: Collection[int] = ()) -> Array:
+    """The epoch at which the visits of each group peak [4], on the smoothed mean curve of the runs.
+
+    Args:
+        runs: runs of one length.
+        after_fall: groups whose visits fall at the start, and whose peak is the one after that.
+    """
     shares = np.array([smooth(group_shares_per_arm(run)) for run in _equally_long(runs)])
-    return weighted_peaks(shares, epochs(runs[0]), np.full(len(runs), 1 / len(runs)))
+    return weighted_peaks(shares, epochs(runs[0]), np.full(len(runs), 1 / len(runs)), after_fall)
 
 
-def weighted_peaks(smoothed: Array, places: Array, weights: Array) -> Array:
+def drawn_peaks(runs: Sequence[RunData], after_fall: Collection[int] = ()) -> Array:
+    """The epochs [4] at which the mean curves, as a figure draws them, peak; NaN for a curve without a peak.
+
+    Smoothing finds the peak and moves it: it is taken back to the highest point near by. A curve that is highest at
+    its start or at its end has no peak.
+    """
+    places = epochs(runs[0])
+    mean = np.mean([group_shares_per_arm(run) for run in _equally_long(runs)], axis=0)
+    found = np.full(mean.shape[1], np.nan)
+    half = max(1, round(SMOOTHED * len(mean)))
+    for group, peak in enumerate(peak_epochs(runs, after_fall)):
+        if not np.isfinite(peak):
+            continue
+        middle = int(np.argmin(abs(places - peak)))
+        first = max(0, middle - half)
+        top = first + int(mean[first : middle + half + 1, group].argmax())
+        if 0 < top < len(mean) - half:
+            found[group] = places[top]
+    return found
+
+
+def weighted_peaks(smoothed: Array, places: Array, weights: Array, after_fall: Collection[int] = ()) -> Array:
     """Where the weighted mean of smoothed curves peaks: [runs, points, k], [points], [runs] -> [k].
 
     NaN where the mean is not known everywhere. Smoothing and averaging may be exchanged, so this is the peak of the
     smoothed mean.
+
+    Args:
+        smoothed: the curves.
+        places: the positions of their points.
+        weights: of the curves.
+        after_fall: the curves whose highest point is looked for after the lowest one of the first half.
     """
     mean = np.tensordot(weights, smoothed, 1)
-    return np.where(np.isfinite(mean).all(0), places[mean.argmax(0)], np.nan)
+    tops = mean.argmax(0)
+    for curve in after_fall:
+        lowest = int(mean[: len(mean) // 2 + 1, curve].argmin())
+        tops[curve] = lowest + int(mean[lowest:, curve].argmax())
+    return np.where(np.isfinite(mean).all(0), places[tops], np.nan)
 
 
 def smooth(values: Array, part: float = SMOOTHED) -> Array:
@@ -212,20 +265,28 @@ def rollout_curve(run: RunData, column: str) -> Array:
     return blocks(_full_blocks(run, run.columns[column].astype(np.float64), size), size, skip_missing=True)
 
 
-def reward_curve(run: RunData) -> Array:
-    """Mean episode return [points]; NaN before the first episode has ended."""
-    return rollout_curve(run, "episode_return")
+def return_curve(run: RunData) -> Array:
+    """Mean episode return in the environment's own unit [points]; NaN before the first episode has ended."""
+    return rollout_curve(run, "episode_return") / _reward_scale(run)
 
 
 def reward_steps(run: RunData) -> Array:
-    """Environment steps at the points of `reward_curve` [points]."""
+    """Environment steps at the points of `return_curve` [points]."""
     return rollout_curve(run, "env_steps")
 
 
-def final_reward(run: RunData) -> float:
-    """Mean episode return over the last tenth of the rollouts; NaN if no episode had ended by then."""
-    last = tail(run.columns["episode_return"])
+def final_return(run: RunData) -> float:
+    """Mean episode return over the last tenth of the rollouts, in the environment's own unit.
+
+    NaN if no episode had ended by then.
+    """
+    last = tail(run.columns["episode_return"] / _reward_scale(run))
     return float(blocks(last, len(last), skip_missing=True)[0]) if len(last) > 1 else float(last[0])
+
+
+def _reward_scale(run: RunData) -> float:
+    """The factor on the environment's rewards, which logged returns have."""
+    return float(_field(run, "extrinsic_scale", 1.0)) or 1.0
 
 
 def paid_in_noise(run: RunData) -> float:
@@ -237,6 +298,24 @@ def paid_in_noise(run: RunData) -> float:
     known = np.isfinite(shares) & np.isfinite(paid)
     total = float(paid[known].sum())
     return float((shares * paid)[known].sum()) / total if total else float("nan")
+
+
+def pull_of_noise(run: RunData) -> float:
+    """How much more a step with the noise on is paid than one without it: the ratio of both, median over rollouts.
+
+    Rollouts without steps of both kinds, or without pay, say nothing; NaN if none says anything.
+    """
+    paid, time = run.columns["noise_reward_share"], run.columns["noise_time_share"]
+    known = (paid > 0) & (paid < 1) & (time > 0) & (time < 1)
+    ratios = paid[known] / (1 - paid[known]) * (1 - time[known]) / time[known]
+    return float(np.median(ratios)) if len(ratios) else float("nan")
+
+
+def pay_per_step(run: RunData) -> float:
+    """Intrinsic reward of a step as it was learned from, median over rollouts: signals that fade pay most early."""
+    paid = run.columns["intrinsic_mean"]
+    known = paid[np.isfinite(paid)]
+    return float(np.median(known)) if len(known) else float("nan")
 
 
 # Both.
@@ -259,7 +338,7 @@ def band(runs: Sequence[RunData], curve: Curve, x: Curve = epochs, confidence: f
         runs: the runs; those that are not finished count as far as they go. Where one has diverged the mean is
             unknown: NaN, with an infinite interval. In a run of rollouts NaN says that no episode ended, and the
             mean is that of the others.
-        curve: gives a run's curve [points], such as `average_loss` or `reward_curve`.
+        curve: gives a run's curve [points], such as `average_loss` or `return_curve`.
         x: gives the positions of its points, such as `epochs` or `reward_steps`.
         confidence: of the interval at each point.
     """

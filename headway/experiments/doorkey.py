@@ -177,7 +177,8 @@ def _train(run: Run, ppo: PPO, context: Context, here: dict[str, str]) -> list[d
         now = time.monotonic()
         speed = (ppo.env_steps - before["env_steps"]) / max(now - began, 1e-9)
         run.log({name: metrics.get(name, math.nan) for name in COLUMNS[:-1]} | {COLUMNS[-1]: speed})
-        shown = {} if math.isnan(metrics["episode_return"]) else {"return": metrics["episode_return"]}
+        reached = metrics["episode_return"] / (ppo.config.extrinsic_scale or 1.0)  # in the environment's own unit
+        shown = {} if math.isnan(reached) else {"return": reached}
         run.progress(ppo.env_steps, total, shown, (ppo.env_steps - first) / max(now - start, 1e-9))
         if context.report is not None:
             context.report(ppo.env_steps, total, shown)

@@ -56,6 +56,14 @@ def scalars(columns: Columns, row: int) -> dict[str, float]:
     return found
 
 
+def _in_own_unit(spec: RunSpec, values: dict[str, float]) -> dict[str, float]:
+    """The numbers of a row with returns in the environment's own unit, without the protocol's factor."""
+    scale = spec.protocol.get("extrinsic_scale")
+    if "episode_return" in values and isinstance(scale, (int, float)) and scale:
+        values["episode_return"] /= scale
+    return values
+
+
 def steps_of(columns: Columns, rows: int) -> list[int]:
     """How far the run was at each row; rows are counted from 1 when no column says it."""
     for name in STEP_COLUMNS:
@@ -148,7 +156,7 @@ class Mirror:
         rows = max(map(len, columns.values()), default=0)
         steps = steps_of(columns, rows)
         for row in range(copy.rows, rows):
-            _add(copy.writer, scalars(columns, row), steps[row])
+            _add(copy.writer, _in_own_unit(spec, scalars(columns, row)), steps[row])
         copy.writer.flush()
         copy.rows = max(copy.rows, rows)  # fewer if a damaged checkpoint was skipped: the same rows come again
 

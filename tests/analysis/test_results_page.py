@@ -17,15 +17,19 @@ from tests.runs.test_later import former_ids
 
 ROOT = Path(__file__).parents[2]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
-BENCH = ROOT / "benchmarks" / "results" / "bench.json"
-COMMAND = "headway report results --out report/results --bench benchmarks/results/bench.json --markdown docs/results.md"
+BENCH = [f"benchmarks/results/{name}.json" for name in ("bench", "controlled-mnist", "controlled-cifar10")]
+COMMAND = f"headway report results --out report/results --bench {' '.join(BENCH)} --markdown docs/results.md"
 
 
 def test_the_page_is_that_of_the_results() -> None:
     results = load_results(RESULTS)
     figures = planned_figures(results, PAGE)
     before, after = frame(PAGE)
-    made = render(make_view(RESULTS, results, datetime(2026, 1, 1), bench=read_bench(BENCH)), figures, PAGE.parent)
+    made = render(
+        make_view(RESULTS, results, datetime(2026, 1, 1), bench=read_bench([ROOT / name for name in BENCH])),
+        figures,
+        PAGE.parent,
+    )
     assert PAGE.read_text("utf-8") == f"{before}{made}{after}", f"run: {COMMAND}"
     assert COMMAND in before, "the page says how it is made"
     for figure in figures:

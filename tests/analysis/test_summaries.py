@@ -15,8 +15,9 @@ from headway.analysis.summaries import (
     bands,
     blocks,
     column,
+    drawn_peaks,
     epochs,
-    final_reward,
+    final_return,
     group_losses,
     group_shares,
     group_shares_per_arm,
@@ -24,7 +25,7 @@ from headway.analysis.summaries import (
     loss_spread,
     paid_in_noise,
     peak_epochs,
-    reward_curve,
+    return_curve,
     reward_steps,
     share_fluctuation,
     smooth,
@@ -145,17 +146,53 @@ def test_peaks() -> None:
         peak_epochs([runs[0], controlled(np.ones((50, 4)))])
 
 
+def test_the_peak_after_a_fall() -> None:
+    """Visits that are highest at the start, fall, and come back a little."""
+    first = np.interp(np.arange(100), [0, 25, 60, 99], [5000, 1000, 3600, 3200])
+    draws = np.stack([first, *[np.full(100, 4000)] * 3], axis=1).astype(int)
+    run = controlled(np.ones((100, 4)), draws=draws)
+    assert peak_epochs([run])[0] == 1
+    assert abs(peak_epochs([run], after_fall=[0])[0] - 61) <= 2
+    assert np.isnan(drawn_peaks([run])[0]), "at the start there is no peak"
+    assert drawn_peaks([run], after_fall=[0])[0] == 61
+
+
+def test_a_drawn_peak_is_where_the_curve_is_highest() -> None:
+    """A steep rise and a slow fall, which smoothing moves; the second curve still rises at its end."""
+    time = np.arange(200)
+    steep = np.where(time < 50, time, 50 - (time - 50) / 3).clip(0) * 100 + 1000
+    draws = np.stack([steep, 1000 + 20 * time, *[np.full(200, 3000)] * 2], axis=1).astype(int)
+    run = controlled(np.ones((200, 4)), draws=draws, curve_block=1)
+    shares = group_shares_per_arm(run)[:, 0]
+    assert drawn_peaks([run])[0] == shares.argmax() + 1
+    assert np.isnan(drawn_peaks([run])[1])
+
+
+def test_in_blocks_losses_and_counts_are_averaged_before_they_are_weighted() -> None:
+    """Two epochs of a block of 5, for each arm (2 + 4) / 2 and so on; by epochs it would be another number."""
+    losses, counts = np.ones((105, 4)), np.full((105, 4), 10)
+    losses[:5, 0], counts[:5, 0] = [1, 2, 3, 4, 5], [30, 20, 10, 20, 20]
+    run = controlled(losses, counts)
+    assert average_loss(run)[0] == pytest.approx((3 * 20 + 1 * 30) / 50)
+    by_epochs = np.mean([(loss * n + 30) / (n + 30) for loss, n in zip(losses[:5, 0], counts[:5, 0], strict=True)])
+    assert average_loss(run)[0] != pytest.approx(by_epochs, rel=1e-3)
+    assert group_losses(run)[0].tolist() == [3, 1, 1, 1]
+    assert len(average_loss(run)) == 21
+
+
 def test_rewards_in_blocks_of_ten_rollouts() -> None:
     returns = np.concatenate([[np.nan] * 10, [np.nan], np.arange(1.0, 10), [7.0, 9.0]])
     run = exploration(returns)
-    np.testing.assert_array_equal(reward_curve(run), [np.nan, 5, 8])
+    np.testing.assert_array_equal(10 * return_curve(run), [np.nan, 5, 8])
     assert reward_steps(run) == pytest.approx([2048 * 5.5, 2048 * 15.5, 2048 * 21.5])
 
 
 def test_bands_follow_the_protocols_deviation() -> None:
     runs = [exploration(np.full(20, level), seed=seed) for seed, level in enumerate((2.0, 4.0, 6.0))]
-    found = band(runs, reward_curve, reward_steps)
-    assert found.high[0] - 4 == pytest.approx(4.968276 * np.sqrt(2 / 3), abs=1e-5)  # of the population, as released
+    found = band(runs, return_curve, reward_steps)
+    assert 10 * found.high[0] - 4 == pytest.approx(
+        4.968276 * np.sqrt(2 / 3), abs=1e-5
+    )  # of the population, as released
 
 
 def test_reward_in_the_noise_counts_by_what_was_paid() -> None:
@@ -167,9 +204,10 @@ def test_reward_in_the_noise_counts_by_what_was_paid() -> None:
     assert math.isnan(paid_in_noise(run))
 
 
-def test_the_final_reward() -> None:
-    assert final_reward(exploration([*[0.0] * 18, 3.0, 5.0])) == 4
-    assert final_reward(exploration([*[0.0] * 18, np.nan, 5.0])) == 5
+def test_the_final_return() -> None:
+    """Logged returns have the protocol's factor of 10."""
+    assert final_return(exploration([*[0.0] * 18, 3.0, 5.0])) == pytest.approx(0.4)
+    assert final_return(exploration([*[0.0] * 18, np.nan, 5.0])) == pytest.approx(0.5)
 
 
 def test_ends_of_curves() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from headway.errors import ProtocolError
@@ -61,3 +64,15 @@ def test_dictionaries_round_trip() -> None:
     assert Protocol.from_dict(Protocol.demo().to_dict()) == Protocol.demo()
     with pytest.raises(ProtocolError, match="beta"):
         Protocol.from_dict({k: v for k, v in Protocol.paper().to_dict().items() if k != "beta"})
+
+
+def test_the_factors_of_the_paper_are_those_that_were_derived() -> None:
+    """`benchmarks/calibrate.py` wrote the file; each signal's factor is off by less than two in every condition."""
+    found = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "calibration.json").read_text("utf-8"))
+    paper = Protocol.paper()
+    fields = {"norm_last": "norm_last_scale", "norm_all": "norm_all_scale", "delta_loss": "delta_scale"}
+    assert found["constants"] == {field: getattr(paper, field) for field in fields.values()}
+    assert len(found["sizes"]) == 4
+    for sizes in found["sizes"].values():
+        for name, field in fields.items():
+            assert 0.5 < getattr(paper, field) * sizes[name] / sizes["curiosity"] < 2

@@ -47,12 +47,12 @@ def trial(protocol: Protocol, signal: str = "gmc", condition: str = "noise") -> 
             Cosine(bias_correction=False),
         ),
         ("projection", Projection(unit="batch"), Projection(bias_correction=False)),
-        ("norm_all", NormAll(norm="l2-squared", unit="batch", scale=1e4), NormAll()),
-        ("norm_last", NormLast(norm="l2-squared", unit="batch", part="bias", scale=1e5), NormLast()),
+        ("norm_all", NormAll(norm="l2-squared", unit="batch", scale=1e4), NormAll(scale=0.0011)),
+        ("norm_last", NormLast(norm="l2-squared", unit="batch", part="bias", scale=1e5), NormLast(scale=0.011)),
         (
             "delta_loss",
             DeltaLoss(groups=4, window=None, absolute=True, scale=1e5, empty="stop"),
-            DeltaLoss(groups=4, window=1000),
+            DeltaLoss(groups=4, window=1000, scale=52000.0),
         ),
     ],
 )

@@ -12,14 +12,17 @@ from headway.analysis.claims.evidence import Evidence, paired
 from headway.analysis.claims.registry import register
 from headway.analysis.claims.verdicts import (
     MIN_SEEDS,
+    MOST_SEEDS,
     DivergedError,
     Finding,
     Judgement,
+    NoRunsError,
     TooLittleDataError,
     Verdict,
     above,
     all_positive,
     find,
+    seeds_needed,
     within,
 )
 from headway.analysis.names import title
@@ -45,6 +48,15 @@ PAPER_T: Mapping[tuple[str, str], Sequence[tuple[float, str]]] = {
 """The paper's Welch table, t of GMC against each of BASELINES with its mark: ** p < 0.001, * p < 0.05."""
 ROWS = len(CONDITIONS) * len(BASELINES)
 LEVELS = {"**": 0.001, "*": 0.05}
+
+
+def published_t(condition: str, dataset: str, baseline: str) -> str:
+    """The paper's t of GMC against a signal, with its mark; empty where it has none."""
+    row = PAPER_T.get((condition, dataset))
+    if row is None or baseline not in BASELINES:
+        return ""
+    t, mark = row[BASELINES.index(baseline)]
+    return f"{t:.3f} {mark}"
 
 
 @register(
@@ -131,7 +143,12 @@ def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, 
     text = f"t = {test.t:.3f}, p {'< 0.001' if test.p < 0.001 else f'= {test.p:.3f}'}"
     size = len(ours) * len(theirs) / (len(ours) + len(theirs))
     verdict, why = _compare(test.t, test.p, n, t, mark, _are_apart(test.t, test.df, size, t))
-    return Judgement(verdict, text, n, why, test.difference)
+    needed = PAPER_SEEDS
+    if mark in LEVELS and (found := seeds_needed(test.difference, 0.0)) is not None:
+        strict = welch(*samples, confidence=1 - LEVELS[mark])
+        found = seeds_needed(strict.difference, 0.0, confidence=1 - LEVELS[mark]) if strict else found
+        needed = found if found is not None and (test.t < 0) == (t < 0) else PAPER_SEEDS
+    return Judgement(verdict, text, n, why, test.difference, needed)
 
 
 def _are_apart(t: float, df: float, size: float, paper_t: float) -> bool:
@@ -195,6 +212,9 @@ def _comparable(evidence: Evidence, dataset: str, condition: str, method: str) -
 
 def _never_worse(evidence: Evidence) -> Judgement:
     """GMC is comparable or better in all conditions, or significantly worse in one."""
+    missing = [finding for finding in map(partial(_lacking, evidence), CONDITIONS) if finding]
+    if missing:
+        raise (NoRunsError if len(missing) == len(CONDITIONS) else TooLittleDataError)(missing[0])
     estimates, strict = (
         [_unpaired(evidence, dataset, condition, "gmc", confidence) for condition, dataset in CONDITIONS]
         for confidence in (0.95, STRICT)
@@ -206,10 +226,24 @@ def _never_worse(evidence: Evidence) -> Judgement:
     worse = [_name(place) for place, e in enumerate(strict) if e.is_above(1)]
     if worse:
         return Judgement(Verdict.CONTRADICTED, text, n, f"worse in {', '.join(worse)}")
-    unclear = [_name(place) for place, e in enumerate(estimates) if not e.is_below(1 + COMPARABLE) or e.is_above(1)]
+    unclear = {place: e for place, e in enumerate(estimates) if not e.is_below(1 + COMPARABLE) or e.is_above(1)}
     if unclear:
-        return Judgement(Verdict.UNDECIDED, text, n, f"the interval covers both answers in {', '.join(unclear)}")
+        why = f"the interval covers both answers in {', '.join(map(_name, unclear))}"
+        needed = [seeds_needed(e, 1.0 if e.is_above(1) else 1 + COMPARABLE) for e in unclear.values()]
+        return Judgement(
+            Verdict.UNDECIDED, text, n, why, needed=max((k for k in needed if k is not None), default=None)
+        )
     return Judgement(Verdict.REPRODUCED, text, n)
+
+
+def _lacking(evidence: Evidence, setting: tuple[str, str]) -> str:
+    """What a condition lacks to compare GMC with Uniform; empty if nothing."""
+    condition, dataset = setting
+    try:
+        evidence.areas(dataset, condition, "gmc"), evidence.areas(dataset, condition, "uniform")
+    except NoRunsError as error:
+        return str(error)
+    return ""
 
 
 def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
@@ -224,6 +258,8 @@ def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
             diverged.append(_name(place))
         except TooLittleDataError:
             missing.append(_name(place))
+    if len(missing) == len(CONDITIONS):
+        raise NoRunsError(f"no finished runs of {title(method)} and Uniform")
     known = {place: e for place, e in found.items() if e.n >= MIN_SEEDS}
     text = ", ".join(f"{_name(place)} {e.text('.4f')}" for place, e in found.items())
     worse = [place for place, e in known.items() if e.is_above(1)]
@@ -240,7 +276,9 @@ def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
     n = min(e.n for e in known.values())
     if all(e.is_below(1 + COMPARABLE) for e in known.values()):
         return Judgement(Verdict.CONTRADICTED, text, n, "nowhere worse")
-    return Judgement(Verdict.UNDECIDED, text, n, "the intervals cover both answers")
+    needed = [seeds_needed(e, 1.0, confidence=STRICT) for e in known.values() if e.value > 1]
+    least = min((k for k in needed if k is not None), default=None)
+    return Judgement(Verdict.UNDECIDED, text, n, "the intervals cover both answers", needed=least)
 
 
 def _far_apart(evidence: Evidence, dataset: str) -> Judgement:
@@ -274,8 +312,17 @@ def _wider(evidence: Evidence, dataset: str, condition: str, method: str) -> Jud
     p = float(scipy_stats().levene(ours, uniform, center="median").pvalue) if np.ptp(ours) or np.ptp(uniform) else 1.0
     text = f"{ratio:.2f} times Uniform's, p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
     if p >= 0.05:
-        return Judgement(Verdict.UNDECIDED, text, n, "the spreads cannot be told apart")
+        needed = _seeds_for_spreads(ratio)
+        return Judgement(Verdict.UNDECIDED, text, n, "the spreads cannot be told apart", needed=needed)
     return Judgement(Verdict.REPRODUCED if ratio > 1 else Verdict.CONTRADICTED, text, n)
+
+
+def _seeds_for_spreads(ratio: float) -> int | None:
+    """About how many seeds tell two deviations of this ratio apart: the variance of log(s) is 1 / 2(n - 1) for each."""
+    if not 0 < ratio < math.inf:
+        return None
+    distance = abs(math.log(ratio))
+    return min(MOST_SEEDS, 1 + math.ceil((1.96 / distance) ** 2)) if distance else MOST_SEEDS
 
 
 def _name(place: int) -> str:

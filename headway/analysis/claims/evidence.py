@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from headway.analysis.claims.verdicts import DivergedError, TooLittleDataError
+from headway.analysis.claims.verdicts import DivergedError, NoRunsError, TooLittleDataError
 from headway.analysis.columns import Array
 from headway.analysis.names import DATASETS, rank, title
 from headway.analysis.presets import nearest_first
@@ -22,6 +22,8 @@ BySeed: TypeAlias = Mapping[int, float]
 PAPER_DATASETS = ("mnist", "cifar10")
 PAPER_ENVIRONMENT = "MiniGrid-DoorKey-8x8-v0"
 REWARDS = ("episode_return", "env_steps")
+STANDARD = "released"
+"""The protocol that made the published figures."""
 SHOWN = 3
 """Protocols that a message names."""
 
@@ -43,6 +45,15 @@ class Evidence:
     seed: int = 0
     _areas: dict[tuple[str, str, str], BySeed] = field(default_factory=dict, repr=False, compare=False)
 
+    @property
+    def exploring(self) -> str:
+        """The label of the protocol whose exploration runs count.
+
+        Those of the released protocol take days. Where there are none of them, the runs of the exploration protocol
+        with the most of them count instead.
+        """
+        return exploration_label(self.results, self.protocol)
+
     def rng(self) -> np.random.Generator:
         """A generator that starts anew, so that no verdict depends on the order of the claims."""
         return np.random.default_rng(self.seed)
@@ -57,25 +68,26 @@ class Evidence:
         """The finished controlled runs of one kind, ordered by seed.
 
         Raises:
-            TooLittleDataError: there is none.
+            NoRunsError: there is none.
         """
         found = self.results.select(experiment="controlled", dataset=dataset, condition=condition, method=method)
-        return self._checked(found, f"{title(condition)}+{title(dataset)}, {title(method)}", columns)
+        what = f"{title(condition)}+{title(dataset)}, {title(method)}"
+        return self._checked(found, what, columns, self.protocol)
 
     def environments(self) -> list[tuple[str, bool]]:
         """The environments to judge exploration in: the paper's (True), and others that there are runs of (False)."""
-        runs = self.results.select(experiment="doorkey", protocol=self.protocol).finished()
+        runs = self.results.select(experiment="doorkey", protocol=self.exploring).finished()
         return [(PAPER_ENVIRONMENT, True), *((n, False) for n in sorted(set(map(_env_id, runs)) - {PAPER_ENVIRONMENT}))]
 
     def exploration(self, env_id: str, condition: str, method: str) -> tuple[RunData, ...]:
         """The finished exploration runs of one kind, ordered by seed.
 
         Raises:
-            TooLittleDataError: there is none.
+            NoRunsError: there is none.
         """
         found = self.results.select(experiment="doorkey", condition=condition, method=method)
         found = Results(tuple(run for run in found if _env_id(run) == env_id))
-        return self._checked(found, f"{env_id}, {title(condition)}, {title(method)}", REWARDS)
+        return self._checked(found, f"{env_id}, {title(condition)}, {title(method)}", REWARDS, self.exploring)
 
     def values(self, dataset: str, condition: str, method: str, measure: Callable[[RunData], float]) -> BySeed:
         """A number for each finished controlled run of one kind, by seed."""
@@ -90,17 +102,27 @@ class Evidence:
             self._areas[key] = finite(areas(runs), runs[0])
         return self._areas[key]
 
-    def _checked(self, found: Results, what: str, columns: Sequence[str]) -> tuple[RunData, ...]:
-        runs = usable(found.select(protocol=self.protocol).runs, columns)
+    def _checked(self, found: Results, what: str, columns: Sequence[str], label: str) -> tuple[RunData, ...]:
+        runs = usable(found.select(protocol=label).runs, columns)
         if runs:
             return runs
-        others = nearest_first(label for label in usable_protocols(found, columns) if label != self.protocol)
+        others = nearest_first(other for other in usable_protocols(found, columns) if other != label)
         elsewhere = f"; there are some under {'; '.join(others[:SHOWN])}" if others else ""
-        lacking = sum(run.finished for run in found.select(protocol=self.protocol))
+        lacking = sum(run.finished for run in found.select(protocol=label))
         if lacking:
             number = count(lacking, "finished run")
             raise TooLittleDataError(f"{number} of {what} without all of {', '.join(columns)}{elsewhere}")
-        raise TooLittleDataError(f"no finished runs of {what}{elsewhere}")
+        raise NoRunsError(f"no finished runs of {what}{elsewhere}")
+
+
+def exploration_label(results: Results, protocol: str) -> str:
+    """See `Evidence.exploring`."""
+    labels = [
+        run.protocol for run in results.select(experiment="doorkey").finished() if _env_id(run) == PAPER_ENVIRONMENT
+    ]
+    if protocol != STANDARD or protocol in labels or not labels:
+        return protocol
+    return max(nearest_first(set(labels)), key=labels.count)
 
 
 def usable_protocols(found: Results, columns: Sequence[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -14,16 +15,19 @@ from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataEr
 from headway.analysis.columns import Array
 from headway.analysis.names import title
 from headway.analysis.stats import Estimate, contrast
-from headway.analysis.summaries import final_reward
+from headway.analysis.summaries import final_return
 
 WITHOUT, WITH = "none", "door"
 ROBUST, FRAGILE = ("icm+gmc", "gmc"), ("ppo", "icm")
+RESAMPLES = 10_000
+PROBABLE = "the probability of what the paper has, by bootstrap over seeds"
 
 
 @register(
     "C14",
     "MiniGrid, no noise: final means in the order PPO, ICM+GMC, ICM, GMC (wide overlap)",
-    "mean episode reward over the last 10% of steps; differences with 95% intervals",
+    "mean episode return over the last 10% of steps; differences with 95% intervals; " + PROBABLE,
+    is_of_exploration=True,
 )
 def order_without_noise(evidence: Evidence) -> Iterator[Finding]:
     """Judge C14."""
@@ -35,14 +39,15 @@ def order_without_noise(evidence: Evidence) -> Iterator[Finding]:
 @register(
     "C15",
     "MiniGrid, door noise: ICM+GMC, GMC, PPO, ICM (wide overlap); the drop from C14 is smaller for ICM+GMC and GMC",
-    "mean episode reward over the last 10% of steps, and the difference to no noise per method",
+    "mean episode return over the last 10% of steps, and the difference to no noise per method; " + PROBABLE,
+    is_of_exploration=True,
 )
 def order_with_noise(evidence: Evidence) -> Iterator[Finding]:
     """Judge C15."""
     for env_id, counts in evidence.environments():
         yield _order(evidence, env_id, WITH, ("icm+gmc", "gmc", "ppo", "icm"), counts)
         for method in ROBUST:
-            name = f"{_short(env_id)}: loss of reward to the noise, {title(method)}"
+            name = f"{_short(env_id)}: loss of return to the noise, {title(method)}"
             judge = partial(_smaller_drop, evidence, env_id, method)
             yield find(name, "smaller than PPO's and ICM's", judge, counts)
 
@@ -50,7 +55,7 @@ def order_with_noise(evidence: Evidence) -> Iterator[Finding]:
 def _order(evidence: Evidence, env_id: str, condition: str, order: Sequence[str], counts: bool) -> Finding:
     paper = " > ".join(map(title, order)) + " (tentative)"
     judge = partial(_in_order, evidence, env_id, condition, order)
-    return find(f"{_short(env_id)}: order of the final rewards, {title(condition)}", paper, judge, counts)
+    return find(f"{_short(env_id)}: order of the final returns, {title(condition)}", paper, judge, counts)
 
 
 def _short(env_id: str) -> str:
@@ -67,6 +72,11 @@ def _in_order(evidence: Evidence, env_id: str, condition: str, order: Sequence[s
 
     means = {method: float(values.mean()) for method, values in rewards.items()}
     found = " > ".join(f"{title(m)} {means[m]:.2f}" for m in sorted(means, key=lambda m: -means[m]))
+    means_of = {
+        method: _resampled_means(values, evidence.rng(), k) for k, (method, values) in enumerate(rewards.items())
+    }
+    chance = np.logical_and.reduce([means_of[better] > means_of[worse] for better, worse in steps]).mean()
+    found = f"{found}; the paper's order has probability {chance:.2f} ({1 / math.factorial(len(order)):.2f} by chance)"
     return all_positive(make, [f"{title(better)} > {title(worse)}" for better, worse in steps], found)
 
 
@@ -83,17 +93,27 @@ def _smaller_drop(evidence: Evidence, env_id: str, method: str) -> Judgement:
 
     drops = {m: float(rewards[m, WITHOUT].mean() - rewards[m, WITH].mean()) for m in methods}
     found = ", ".join(f"{title(m)} {drop:.2f}" for m, drop in drops.items())
+    means_of = {key: _resampled_means(values, evidence.rng(), k) for k, (key, values) in enumerate(rewards.items())}
+    lost = {m: means_of[m, WITHOUT] - means_of[m, WITH] for m in methods}
+    chance = np.logical_and.reduce([lost[method] < lost[other] for other in FRAGILE]).mean()
+    found = f"{found}; that it loses least has probability {chance:.2f} (0.33 by chance)"
     return all_positive(make, [f"less than {title(other)}" for other in FRAGILE], found)
 
 
+def _resampled_means(values: Array, rng: np.random.Generator, place: int) -> Array:
+    """Means of values [n] drawn with replacement, [resamples]; each place has a stream of its own."""
+    drawn = rng.spawn(place + 1)[place].integers(0, len(values), (RESAMPLES, len(values)))
+    return np.asarray(values[drawn].mean(1))
+
+
 def _rewards(evidence: Evidence, env_id: str, condition: str, method: str) -> Array:
-    """The final reward of each run [n].
+    """The final return of each run [n], in the environment's own unit.
 
     Raises:
         TooLittleDataError: there are no runs, or one has no reward at its end.
     """
     runs = evidence.exploration(env_id, condition, method)
-    rewards = np.array([final_reward(run) for run in runs])
+    rewards = np.array([final_return(run) for run in runs])
     if not np.isfinite(rewards).all():
         raise TooLittleDataError(f"a run of {runs[0].group.title}, {title(method)} ends without an episode")
     return rewards

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headway.analysis.claims.registry import ClaimResult
-from headway.analysis.claims.verdicts import Finding, Verdict
+from headway.analysis.claims.verdicts import MOST_SEEDS, Finding, Verdict
 from headway.analysis.stats import Estimate
 
 SCHEMA = 1
@@ -20,11 +20,16 @@ SHOWN_REASONS = 3
 
 def as_text(results: Sequence[ClaimResult], verbose: bool = True) -> str:
     """The claims for a terminal: a line each, with a line for each part below it unless it is not wanted."""
-    lines = [f"Protocol: {results[0].protocol}"] if results else []
+    lines = [f"Protocol: {_protocol(results)}"] if results else []
+    untested = [result.claim.id for result in results if result.verdict is Verdict.NOT_TESTED]
     for result in results:
-        lines.append(f"{result.claim.id:4}{result.verdict.value:14}{result.claim.text}")
+        if result.claim.id in untested and len(untested) > 1:
+            continue
+        lines.append(f"{result.claim.id:4}{result.verdict.value:14}{result.claim.text}{_besides(result, results)}")
         if verbose:
             lines += [f"        {line}" for line in _lines(result.findings)]
+    if len(untested) > 1:
+        lines.append(f"{Verdict.NOT_TESTED.value}, for want of runs: {', '.join(untested)}")
     if verbose and _has_uncounted(results):
         lines.append(NOT_COUNTED_MEANS)
     lines.append(summary(results))
@@ -43,7 +48,9 @@ def _lines(findings: Sequence[Finding]) -> list[str]:
         reasons = list(dict.fromkeys(finding.judgement.why for finding in without))
         more = f"; and {len(reasons) - SHOWN_REASONS} more" if len(reasons) > SHOWN_REASONS else ""
         parts = f"{len(without)} parts: " if len(without) > 1 else f"{without[0].part}: "
-        lines.append(f"{Verdict.UNDECIDED.value:14}{parts}{'; '.join(reasons[:SHOWN_REASONS])}{more}")
+        verdicts = {finding.verdict for finding in without}
+        verdict = Verdict.NOT_TESTED if verdicts == {Verdict.NOT_TESTED} else Verdict.UNDECIDED
+        lines.append(f"{verdict.value:14}{parts}{'; '.join(reasons[:SHOWN_REASONS])}{more}")
     return lines
 
 
@@ -51,8 +58,39 @@ def summary(results: Sequence[ClaimResult]) -> str:
     """How many claims got which verdict, such as "17 claims: 3 reproduced, 1 contradicted, 13 undecided"."""
     found = Counter(result.verdict for result in results)
     counts = ", ".join(f"{found[verdict]} {verdict}" for verdict in Verdict)
-    protocol = f" under protocol {results[0].protocol}" if results else ""
+    protocol = f" under protocol {_protocol(results)}" if results else ""
     return f"{len(results)} claims{protocol}: {counts}"
+
+
+def _protocol(results: Sequence[ClaimResult]) -> str:
+    """The protocol by which most of the claims are judged."""
+    return Counter(result.protocol for result in results).most_common(1)[0][0]
+
+
+def _besides(result: ClaimResult, results: Sequence[ClaimResult]) -> str:
+    """What is to be said of a claim besides its verdict: another protocol than the others', and what it would take."""
+    notes = [f"protocol {result.protocol}"] if result.protocol != _protocol(results) else []
+    notes += [what] if (what := what_it_takes(result)) else []
+    return f" ({'; '.join(notes)})" if notes else ""
+
+
+def what_it_takes(result: ClaimResult) -> str:
+    """How many seeds would decide an undecided claim, in words; empty for others, and where it is not known."""
+    if result.verdict is not Verdict.UNDECIDED or result.needed is None:
+        return ""
+    return f"would take {_seeds(result.needed)}"
+
+
+def _seeds(needed: int) -> str:
+    return f"more than {MOST_SEEDS} seeds" if needed >= MOST_SEEDS else f"about {needed} seeds"
+
+
+def _remark(finding: Finding) -> str:
+    """Why a part is undecided, what it would take, and whether it counts."""
+    found = finding.judgement
+    open_part = finding.verdict is Verdict.UNDECIDED and found.needed is not None and found.needed > found.n
+    takes = f"would take {_seeds(found.needed)}" if open_part and found.needed is not None else ""
+    return "; ".join(filter(None, (found.why, takes, "" if finding.counts else NOT_COUNTED)))
 
 
 def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str:
@@ -62,15 +100,23 @@ def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str
         results: the claims with their verdicts.
         only_found: leave out claims and parts for which there are no runs, and say which claims and how many parts.
     """
-    lines = [summary(results), "", "| claim | verdict | what is claimed | decided by |", "|---|---|---|---|"]
+    lines = [
+        summary(results),
+        "",
+        "| claim | verdict | what is claimed | decided by | remark |",
+        "|---|---|---|---|---|",
+    ]
     silent = []
     for result in results:
         claim = result.claim
-        if only_found and not any(finding.judgement.ours for finding in result.findings):
+        if result.verdict is Verdict.NOT_TESTED or (
+            only_found and not any(finding.judgement.ours for finding in result.findings)
+        ):
             silent.append(claim.id)
             continue
-        lines.append(_cells(claim.id, f"**{result.verdict}**", claim.text, claim.decided_by))
-    lines += ["", f"Undecided for want of runs: {', '.join(silent)}."] if silent else []
+        remark = _besides(result, results).strip(" ()")
+        lines.append(_cells(claim.id, f"**{result.verdict}**", claim.text, claim.decided_by, remark))
+    lines += ["", f"Not tested, for want of runs: {', '.join(silent)}."] if silent else []
     lines += ["", "| claim | part | verdict | ours | paper | seeds | remark |", "|---|---|---|---|---|---|---|"]
     without = 0
     for result in results:
@@ -79,11 +125,8 @@ def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str
             if only_found and not found.ours:
                 without += 1
                 continue
-            remark = "; ".join(filter(None, (found.why, "" if finding.counts else NOT_COUNTED)))
-            seeds = str(found.n or "")
-            lines.append(
-                _cells(result.claim.id, finding.part, str(finding.verdict), found.ours, finding.paper, seeds, remark)
-            )
+            cells = (result.claim.id, finding.part, str(finding.verdict), found.ours, finding.paper)
+            lines.append(_cells(*cells, str(found.n or ""), _remark(finding)))
     if without:
         lines += ["", f"For {without} other parts there are no runs, or too few for a figure."]
     if _has_uncounted(results):
@@ -94,13 +137,15 @@ def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str
 def as_dict(results: Sequence[ClaimResult]) -> dict[str, Any]:
     """The claims of one protocol as plain JSON values."""
     return {
-        "protocol": results[0].protocol if results else "",
+        "protocol": _protocol(results) if results else "",
         "claims": [
             {
                 "id": result.claim.id,
                 "claim": result.claim.text,
                 "decided_by": result.claim.decided_by,
                 "verdict": result.verdict.value,
+                "protocol": result.protocol,
+                "seeds_needed": result.needed,
                 "parts": [_part(finding) for finding in result.findings],
             }
             for result in results
@@ -118,6 +163,7 @@ def _part(finding: Finding) -> dict[str, Any]:
         "estimate": _estimate(found.estimate),
         "paper": finding.paper,
         "seeds": found.n,
+        "seeds_needed": found.needed,
         "why": found.why,
     }
 
@@ -133,9 +179,7 @@ def _line(finding: Finding) -> str:
     found = finding.judgement
     parts = [f"{finding.verdict.value:14}{finding.part}: {found.ours}; paper: {finding.paper}"]
     parts += [f"n = {found.n}"] if found.n else []
-    parts += [found.why] if found.why else []
-    parts += [] if finding.counts else [NOT_COUNTED]
-    return "; ".join(parts)
+    return "; ".join([*parts, *filter(None, [_remark(finding)])])
 
 
 def _cells(*texts: str) -> str:

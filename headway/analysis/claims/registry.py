@@ -22,12 +22,14 @@ class Claim:
         text: what is claimed.
         decided_by: the quantity that decides.
         judge: gives a finding for each part of it.
+        is_of_exploration: whether exploration runs decide it.
     """
 
     id: str
     text: str
     decided_by: str
     judge: Judge
+    is_of_exploration: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,18 @@ class ClaimResult:
         """The verdict on the whole claim."""
         return combine(self.findings)
 
+    @property
+    def needed(self) -> int | None:
+        """How many seeds would decide what is undecided of it, by the spread at hand; None if that is not known."""
+        open_parts = [f.judgement for f in self.findings if f.counts and f.verdict is Verdict.UNDECIDED]
+        known = [part.needed for part in open_parts if part.needed is not None]
+        return max(known) if known and len(known) == len(open_parts) else None
+
 
 CLAIMS: dict[str, Claim] = {}
 
 
-def register(claim_id: str, text: str, decided_by: str) -> Callable[[Judge], Judge]:
+def register(claim_id: str, text: str, decided_by: str, is_of_exploration: bool = False) -> Callable[[Judge], Judge]:
     """Add a claim.
 
     Raises:
@@ -63,7 +72,7 @@ def register(claim_id: str, text: str, decided_by: str) -> Callable[[Judge], Jud
         raise ValueError(f"expected a new id for a claim, got {claim_id!r} twice")
 
     def add(judge: Judge) -> Judge:
-        CLAIMS[claim_id] = Claim(claim_id, text, decided_by, judge)
+        CLAIMS[claim_id] = Claim(claim_id, text, decided_by, judge, is_of_exploration)
         return judge
 
     return add
@@ -93,7 +102,14 @@ def evaluate_claims(
     evidence = Evidence(results, protocol, bench, seed)
     asked = CLAIMS if only is None else only
     claims = sorted((CLAIMS[claim_id] for claim_id in asked), key=lambda claim: int(claim.id.removeprefix("C")))
-    return [ClaimResult(claim, protocol, tuple(filter(_is_worth_showing, claim.judge(evidence)))) for claim in claims]
+    return [
+        ClaimResult(
+            claim,
+            evidence.exploring if claim.is_of_exploration else protocol,
+            tuple(filter(_is_worth_showing, claim.judge(evidence))),
+        )
+        for claim in claims
+    ]
 
 
 def _is_worth_showing(finding: Finding) -> bool:

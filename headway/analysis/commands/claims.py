@@ -23,13 +23,18 @@ from headway.runs.wording import count
 
 ALL = "all"
 DEFAULT = "released"
+BENCH_HELP = "results of headway bench and of benchmarks/controlled.py as JSON, for the claim about time"
 TIME = "C16"
 """The claim that a benchmark decides, and no run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.description = "Judges each of the paper's claims by finished runs: reproduced, contradicted or undecided."
+    parser.description = (
+        "Judges each of the paper's claims by finished runs: reproduced, contradicted, undecided (then with how many "
+        "seeds it would take) or not tested. Where there are no exploration runs of the released protocol, those of "
+        "another one count."
+    )
     add = parser.add_argument
     what = "a run store or exported lots (runs)"
     add("path", type=parse_folder, nargs="?", default=Path("runs"), metavar="PATH", help=what)
@@ -38,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LABEL",
         help=f"which runs count: a protocol's label, or {ALL} (released, or what there is)",
     )
-    add("--bench", type=Path, metavar="FILE", help="results of headway bench as JSON, for the claim about time")
+    add("--bench", type=Path, nargs="+", metavar="FILE", help=BENCH_HELP)
     add("--json", type=Path, metavar="FILE", help="also write JSON")
     add("--markdown", type=Path, metavar="FILE", help="also write Markdown")
     add("--only", action="extend", nargs="+", metavar="ID", help="judge only these claims, such as C5 C7")
@@ -138,22 +143,32 @@ def _say_what_is_missing(results: Results) -> None:
         print(f"headway claims: {problem.id}: {problem.message}", file=sys.stderr)
 
 
-def read_bench(path: Path | None) -> Mapping[str, Any] | None:
-    """The results of a benchmark, with what the claims need; None without a file.
+def read_bench(paths: Sequence[Path] | None) -> Mapping[str, Any] | None:
+    """The results of benchmarks, with what the claims need; None without a file.
 
     Raises:
-        UsageError: the file cannot be read, or is another.
+        UsageError: a file cannot be read, or is another.
     """
-    if path is None:
+    if not paths:
         return None
+    found = [_read_one(path) for path in paths]
+    return {kind: [one for content in found for one in content.get(kind, ())] for kind in ("cases", "loops")}
+
+
+def _read_one(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """One file: cases of `headway bench`, or a loop of `benchmarks/controlled.py`."""
     try:
         content = json.loads(path.read_text("utf-8"))
+        if "seconds" in content:
+            batch = {name: float(content["seconds"][name]["batch"]) for name in ("gmc", "curiosity")}
+            return {"loops": [{"inputs": int(content["inputs"]), "threads": int(content["threads"]), "batch": batch}]}
         return {"cases": [_checked_case(case) for case in content["cases"]]}
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"expected the JSON that headway bench wrote at {path}, got something else ({error})"
+            f"expected the JSON that headway bench or benchmarks/controlled.py wrote at {path}, got something else "
+            f"({error})"
         ) from error
 
 

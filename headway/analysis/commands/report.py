@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FORMAT",
         help=f"of the figures for print of runs, out of {', '.join(FORMATS)} (all); none draws no such figures",
     )
-    add("--bench", type=Path, metavar="FILE", help="results of headway bench as JSON, for the claim about time")
+    what = "results of headway bench and of benchmarks/controlled.py as JSON, for the claim about time"
+    add("--bench", type=Path, nargs="+", metavar="FILE", help=what)
     add(
         "--markdown",
         type=Path,
@@ -60,7 +61,7 @@ def make_report(
     store: Path,
     out: Path,
     formats: list[str] | None = None,
-    bench: Path | None = None,
+    bench: Sequence[Path] | None = None,
     markdown: Path | None = None,
 ) -> Path:
     """Write a report, show how far it is, and say what came out.
@@ -121,7 +122,7 @@ def make_report(
     return written.index
 
 
-def _refuse(store: Path, formats: list[str] | None, bench: Path | None) -> None:
+def _refuse(store: Path, formats: list[str] | None, bench: Sequence[Path] | None) -> None:
     """Say that an option is about runs, where there is telemetry alone."""
     from headway.analysis.report.rows import telemetry_files
 

@@ -1,4 +1,4 @@
-"""Loss areas relative to Uniform as bars, on an axis that is broken where most bars would else be flat."""
+"""Loss areas relative to Uniform as bars, on an axis that is split where most bars would else be flat."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ GAP = 0.07
 """The part of the axis that a break takes up."""
 FARTHEST = 2.0
 """How far beyond the longest bar an interval may reach before it is cut off, in lengths of that bar."""
+FOLD = 1.05
+"""Where no stretch is empty the axis is folded here: what is below is enlarged, as in the paper's figure ..."""
+MOST_BELOW = 0.6
+"""... if at least this part of the bars ends below."""
 
 
 _TIGHTEST = 0.25
@@ -47,7 +51,10 @@ _NUMBER, _LINE = 25.0, 10.0
 
 
 class Break(NamedTuple):
-    """A stretch of an axis that is left out, and the factor by which what is above it is squeezed."""
+    """A stretch of an axis that is left out, and the factor by which what is above it is squeezed.
+
+    Where `start` is `stop` nothing is left out: the axis is folded, and only its scale changes.
+    """
 
     start: float
     stop: float
@@ -108,7 +115,7 @@ def plan_scale(bars: Sequence[Estimate], room: float) -> Scale:
     It shows 1, all values, and their intervals unless one reaches far beyond all bars. It is broken when a few bars
     make all others flat: at the largest stretch where nothing is (no bar ends there, no interval reaches there, 1 is
     not there), if most bars are below it and become much taller. What is above the break is squeezed if it would
-    take up more than its part.
+    take up more than its part. Without such a stretch it is folded at `FOLD`, if that makes most bars much taller.
 
     Args:
         bars: what is shown; those without a finite value do not count.
@@ -126,10 +133,22 @@ def plan_scale(bars: Sequence[Estimate], room: float) -> Scale:
     start, stop = end + room * height_broken, resume - _AFTER_GAP * height_broken / factor
     few = 3 * sum(bar.value > end for bar in bars) <= len(bars)
     if not few or resume - end < LARGE * (high - low) or height < WORTH * height_broken:
-        return whole
+        return _folded(bars, low, high, below, room) or whole
     if stop - start < GAP * height_broken:  # the numbers of the bars below would fill it
-        return whole
+        return _folded(bars, low, high, below, room) or whole
     return Scale(low - below * height_broken, high + room * height_broken / factor, Break(start, stop, factor))
+
+
+def _folded(bars: Sequence[Estimate], low: float, high: float, below: float, room: float) -> Scale | None:
+    """The axis with another scale above `FOLD`; None where that is not worth it."""
+    lower, upper = FOLD - low, high - FOLD
+    if upper <= 0 or sum(bar.value < FOLD for bar in bars) < MOST_BELOW * len(bars):
+        return None
+    factor = UPPER * lower / upper
+    height = (lower + factor * upper) / (1 - below - room)
+    if (high - low) / (1 - below - room) < WORTH * height:
+        return None
+    return Scale(low - below * height, high + room * height / factor, Break(FOLD, FOLD, factor))
 
 
 def _reach(bars: Sequence[Estimate]) -> tuple[float, float]:
@@ -163,8 +182,9 @@ def set_scale(ax: Axes, scale: Scale) -> None:
         ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         return
     start, stop, factor = gap
-    strip = GAP * (start - low + factor * (high - stop)) / (1 - GAP)
-    squeeze = strip / (stop - start)
+    is_fold = start == stop
+    strip = 0.0 if is_fold else GAP * (start - low + factor * (high - stop)) / (1 - GAP)
+    squeeze = 0.0 if is_fold else strip / (stop - start)
 
     def forward(y: Any) -> Any:
         y = np.asarray(y, float)
@@ -174,7 +194,8 @@ def set_scale(ax: Axes, scale: Scale) -> None:
     def back(t: Any) -> Any:
         t = np.asarray(t, float)
         above = stop + (t - start - strip) / factor
-        return np.where(t <= start, t, np.where(t >= start + strip, above, start + (t - start) / squeeze))
+        inside = start + (t - start) / (squeeze or 1.0)
+        return np.where(t <= start, t, np.where(t >= start + strip, above, inside))
 
     ax.set_yscale("function", functions=(forward, back))
     ax.set_ylim(low, high)
@@ -183,7 +204,11 @@ def set_scale(ax: Axes, scale: Scale) -> None:
     ax.yaxis.set_major_locator(FixedLocator([*_multiples(step, low, start), *_multiples(upper_step, stop, high)]))
     decimals = len(f"{step:.9f}".rstrip("0").partition(".")[2])
     ax.yaxis.set_major_formatter(StrMethodFormatter(f"{{x:.{decimals}f}}"))
-    ax.axhspan(start, stop, facecolor="white", edgecolor="none", zorder=5)
+    if is_fold:
+        ax.axhspan(stop, high, facecolor=GRID, alpha=0.35, edgecolor="none", zorder=0)
+        ax.axhline(stop, color=INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=1)
+    else:
+        ax.axhspan(start, stop, facecolor="white", edgecolor="none", zorder=5)
     _break_marks(ax, start, stop)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headway.analysis.baselines import lenders
 from headway.analysis.figures.style import plain
-from headway.analysis.names import title
+from headway.analysis.names import MARK, title
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
 from headway.analysis.tables import BASELINE, NEEDED, usable
@@ -79,8 +79,10 @@ class Setting:
 
     @property
     def title(self) -> str:
-        """As a title, such as "CIFAR-10, Curriculum"."""
-        return plain(", ".join(filter(None, (title(self.group.dataset), title(self.group.condition)))))
+        """As a title, such as "MNIST, Curriculum"; a dagger marks data that are not the official copy."""
+        mark = MARK if any(run.environment.get("note") for runs in self.methods.values() for run in runs) else ""
+        dataset = f"{title(self.group.dataset)}{mark}" if self.group.dataset else ""
+        return plain(", ".join(filter(None, (dataset, title(self.group.condition)))))
 
     @property
     def seeds(self) -> str:
@@ -137,8 +139,14 @@ def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
 
 def _plan(label: str, items: Iterable[Item]) -> Plan:
     items = list(items)
-    drawings = tuple(item for item in items if isinstance(item, Drawing))
+    drawings = tuple(_explained(item) for item in items if isinstance(item, Drawing))
     return Plan(label, drawings, tuple(item for item in items if isinstance(item, Omission)))
+
+
+def _explained(drawing: Drawing) -> Drawing:
+    """The drawing with what the mark in its caption means."""
+    means = f" {MARK} Not the official copy of the data." if MARK in drawing.caption else ""
+    return replace(drawing, caption=drawing.caption + means)
 
 
 def slug(*parts: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from headway.analysis import summaries
 from headway.analysis.figures import curves
 from headway.analysis.figures.bars import auc_bars
@@ -20,7 +22,7 @@ from headway.analysis.figures.catalogue import (
     interval_words,
     slug,
 )
-from headway.analysis.figures.groups import Column, group_panels
+from headway.analysis.figures.groups import MEAN, Column, group_panels
 from headway.analysis.figures.style import (
     COLUMN_WIDTH,
     GATES,
@@ -68,8 +70,8 @@ def _group_item(setting: Setting, name: str, signals: Sequence[str], need: Seque
     if not any(signal in runs for signal in need):
         return Omission(name, f"no finished runs of {_names(need)}")
     caption = (
-        f"{setting.title}. Top: test loss of each group{_least_text(setting)}. Bottom: share of the draws "
-        f"{_arm_text(setting)}; arrows mark the peak of its smoothed visits, the line is uniform sampling. "
+        f"{setting.title}. Top: test loss of each group{_least_text(setting)} and, dashed, over all of them. Bottom: "
+        f"share of the draws {_arm_text(setting)}; {_arrow_text(setting)}the line is uniform sampling. "
         f"{_capital(interval_text(runs.values()))}."
     )
     return Drawing(name, caption, partial(group_figure, setting, runs))
@@ -82,7 +84,8 @@ def group_figure(setting: Setting, runs: Runs) -> Figure:
             title(signal),
             summaries.bands(members, summaries.group_losses),
             summaries.bands(members, summaries.group_shares_per_arm),
-            _peaks(signal, members),
+            _peaks(setting, signal, members),
+            summaries.band(members, summaries.average_loss),
         )
         for signal, members in runs.items()
     ]
@@ -91,20 +94,21 @@ def group_figure(setting: Setting, runs: Runs) -> Figure:
     arms = sum(map(len, summaries.arms_of_groups(next(iter(runs.values()))[0])))
     group_panels(axes, columns, _arm(setting), 1 / arms, _least(setting), group_looks(setting.group.condition))
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    labels = [f"group {label}" for label in labels]
+    labels = [label if label == MEAN else f"group {label}" for label in labels]
     if _least(setting):
         handles.append(_line(PALE, 0.6))
         labels.append("least possible loss")
-    legend_below(figure, handles, labels)
+    legend_below(figure, handles, labels, setting.title)
     return figure
 
 
-def _peaks(signal: str, runs: Sequence[RunData]) -> list[float] | None:
-    """When the visits of each group peak; None for Uniform, and for runs that cannot be averaged epoch by epoch."""
-    if signal == "uniform" or len({len(summaries.epochs(run)) for run in runs}) > 1:
+def _peaks(setting: Setting, signal: str, runs: Sequence[RunData]) -> list[float] | None:
+    """When the visits of each group peak; None for Uniform, noise, and runs that cannot be averaged epoch by epoch."""
+    lengths = {len(summaries.epochs(run)) for run in runs}
+    if signal == "uniform" or setting.group.condition == "noise" or len(lengths) > 1:
         return None
-    peaks = [float(peak) for peak in summaries.peak_epochs(runs)]
-    return peaks if all(map(math.isfinite, peaks)) else None
+    peaks = summaries.drawn_peaks(runs, summaries.FALLS_AT_FIRST.get(signal, ()))
+    return peaks.tolist() if np.isfinite(peaks).any() else None
 
 
 def average_losses(settings: Sequence[Setting]) -> Iterator[Item]:
@@ -165,7 +169,8 @@ def loss_areas(settings: Sequence[Setting]) -> Iterator[Item]:
             ]
             caption = (
                 f"Area under the test-loss curve relative to Uniform's{_lent_text(shown)} (1; lower is better), "
-                f"{interval_words(compared, 'with Fieller 95% intervals')}."
+                f"{interval_words(compared, 'with Fieller 95% intervals')}. Where the axis is split, what is above the "
+                "split is compressed."
             )
             yield Drawing(name, caption, partial(area_figure, found))
         elif settings:
@@ -281,6 +286,10 @@ def _arm(setting: Setting) -> str:
 
 def _arm_text(setting: Setting) -> str:
     return "of each group" if _arm(setting) == "group" else "of a class of each group"
+
+
+def _arrow_text(setting: Setting) -> str:
+    return "" if setting.group.condition == "noise" else "arrows mark the peaks of its visits, "
 
 
 def _least(setting: Setting) -> list[float]:

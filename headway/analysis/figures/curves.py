@@ -1,4 +1,4 @@
-"""Curves over training with their bands: average test loss, episode reward, telemetry."""
+"""Curves over training with their bands: average test loss, episode return, telemetry."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def average_loss(ax: Axes, bands: Mapping[str, Band], title: str = "") -> Axes:
 
 
 def reward_curves(ax: Axes, bands: Mapping[str, Band], title: str = "") -> Axes:
-    """Mean episode reward of exploration methods.
+    """Mean episode return of exploration methods.
 
     Args:
         ax: where to draw.
@@ -166,7 +166,7 @@ def reward_curves(ax: Axes, bands: Mapping[str, Band], title: str = "") -> Axes:
     """
     draw_bands(ax, bands, METHODS, few=FEW_RUNS)
     ax.set_title(title)
-    ax.set_ylabel("episode reward")
+    ax.set_ylabel("episode return")
     step_axis(ax)
     return ax
 

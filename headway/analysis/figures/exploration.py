@@ -40,14 +40,14 @@ Runs = Mapping[str, tuple[RunData, ...]]
 
 
 def rewards(settings: Sequence[Setting]) -> Iterator[Item]:
-    """Episode reward without and with noise, beside a picture of the environment."""
+    """Episode return without and with noise, beside a picture of the environment."""
     found = {s: s.pick(_ungated(s), *REWARD_COLUMNS) for s in settings if s.group.experiment == "doorkey"}
     found = {setting: runs for setting, runs in found.items() if runs}
     if not found:
         return
     members = [members for runs in found.values() for members in runs.values()]
     conditions = ", ".join(title(setting.group.condition) for setting in found)
-    caption = f"{_env_id(found)}: episode reward ({conditions}), {_spread_text(members)}."
+    caption = f"{_env_id(found)}: episode return ({conditions}), {_spread_text(members)}."
     yield Drawing("minigrid", caption, partial(reward_figure, found))
 
 
@@ -131,7 +131,7 @@ def _television(name: str, setting: Setting, methods: Sequence[str]) -> Item:
     if not runs:
         return Omission(name, f"no finished runs with the columns {' and '.join(NOISE_COLUMNS)}")
     caption = (
-        f"{title(setting.group.condition)}: episode reward; share of the intrinsic reward that is paid while the "
+        f"{title(setting.group.condition)}: episode return; share of the intrinsic reward that is paid while the "
         f"noise is on; share of the steps with the noise on; {_spread_text(list(runs.values()))}."
     )
     return Drawing(name, caption, partial(television_figure, runs))
@@ -153,9 +153,9 @@ KINDS: tuple[Kind, ...] = (rewards, environment, televisions)
 
 
 def reward_bands(runs: Runs) -> dict[str, Band]:
-    """Episode reward over environment steps by method."""
+    """Episode return over environment steps by method."""
     return {
-        method: summaries.band(members, summaries.reward_curve, summaries.reward_steps)
+        method: summaries.band(members, summaries.return_curve, summaries.reward_steps)
         for method, members in runs.items()
     }
 

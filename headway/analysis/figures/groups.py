@@ -24,13 +24,15 @@ class Column:
         title: the signal's name.
         losses: test loss of each group over epochs.
         shares: share of the draws of an arm, from 0 to 1, averaged over the arms of each group.
-        peaks: the epoch at which the visits of each group peak; None marks none.
+        peaks: the epoch at which the visits of each group peak, NaN for one without a peak; None marks none.
+        mean: test loss over all groups.
     """
 
     title: str
     losses: Sequence[Band]
     shares: Sequence[Band]
     peaks: Sequence[float] | None = None
+    mean: Band | None = None
 
 
 def group_panels(
@@ -56,6 +58,8 @@ def group_panels(
     """
     for place, column in enumerate(columns):
         group_losses(axes[0, place], column.losses, least, looks)
+        if column.mean is not None:
+            axes[0, place].plot(column.mean.x, column.mean.mean, label=MEAN, zorder=4, **MEAN_LOOK)
         allocation(axes[1, place], column.shares, uniform=uniform, looks=looks)
         axes[0, place].set_title(column.title)
         axes[1, place].set_xlabel("epoch")
@@ -115,11 +119,13 @@ def mark_peaks(ax: Axes, shares: Sequence[Band], peaks: Sequence[float], looks: 
     Args:
         ax: a panel of `allocation`, with its final limits.
         shares: the curves, from 0 to 1.
-        peaks: the epoch of each peak.
+        peaks: the epoch of each peak; NaN for none.
         looks: how the groups are shown.
     """
     marks = []
     for look, band, peak in zip(looks, shares, peaks, strict=False):
+        if not np.isfinite(peak):
+            continue
         place = int(np.argmin(np.abs(band.x - peak)))
         if np.isfinite(band.mean[place]):
             marks.append((float(band.x[place]), 100 * float(band.mean[place]), look))
@@ -142,6 +148,10 @@ def mark_peaks(ax: Axes, shares: Sequence[Band], peaks: Sequence[float], looks: 
             zorder=6,
         )
 
+
+MEAN = "mean"
+MEAN_LOOK: dict[str, Any] = {"color": INK, "linewidth": 1.0, "linestyle": (0, (5, 2))}
+"""How the mean over groups is drawn."""
 
 LETTER = 0.045
 """Width of a letter, as a part of a panel."""

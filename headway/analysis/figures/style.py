@@ -224,8 +224,8 @@ def plain(name: str) -> str:
     return f" {name}" if name.startswith("_") else name
 
 
-def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """A legend under all panels, in as few rows as the width allows, to be read row by row."""
+def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title: str = "") -> None:
+    """A legend under all panels, in as few rows as the width allows, to be read row by row; with a title above it."""
     inches = sum(0.055 * len(label) + 0.6 for label in labels)  # letters of 7.5 points, and the handle
     rows = max(1, math.ceil(inches / figure.get_figwidth()))
     across = math.ceil(len(labels) / rows)
@@ -235,4 +235,6 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) 
         [labels[place] for place in order],
         loc="outside lower center",
         ncols=across,
+        title=title or None,
+        title_fontsize=8,
     )

@@ -20,7 +20,7 @@ def television(
 
     Args:
         axes: three axes.
-        rewards: episode reward by method.
+        rewards: episode return by method.
         reward_shares: share of the intrinsic reward that is paid while the noise is on, from 0 to 1, by method; a
             method without an intrinsic reward has none.
         time_shares: share of the steps with the noise on, from 0 to 1, by method.

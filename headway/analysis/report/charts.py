@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -274,11 +274,11 @@ def column_bands(setting: Setting, column: str, x: Curve | None = None) -> dict[
 
 def _in_blocks(column: str) -> Curve:
     """A column of an exploration run, in the same blocks of rollouts as its rewards."""
-    return lambda run: summaries.reward_curve(replace(run, columns={"episode_return": run.columns[column]}))
+    return lambda run: summaries.rollout_curve(run, column)
 
 
 def _reward_band(runs: Sequence[RunData]) -> Band:
-    return summaries.band(runs, summaries.reward_curve, summaries.reward_steps)
+    return summaries.band(runs, summaries.return_curve, summaries.reward_steps)
 
 
 def _by_group(bands: Sequence[Band]) -> dict[str, Band]:
@@ -288,9 +288,9 @@ def _by_group(bands: Sequence[Band]) -> dict[str, Band]:
 def _peaks(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """The peak of each group's visits, where all runs are finished and there is a curve; Uniform's mean nothing."""
     is_whole = all(run.finished for run in runs) and len({len(summaries.epochs(run)) for run in runs}) == 1
-    if runs[0].method == "uniform" or not is_whole or runs[0].rows < 3:
+    if runs[0].method == "uniform" or runs[0].condition == "noise" or not is_whole or runs[0].rows < 3:
         return []
-    peaks = enumerate(summaries.peak_epochs(runs))
+    peaks = enumerate(summaries.drawn_peaks(runs, summaries.FALLS_AT_FIRST.get(runs[0].method, ())))
     return [{"key": f"group-{place}", "x": series.whole([x])[0]} for place, x in peaks if math.isfinite(x)]
 
 

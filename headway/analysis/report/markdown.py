@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from headway.analysis import summaries
+from headway.analysis.claims.areas import published_t
+from headway.analysis.claims.evidence import STANDARD
 from headway.analysis.claims.output import as_markdown
 from headway.analysis.figures.catalogue import plan_figures
-from headway.analysis.names import GROUP_NAMES, title
+from headway.analysis.names import GROUP_NAMES, MARK, title
 from headway.analysis.report import words
 from headway.analysis.report.groups import Setting
 from headway.analysis.report.markdown_parts import gates_text, grids_text, ratio_cells, table_row
@@ -32,10 +34,16 @@ from headway.runs.files import write_bytes
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 FIGURES, FORMAT = "figures", "svg"
-MARK = "†"
-"""Stands at every dataset whose copy is not the official one."""
 NOISE = ("noise_time_share", "noise_reward_share", "intrinsic_mean")
 """What a run must have logged to say where it was paid."""
+WELCH_EXPLANATION = (
+    "GMC's area under the test-loss curve against that of each other signal; a negative t says that GMC is better. "
+    "Marks are those of the protocol; the paper's own, for 20 seeds, are \\*\\* p < 0.001, \\* p < 0.05."
+)
+PAY_EXPLANATION = (
+    "Returns are in the environment's own unit: 1 is the best. Pay in the noise and elsewhere is compared step by "
+    "step, in the median rollout; so is the reward of a step, which has the factor of the protocol."
+)
 MOST_STRETCHES = 6
 """Of a source whose state has changed more often, only the latest are named."""
 
@@ -107,6 +115,7 @@ def render(view: View, figures: Sequence[Printed], folder: Path) -> str:
         for protocol, claims in view.claims.items()
     ]
     parts += [_setting(view, setting) for setting in view.settings if setting.key in view.areas]
+    parts += [_welch(view)] if any(view.tests.values()) else []
     parts += [gates_text(view.gates)] if view.gates else []
     parts += [grids_text(view.grids)] if view.grids else []
     parts += [_rewards(view, setting) for setting in view.settings if view.rewards.get(setting.key)]
@@ -122,7 +131,7 @@ def _marked(text: str, view: View) -> str:
         if origin.notes and origin.setting.group.dataset:
             remarks[title(origin.setting.group.dataset)] = "; ".join(origin.notes)
     for name in remarks:
-        whole = rf"(?<![\w-]){re.escape(name)}(?! classifier)"  # not that of the benchmark, which has no data
+        whole = rf"(?<![\w-]){re.escape(name)}(?! classifier|{MARK})"  # not that of the benchmark, which has no data
         text = re.sub(whole, f"{name}{MARK}", text)
     lines = [f"{MARK} {name} is not the official copy: {remark}.\n" for name, remark in remarks.items()]
     return "\n".join((*lines, text))
@@ -136,7 +145,7 @@ def _counts(view: View) -> str:
         setting = origin.setting
         if setting.group in points:
             continue
-        methods = " / ".join(title(method) for method in setting.finished)
+        methods = " / ".join(map(_method_and_former_choices, setting.finished.values()))
         cells = (setting.group.protocol, origin.seeds, *_origin_cells(origin.facts, origin.notes))
         lines.append(table_row(f"{setting.title}: {methods}", *cells))
     for shown in view.grids:
@@ -145,6 +154,12 @@ def _counts(view: View) -> str:
         cells = ("see the table", seeds, *_origin_cells(facts_of(runs), notes_of(runs)))
         lines.append(table_row(f"{shown.title}: {len(runs)} runs", *cells))
     return "\n".join(lines)
+
+
+def _method_and_former_choices(runs: Sequence[RunData]) -> str:
+    """A method, and what its runs do as they did before the preset came to do it otherwise."""
+    former = ", ".join(dict.fromkeys(choice for run in runs for choice in run.former))
+    return f"{title(runs[0].method)} (with {former})" if former else title(runs[0].method)
 
 
 def _origin_cells(facts: Mapping[str, str], notes: Sequence[str]) -> tuple[str, str]:
@@ -183,18 +198,42 @@ def _setting(view: View, setting: Setting) -> str:
     return "\n".join(lines)
 
 
+def _welch(view: View) -> str:
+    """The paper's table of tests: t of GMC against each signal, with what the paper has beside it."""
+    head = ["condition", "protocol", "against", "seeds", "t", "p", "p (Holm)", "mark", "paper"]
+    lines = ["## Welch's tests of the areas", "", WELCH_EXPLANATION, "", table_row(*head), "|" + "---|" * len(head)]
+    for setting in view.settings:
+        for row in view.tests.get(setting.key, ()):
+            published = published_t(setting.group.condition, setting.group.dataset or "", row.baseline)
+            shown = published if setting.group.protocol == STANDARD else ""
+            found = (words.number(row.test.t, ".3f"), words.probability(row.test.p)) if row.test else (row.why, "")
+            seeds = " and ".join(dict.fromkeys(map(str, row.n)))
+            cells = (
+                title(row.baseline),
+                seeds,
+                *found,
+                words.probability(row.p_holm),
+                _plain(row.stars),
+                _plain(shown),
+            )
+            lines.append(table_row(setting.title, setting.group.protocol, *cells))
+    return "\n".join(lines)
+
+
 def _rewards(view: View, setting: Setting) -> str:
     """The methods of one exploration setting: what they reach, and how much of it is noise."""
     lines = [f"## {setting.title}, protocol {setting.group.protocol}", "", *_notes(view, setting)]
     head = [
         "method",
         "seeds",
-        "scaled return at the end",
+        "return at the end",
         "95% interval",
         "of each seed",
         "time in the noise",
         "of all reward, paid in the noise",
         "of a rollout's reward, on average",
+        "pay of a step in the noise / elsewhere",
+        "intrinsic reward of a step",
     ]
     lines += [table_row(*head), "|" + "---|" * len(head)]
     for method, reward in view.rewards[setting.key].items():
@@ -204,10 +243,12 @@ def _rewards(view: View, setting: Setting) -> str:
             _mean(runs, summaries.paid_in_noise),
             _mean(runs, lambda run: _mean_over_rollouts(run, "noise_reward_share")),
         ]
-        each = ", ".join(words.number(summaries.final_reward(run), ".2f") for run in runs)
+        each = ", ".join(words.number(summaries.final_return(run), ".2f") for run in runs)
         numbers = words.number(reward.value, ".2f"), words.interval(reward, ".2f"), each
-        lines.append(table_row(title(method), str(len(runs)), *numbers, *map(words.percent, shares)))
-    return "\n".join(lines)
+        pull = words.number(_mean(runs, summaries.pull_of_noise), ".2f")
+        pay = words.number(_mean(runs, summaries.pay_per_step) or None, ".1e")
+        lines.append(table_row(title(method), str(len(runs)), *numbers, *map(words.percent, shares), pull, pay))
+    return "\n".join((*lines, "", PAY_EXPLANATION))
 
 
 def _telemetry(telemetry: Telemetry) -> str:

@@ -103,13 +103,13 @@ def comparisons(settings: Sequence[Setting]) -> dict[str, list[WelchRow]]:
 
 
 def final_rewards(setting: Setting) -> dict[str, Estimate]:
-    """Mean return over the last tenth of the rollouts, by method; empty for other kinds of runs.
+    """Mean return over the last tenth of the rollouts by method, in the environment's unit; empty for other runs.
 
     It is unknown for a method of which a run ended no episode there: leaving that run out would flatter the mean.
     """
     if setting.kind != EXPLORATION:
         return {}
-    return {name: t_interval([summaries.final_reward(run) for run in runs]) for name, runs in setting.finished.items()}
+    return {name: t_interval([summaries.final_return(run) for run in runs]) for name, runs in setting.finished.items()}
 
 
 def _one(row: MethodRow) -> Estimate:

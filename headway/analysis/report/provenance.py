@@ -12,6 +12,7 @@ from headway.analysis.report.groups import Setting
 from headway.analysis.report.words import ranges
 from headway.analysis.rundata import RunData
 from headway.runs import Json
+from headway.runs.later import compared
 from headway.runs.wording import duration
 
 PACKAGES = ("headway", "numpy", "scipy", "pyarrow", "matplotlib", "jinja2")
@@ -99,8 +100,9 @@ def protocols(runs: Iterable[RunData]) -> list[Rules]:
         params = {
             name: _distinct(run.spec.params.get(name) for run in members) for run in members for name in run.spec.params
         }
-        protocol = members[0].spec.protocol
-        fields = {name: _text(value) for name, value in protocol.items() if name not in params}
+        written = [compared(experiment, run.method, run.spec.protocol) for run in members]
+        names = dict.fromkeys(name for each in written for name in each if name not in params)
+        fields = {name: ", ".join(dict.fromkeys(_text(w[name]) for w in written if name in w)) for name in names}
         found.append(Rules(label, title(experiment), [*params.items(), *fields.items()]))
     return found
 

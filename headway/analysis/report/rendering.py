@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headway.analysis.claims.output import what_it_takes
 from headway.analysis.figures.style import number_text
 from headway.analysis.names import GROUP_NAMES, title
 from headway.analysis.report import words
@@ -190,6 +191,7 @@ def _environment() -> Any:
         setting=number_text,
         reach=reach,
         is_finite=math.isfinite,
+        takes=what_it_takes,
     )
     environment.globals.update(group_names=GROUP_NAMES, gates_explanation=EXPLANATION)
     return environment

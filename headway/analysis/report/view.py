@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.analysis.claims import ClaimResult, evaluate_claims
+from headway.analysis.claims.evidence import STANDARD, exploration_label
 from headway.analysis.report import charts, films, numbers, provenance, tables
 from headway.analysis.report.charts import Chart
 from headway.analysis.report.films import Film
@@ -182,6 +183,8 @@ def claims_of(results: Results, bench: Mapping[str, Any] | None = None) -> dict[
     by_label = {label: finished.select(protocol=label) for label in finished.protocols()}
     able = {label for label, members in by_label.items() if _can_be_judged(members)} or set(by_label)
     chosen = sorted(able, key=lambda label: (not _is_preset(label), -len(by_label[label]), label))[:MOST_PROTOCOLS]
+    if STANDARD in chosen:  # which exploration runs of another protocol count for
+        chosen = [label for label in chosen if label == STANDARD or label != exploration_label(results, STANDARD)]
     return {label: evaluate_claims(results, label, bench) for label in by_label if label in chosen}
 
 

@@ -141,3 +141,34 @@ def test_numbers_stay_inside_the_panel() -> None:
             assert box.y0 >= ax.bbox.y0 - 1, text.get_text()
             assert box.y1 <= ax.bbox.y1 + 1, text.get_text()
             assert text.get_rotation() == 90
+
+
+MANY = [
+    *(
+        ratio(value, 0.04)
+        for value in (0.979, 0.987, 1.015, 0.992, 0.988, 1.003, 0.999, 1.028, 1.0, 0.993, 1.017, 1.038)
+    )
+]
+SPREAD = [*MANY, ratio(1.053, 0.04), *(ratio(value) for value in (1.14, 1.19, 1.25, 1.33, 1.39, 1.47, 1.57))]
+
+
+def test_without_an_empty_stretch_the_axis_is_folded() -> None:
+    """As in the paper's figure: what is near 1 is enlarged, and nothing is left out."""
+    scale = plan_scale(SPREAD, 0.1)
+    assert scale.gap is not None
+    assert scale.gap.start == scale.gap.stop == 1.05
+    ax, whole = new_axes(), new_axes()
+    set_scale(ax, scale)
+    set_scale(whole, Scale(scale.low, scale.high))
+    heights = [np.diff(each.transData.transform([(0, 0.993), (0, 1)])[:, 1])[0] for each in (ax, whole)]
+    assert heights[0] > 2 * heights[1]
+    forward = ax.yaxis.get_transform()
+    values = np.linspace(scale.low, scale.high, 400)
+    assert (np.diff(forward.transform(values)) > 0).all()
+    assert forward.inverted().transform(forward.transform(values)) == pytest.approx(values)
+    assert sum(tick <= 1.05 for tick in ax.get_yticks()) >= 2
+    assert sum(tick >= 1.05 for tick in ax.get_yticks()) >= 1
+
+
+def test_the_axis_is_not_folded_where_most_bars_are_long() -> None:
+    assert plan_scale([ratio(1.0), ratio(1.2), ratio(1.35), ratio(1.5)], 0.1).gap is None

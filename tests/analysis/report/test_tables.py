@@ -88,7 +88,7 @@ def test_rewards_by_hand(settings: list) -> None:
     rewards = {setting.key: found for setting in settings if (found := final_rewards(setting))}
     (row,) = read(rewards_table(settings, rewards))
     assert row["method"] == "PPO"
-    assert float(row["final return"]) == pytest.approx((5.0 + 2.0) / 2), "the last two of twenty rollouts"
+    assert float(row["final return"]) == pytest.approx((5.0 + 2.0) / 2 / 10), "the last two of twenty rollouts"
 
 
 def test_the_other_tables(settings: list) -> None:
