@@ -138,10 +138,9 @@ def floors() -> str:
     for (unit, floor, scores), by_place in sorted(own.items()):
         cells = []
         for place in places:
-            area, most, _ = (
-                statistics.mean(each) for each in zip(*by_place.get(place, [(0.0, 0.0, 0.0)]), strict=True)
-            )
-            cells.append(f"{area:.3f}, {most:.0%} ({len(by_place[place])})" if place in by_place else "–")
+            seeds = by_place.get(place, [])
+            area, most = (statistics.mean(one[part] for one in seeds) if seeds else 0.0 for part in (0, 1))
+            cells.append(f"{area:.3f}, {most:.0%} ({len(seeds)})" if seeds else "–")
         under = statistics.mean(numbers[2] for each in by_place.values() for numbers in each)
         rows.append([f"{floor:g}", unit, scores, *cells, f"{under:.0%}"])
     names = [f"{title(condition)}+{title(dataset)}" for dataset, condition in places]
