@@ -1,4 +1,4 @@
-"""Gathers the runs that the default floor of GMC is chosen by: `campaigns/floors.toml`, and what `results/` has of them.
+"""Gathers the runs that the default floor of GMC is chosen by: `campaigns/floors.toml`, and what `results/` has.
 
     headway run --campaign campaigns/floors.toml --out lots        # hours; resumes
     python benchmarks/floors.py lots results --out benchmarks/results/floors.json
@@ -25,7 +25,7 @@ FREE = {"floor", "floor_unit", "actor_scores", "uniform", "delta_empty"}
 
 
 def is_like_them(run: RunData) -> bool:
-    """Whether a run of GMC or Uniform is finished, as long, and departs from the released protocol in the floor alone."""
+    """Whether a run of GMC or Uniform is finished, as long, and differs from the released one in the floor alone."""
     spec = run.spec
     if not run.finished or spec.experiment != "controlled" or spec.method not in ("gmc", "uniform"):
         return False

@@ -89,7 +89,7 @@ class PerceptronMeter:
         places, found = [], []
         names = iter(self._parameters)
         for inputs, outputs in zip(seen, at_outputs, strict=False):
-            for form in (RankOne(inputs, outputs), BiasOf(outputs)):
+            for form in (RankOne(inputs, outputs, is_positive=inputs is not seen[0]), BiasOf(outputs)):
                 name = next(names)
                 for key, own in plan.items():
                     if name in own:
