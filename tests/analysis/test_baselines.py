@@ -98,3 +98,16 @@ def test_the_weight_of_the_entropy_hardly_matters_to_uniform() -> None:
 def test_no_runs_lend_nothing() -> None:
     groups: dict[Group, Results] = {}
     assert lenders(groups) == {}
+
+
+def test_uniform_that_an_actor_drew_serves_where_there_is_no_other() -> None:
+    former, own = (controlled(ONES, method="uniform", uniform=by, seed=0) for by in ("actor", "arms"))
+    borrower = controlled(ONES, floor_unit="sample")
+    assert list(lending(former, borrower).values()) == ["released, epochs=3, uniform=actor"]
+    assert list(lending(former, own, borrower).values()) == ["released, epochs=3"]
+
+
+def test_later_fields_of_other_methods_part_nothing() -> None:
+    others = [controlled(ONES, method="delta_loss", delta_empty=empty) for empty in ("skip", "stop")]
+    for other in others:
+        assert len(lending(controlled(ONES, method="uniform"), other)) == (other.protocol != "released, epochs=3")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import builtins
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +292,37 @@ def test_a_finished_exploration_run_that_lacks_rollouts_is_corrupt(tmp_path: Pat
     assert [run.state for run in results] == [State.CORRUPT]
     (problem,) = results.problems
     assert problem.message == "expected the metrics of 8192 steps from a finished run, got 6144; run it again"
+
+
+def test_runs_with_former_choices_stand_in_until_the_presets_own_are_there(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    finish_all(store, controlled_specs(conditions=("noise",), methods=("gmc", "curiosity"), seeds=2, epochs=4))
+    for seed in range(2):
+        finish(store, controlled_spec(method="uniform", seed=seed, epochs=4, uniform="actor"))
+    before = load_results(tmp_path)
+    assert before.protocols() == ("released, epochs=4",)
+    assert {(run.method, run.former) for run in before} == {
+        ("uniform", ("uniform=actor",)),
+        ("gmc", ()),
+        ("curiosity", ()),
+    }
+    finish(store, controlled_spec(method="uniform", epochs=4))
+    after = load_results(tmp_path)
+    assert {run.protocol for run in after if run.former} == {"released, epochs=4, uniform=actor"}
+    (own,) = after.select(protocol="released, epochs=4", method="uniform")
+    assert own.former == ()
+    assert not after.problems
+
+
+def test_former_choices_of_exploration_stand_in_by_method(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    for method, fields in (("ppo", {}), ("icm", {"icm_hidden_layer": True}), ("icm+gmc", {"icm_hidden_layer": False})):
+        spec = doorkey_spec("none", method, steps=2048 * 40)
+        finish(store, replace(spec, protocol={**spec.protocol, **fields}))
+    found = load_results(tmp_path)
+    assert len(found.protocols()) == 1
+    assert {run.method: run.former for run in found} == {
+        "ppo": (),
+        "icm": ("icm_hidden_layer=true",),
+        "icm+gmc": (),
+    }

@@ -24,7 +24,9 @@ from headway.analysis.summaries import (
     head,
     loss_spread,
     paid_in_noise,
+    pay_per_step,
     peak_epochs,
+    pull_of_noise,
     return_curve,
     reward_steps,
     share_fluctuation,
@@ -311,3 +313,15 @@ def test_the_peaks_of_runs_with_epochs_that_do_not_count() -> None:
         for n in (400, 500)
     ]
     np.testing.assert_array_equal(peak_epochs(runs), peak_epochs(runs[:1]))
+
+
+def test_the_pull_of_noise_is_a_ratio_per_step() -> None:
+    """Half of the pay for a fifth of the steps: 0.5 / 0.2 against 0.5 / 0.8 is four times as much for a step."""
+    run = exploration([1.0] * 4)
+    run.columns["noise_reward_share"] = np.array([0.5, 0.5, np.nan, 1.0])
+    run.columns["noise_time_share"] = np.array([0.2, 0.2, 0.3, 1.0])
+    run.columns["intrinsic_mean"] = np.array([4.0, 1.0, np.nan, 1.0])
+    assert pull_of_noise(run) == pytest.approx(4)
+    assert pay_per_step(run) == 1
+    run.columns["noise_reward_share"] = np.full(4, np.nan)
+    assert math.isnan(pull_of_noise(run))

@@ -199,3 +199,13 @@ def test_without_the_package_the_option_says_how_to_get_it(
     assert main(["run", "controlled", "--out", str(tmp_path / "runs"), "--tensorboard", str(tmp_path / "board")]) == 1
     assert "tensorboard is not installed; run: pip install 'headway[tensorboard]'" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_returns_are_in_the_environments_own_unit() -> None:
+    spec = RunSpec(experiment="doorkey", method="ppo", seed=0, protocol={"extrinsic_scale": 10.0})
+    assert tensorboard._in_own_unit(spec, {"episode_return": 9.0, "entropy": 2.0}) == {
+        "episode_return": 0.9,
+        "entropy": 2.0,
+    }
+    plain = RunSpec(experiment="doorkey", method="ppo", seed=0)
+    assert tensorboard._in_own_unit(plain, {"episode_return": 9.0}) == {"episode_return": 9.0}

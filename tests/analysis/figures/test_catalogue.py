@@ -177,8 +177,12 @@ def test_bars_hold_the_ratio_of_mean_areas(results: Results, drawn: dict[str, Pa
 
 def test_captions_tell_seeds_and_setting(plans: list[Plan]) -> None:
     captions = {drawing.name: drawing.caption for drawing in _drawings(plans)}
-    assert captions["groups-mnist-noise-main"].startswith("MNIST, Noise. Top: test loss of each group (thin lines")
-    assert captions["groups-mnist-noise-main"].endswith("Mean and 95% interval over 2 seeds.")
+    assert captions["groups-mnist-noise-main"].startswith("MNIST†, Noise. Top: test loss of each group (thin lines")
+    assert captions["groups-mnist-noise-main"].endswith(
+        "Mean and 95% interval over 2 seeds. † Not the official copy of the data."
+    )
+    assert "arrows" not in captions["groups-mnist-noise-main"]
+    assert "arrows mark the peaks" in captions["groups-mnist-curriculum-main"]
     assert "share of the draws of each group;" in captions["groups-mnist-noise-main"]
     assert "of a class of each group" in captions["groups-mnist-curriculum-main"]
     assert "MiniGrid-DoorKey-8x8-v0" in captions["minigrid"]
@@ -295,7 +299,7 @@ def test_exploration_without_noise_has_no_television(tmp_path: Path) -> None:
 
 def test_settings_come_in_the_order_of_listings(results: Results) -> None:
     titles = [setting.title for setting in settings_of(results.select(protocol=PROTOCOL))]
-    assert titles == ["MNIST, Curriculum", "MNIST, Noise"]
+    assert titles == ["MNIST†, Curriculum", "MNIST†, Noise"], "a note says that these data are made up"
 
 
 @pytest.mark.parametrize(
