@@ -128,6 +128,33 @@ def controlled() -> str:
     return f"{text}\n\nThe published program takes {published}: {times:.0f} times as long."
 
 
+def floors() -> str:
+    """What floors under the second moment come to, relative to Uniform with the same seed."""
+    found = stored("floors")
+    places = [(dataset, condition) for condition in ("noise", "curriculum") for dataset in ("mnist", "cifar10")]
+    uniform: dict[tuple[str, ...], list[float]] = {}
+    own: dict[tuple[str, ...], dict[tuple[str, ...], list[tuple[float, float, float]]]] = {}
+    for row in found["rows"]:
+        if row["method"] == "uniform":
+            uniform.setdefault((row["dataset"], row["condition"], row["seed"]), []).append(row["area"])
+    for row in found["rows"]:
+        place = row["dataset"], row["condition"]
+        if row["method"] == "gmc" and (beside := uniform.get((*place, row["seed"]))):
+            numbers = row["area"] / statistics.mean(beside), row["most_drawn"], row["under_floor"]
+            own.setdefault((row["unit"], row["floor"], row["scores"]), {}).setdefault(place, []).append(numbers)
+    rows = []
+    for (unit, floor, scores), by_place in sorted(own.items()):
+        cells = []
+        for place in places:
+            seeds = by_place.get(place, [])
+            area, most = (statistics.mean(one[part] for one in seeds) if seeds else 0.0 for part in (0, 1))
+            cells.append(f"{area:.3f}, {most:.0%} ({len(seeds)})" if seeds else "–")
+        under = statistics.mean(numbers[2] for each in by_place.values() for numbers in each)
+        rows.append([f"{floor:g}", unit, scores, *cells, f"{under:.0%}"])
+    names = [f"{title(condition)}+{title(dataset)}" for dataset, condition in places]
+    return table(["floor", "unit", "scores", *names, "under the floor"], rows)
+
+
 def doorkey() -> str:
     """Steps per second of exploration runs."""
     found = stored("doorkey")
@@ -285,6 +312,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "huggingface": ("docs/howto/transformers.md", huggingface),
     "sb3": ("docs/howto/sb3.md", sb3),
     "controlled": ("docs/study.md", controlled),
+    "floors": ("docs/mathematics.md", floors),
     "architectures": ("docs/study.md", architectures),
     "choices": ("docs/study.md", partial(choices, Protocol, ("paper", "released"))),
     "exploration-choices": (

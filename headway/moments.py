@@ -46,6 +46,44 @@ class Decay:
             )
 
 
+class Flat(dict[str, Tensor]):
+    """Tensors by name that lie side by side in one buffer, so that one operation can pass over all of them.
+
+    Args:
+        like: tensors that say what shapes there are, in which order and where; the new ones are zero, in the same
+            precision but never below float32.
+
+    Attributes:
+        whole: the buffer, or None if the tensors do not share one: their types or devices differ, or one was replaced.
+            Between two tensors it has zeros, as every tensor begins at a multiple of 64 bytes.
+    """
+
+    def __init__(self, like: Mapping[str, Tensor]) -> None:
+        """Lay the tensors out."""
+        kinds = {(torch.promote_types(one.dtype, torch.float32), one.device) for one in like.values()}
+        self.whole: Tensor | None = None
+        if len(kinds) != 1:
+            super().__init__({name: _zeros(one) for name, one in like.items()})
+            return
+        dtype, device = kinds.pop()
+        ends = [0]
+        for one in like.values():
+            ends.append(-(-(ends[-1] + one.numel()) // 16) * 16)
+        last = list(like.values())[-1].numel()
+        self.whole = torch.zeros(ends[-2] + last, dtype=dtype, device=device)
+        super().__init__(
+            {
+                name: self.whole[start : start + one.numel()].view(one.shape)
+                for (name, one), start in zip(like.items(), ends[:-1], strict=True)
+            }
+        )
+
+    def replace(self, name: str, tensor: Tensor) -> None:
+        """Put another tensor in the place of one; there is no common buffer any more."""
+        self.whole = None
+        self[name] = tensor
+
+
 class Moments:
     """First and second moment of the gradients of some parameters.
 
@@ -60,8 +98,8 @@ class Moments:
     def __init__(self, parameters: Mapping[str, Tensor], decay: Decay) -> None:
         """Start at zero, in the parameters' precision but never below float32."""
         self.decay = decay
-        self.m = {name: _zeros(parameter) for name, parameter in parameters.items()}
-        self.v = {name: _zeros(parameter) for name, parameter in parameters.items()}
+        self.m = Flat(parameters)
+        self.v = Flat(parameters)
         devices = {tensor.device for tensor in self.m.values()}
         self._on_host = all(device.type == "cpu" for device in devices)
         place = next(iter(devices)) if len(devices) == 1 else torch.device("cpu")
@@ -92,6 +130,8 @@ class Moments:
             gradients: by parameter name; None stands for zero (a parameter that took no part).
             scale: a loss scale to divide the gradients by.
         """
+        if self._update_at_once(gradients, scale):
+            return
         self._follow(gradients)
         values = {
             name: torch.zeros_like(m) if gradients.get(name) is None else _prepared(gradients[name], m, scale)
@@ -113,6 +153,20 @@ class Moments:
         else:
             self._update_without_branch(values, squares)
 
+    def _update_at_once(self, gradients: Mapping[str, Tensor | None], scale: Tensor | float | None) -> bool:
+        """Take in gradients that lie in one buffer as the moments do, on the host; returns whether they do."""
+        g = gradients.whole if isinstance(gradients, Flat) and scale is None and self._on_host else None
+        m, v = self.m.whole, self.v.whole
+        if g is None or m is None or v is None or gradients.keys() != self.m.keys() or g.shape != m.shape:
+            return False
+        if g.dtype != m.dtype or g.device != m.device or not math.isfinite(torch.dot(g, g)):
+            return False  # the usual way moves the moments, or says what is not finite
+        self.version += 1
+        self._updates += 1
+        m.lerp_(g, 1 - self.decay.m)
+        v.mul_(self.decay.v).addcmul_(g, g, value=1 - self.decay.v)
+        return True
+
     def _follow(self, gradients: Mapping[str, Tensor | None]) -> None:
         """Move to where the gradients are, if the model was moved."""
         for name, gradient in gradients.items():
@@ -121,8 +175,8 @@ class Moments:
                 continue
             wide = torch.promote_types(gradient.dtype, torch.float32)
             if gradient.device != m.device or wide != m.dtype:
-                self.m[name] = m.to(gradient.device, wide)
-                self.v[name] = self.v[name].to(gradient.device, wide)
+                self.m.replace(name, m.to(gradient.device, wide))
+                self.v.replace(name, self.v[name].to(gradient.device, wide))
                 self._on_host = all(tensor.device.type == "cpu" for tensor in self.m.values())
                 place = gradient.device
                 self._updates, self._skipped, self._bad = (
@@ -160,29 +214,58 @@ class Moments:
         of_m, of_v = (torch.where(steps > 0, 1 - rate**steps, 1.0) for rate in (self.decay.m, self.decay.v))
         return of_m, of_v
 
-    def ratios(self, names: Iterable[str], floor: float, out: dict[str, Tensor]) -> dict[str, Tensor]:
-        """m / max(v, floor) after bias correction, with its sign.
+    def ratios(
+        self, names: Iterable[str], floor: Tensor | float, out: Flat | None = None, absolute: bool = False
+    ) -> Flat:
+        """m / max(v, floor) after bias correction.
 
         Args:
             names: the parameters.
             floor: the least value of v, in the units of a sample's own gradient squared.
-            out: where to write them; missing tensors are made.
+            out: what an earlier call for the same parameters returned, to write into.
+            absolute: leave the sign out.
 
         Returns:
-            `out`.
+            The ratios by name.
         """
+        own = {name: self.v[name] for name in names}
+        if out is None or any(out[name].dtype != v.dtype or out[name].device != v.device for name, v in own.items()):
+            out = Flat(own)
         of_m, of_v = self.corrections()
-        limit, factor = floor * of_v, of_v / of_m
-        for name in names:
-            m, v = self.m[name], self.v[name]
-            result = out.get(name)
-            if result is None or result.dtype != v.dtype or result.device != v.device:
-                result = out[name] = torch.empty_like(v)
-            torch.clamp(v, min=limit if isinstance(limit, float) else limit.to(v), out=result)
-            torch.div(m, result, out=result)
+        limit, factor = self._limit(floor), of_v / of_m
+        places = [(self.m[name], v, out[name]) for name, v in own.items()]
+        if self.m.whole is not None and self.v.whole is not None and out.whole is not None and len(own) == len(self.v):
+            places = [(self.m.whole, self.v.whole, out.whole)]
+        for m, v, ratio in places:
+            if isinstance(limit, float):
+                torch.clamp(v, min=limit, out=ratio)
+            else:
+                torch.clamp(v, min=limit.to(v), out=ratio)
+            torch.div(m, ratio, out=ratio)
             if self.decay.m != self.decay.v:
-                result.mul_(factor if isinstance(factor, float) else factor.to(v))
+                ratio.mul_(factor if isinstance(factor, float) else factor.to(v))
+            if absolute:
+                ratio.abs_()
         return out
+
+    def _limit(self, floor: Tensor | float) -> Tensor | float:
+        """The least value of v as it is stored, above zero even where a relative floor has nothing to relate to."""
+        _, of_v = self.corrections()
+        tiny = torch.finfo(torch.float32).tiny
+        if self._on_host:
+            return max(float(floor) * float(of_v), tiny)
+        limit = floor * of_v
+        return limit.clamp(min=tiny) if isinstance(limit, Tensor) else max(limit, tiny)
+
+    def mean_v(self, names: Iterable[str] | None = None) -> Tensor:
+        """The mean of v after bias correction over all entries of some parameters, or of all."""
+        _, of_v = self.corrections()
+        own = [self.v[name] for name in (self.v if names is None else names)]
+        if self.v.whole is not None and len(own) == len(self.v):
+            total = self.v.whole.sum()
+        else:
+            total = torch.stack([v.sum().to(self._updates.device) for v in own]).sum()
+        return total / (of_v * sum(v.numel() for v in own))
 
     def noise_level(self) -> Tensor | float:
         """E[m^2] / E[v] of gradients that are pure noise: independent, of mean zero and of constant variance.
@@ -206,11 +289,13 @@ class Moments:
         of_m, of_v = self.corrections()
         return self.m[name] / of_m, self.v[name] / of_v
 
-    def share_under(self, floor: float) -> Tensor:
-        """The share of parameters whose corrected v is below a floor."""
+    def share_under(self, floor: Tensor | float, names: Iterable[str] | None = None) -> Tensor:
+        """The share of parameters whose corrected v is below a floor, among some or all of them."""
         _, of_v = self.corrections()
-        below = torch.stack([(v < floor * of_v).sum().to(self._updates.device) for v in self.v.values()]).sum()
-        return below / sum(v.numel() for v in self.v.values())
+        limit = floor * of_v
+        own = [self.v[name] for name in (self.v if names is None else names)]
+        below = [(v < (limit.to(v) if isinstance(limit, Tensor) else limit)).sum() for v in own]
+        return torch.stack([count.to(self._updates.device) for count in below]).sum() / sum(v.numel() for v in own)
 
     def share_within_bound(self) -> Tensor:
         """The share of parameters with m^2 <= v after bias correction, but for rounding.

@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "meter": {"signals", "grads", "moments", "errors"},
     "selection": {"meter", "signals", "errors"},
     "rl": USES_METER,
-    "experiments": USES_METER | {"rl", "selection", "data", "runs"},
+    "experiments": USES_METER | {"grads", "rl", "selection", "data", "runs"},
     "analysis": {"runs", "errors"},
     "telemetry": {"selection", "runs", "errors"},
     "bench": USES_METER | {"__init__"},  # __init__: the version

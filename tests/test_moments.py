@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headway import Decay, Meter, Moments
 from headway.errors import SignalError, StateError
+from headway.moments import Flat
 from headway.signals import GMC
 
 from .models import batch, losses, mlp
@@ -42,7 +43,7 @@ def test_two_updates_by_hand() -> None:
 def test_the_ratio_uses_the_floor_after_bias_correction() -> None:
     moments = make()
     moments.update(grad(2, -4))  # corrected: m = (2, -4), v = (4, 16)
-    ratio = moments.ratios(["w"], 5.0, {})["w"]
+    ratio = moments.ratios(["w"], 5.0)["w"]
     torch.testing.assert_close(ratio, torch.tensor([2 / 5, -4 / 16], dtype=torch.float64))
     assert moments.share_under(5.0) == 0.5
 
@@ -50,7 +51,7 @@ def test_the_ratio_uses_the_floor_after_bias_correction() -> None:
 def test_without_bias_correction_the_raw_moments_count() -> None:
     moments = make(Decay(0.5, 0.5, bias_correction=False))
     moments.update(grad(2, -4))
-    ratio = moments.ratios(["w"], 1e-8, {})["w"]
+    ratio = moments.ratios(["w"], 1e-8)["w"]
     torch.testing.assert_close(ratio, torch.tensor([1 / 2, -2 / 8], dtype=torch.float64))
 
 
@@ -59,12 +60,12 @@ def test_unequal_rates_warn_and_are_corrected_apart() -> None:
         decay = Decay(0.5, 0.75)
     moments = make(decay)
     moments.update(grad(2, -4))
-    ratio = moments.ratios(["w"], 1e-8, {})["w"]  # one update: corrected m = g, v = g^2
+    ratio = moments.ratios(["w"], 1e-8)["w"]  # one update: corrected m = g, v = g^2
     torch.testing.assert_close(ratio, torch.tensor([1 / 2, -1 / 4], dtype=torch.float64))
 
 
 def test_before_the_first_update_everything_is_zero() -> None:
-    assert make().ratios(["w"], 1e-8, {})["w"].tolist() == [0, 0]
+    assert make().ratios(["w"], 1e-8)["w"].tolist() == [0, 0]
 
 
 def test_a_missing_gradient_counts_as_zero() -> None:
@@ -110,7 +111,7 @@ def test_the_path_without_branches_agrees_with_the_host_path() -> None:
     assert device.skipped_names == ["w"]
     torch.testing.assert_close(host.m["w"], device.m["w"])
     torch.testing.assert_close(host.v["w"], device.v["w"])
-    torch.testing.assert_close(host.ratios(["w"], 1e-3, {})["w"], device.ratios(["w"], 1e-3, {})["w"])
+    torch.testing.assert_close(host.ratios(["w"], 1e-3)["w"], device.ratios(["w"], 1e-3)["w"])
 
 
 def test_a_nan_loss_leaves_the_meter_usable() -> None:
@@ -181,3 +182,57 @@ def test_momentum_stays_within_the_bound_only_with_equal_decay_rates() -> None:
         assert equal.share_within_bound() == 1
     # by hand: v is about 1 - 0.99^50 = 0.39, and m, a normal of variance 1/3, exceeds sqrt(v) in about 28% of cases
     assert 0.6 < unequal.share_within_bound() < 0.85
+
+
+SHAPES = {"a": (3, 7), "b": (5,), "c": (2, 2)}
+
+
+def flat_gradients(seed: int) -> Flat:
+    gradients = Flat({name: torch.zeros(shape) for name, shape in SHAPES.items()})
+    draws = torch.Generator().manual_seed(seed)
+    for tensor in gradients.values():
+        tensor.normal_(generator=draws)
+    return gradients
+
+
+def test_tensors_in_one_buffer() -> None:
+    flat = Flat({"a": torch.zeros(3, 7), "b": torch.zeros(5, dtype=torch.float16)})
+    assert flat.whole is not None
+    assert flat.whole.shape == (32 + 5,)
+    assert {name: (tensor.shape, tensor.dtype) for name, tensor in flat.items()} == {
+        "a": ((3, 7), torch.float32),
+        "b": ((5,), torch.float32),
+    }
+    flat.whole.copy_(torch.arange(37.0))
+    assert flat["b"].tolist() == [32, 33, 34, 35, 36]
+    assert Flat({"a": torch.zeros(2), "b": torch.zeros(2, dtype=torch.float64)}).whole is None
+    flat.replace("a", torch.zeros(3, 7))
+    assert flat.whole is None
+
+
+def test_gradients_in_one_buffer_give_the_same_moments() -> None:
+    shapes = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
+    at_once, apart = Moments(shapes, Decay(0.9, 0.9)), Moments(shapes, Decay(0.9, 0.9))
+    for seed in range(3):
+        gradients = flat_gradients(seed)
+        at_once.update(gradients)
+        apart.update(dict(gradients))
+    assert at_once.updates == apart.updates == 3
+    for name in SHAPES:
+        torch.testing.assert_close(at_once.m[name], apart.m[name])
+        torch.testing.assert_close(at_once.v[name], apart.v[name])
+    some = apart.ratios(["a", "c"], 0.5)  # tensor by tensor
+    every = at_once.ratios(SHAPES, 0.5)
+    for name in ("a", "c"):
+        torch.testing.assert_close(some[name], every[name])
+    assert at_once.ratios(SHAPES, 0.5, every, absolute=True) is every
+    torch.testing.assert_close(every["c"], some["c"].abs())
+
+
+def test_a_bad_gradient_in_one_buffer_is_named() -> None:
+    moments = Moments({name: torch.zeros(shape) for name, shape in SHAPES.items()}, Decay())
+    gradients = flat_gradients(0)
+    gradients["b"][2] = float("nan")
+    with pytest.warns(UserWarning, match="gradient in b"):
+        moments.update(gradients)
+    assert (moments.updates, moments.skipped, moments.skipped_names) == (0, 1, ["b"])

@@ -45,6 +45,7 @@ PAPER: Mapping[str, Any] = {
     "actor_beta1": 0.99,
     "actor_beta2": 0.999,
     "entropy_weight": 0.05,
+    "actor_scores": "raw",
     "curriculum_arm": "true-class",
     "centre_pixels": True,
     "replacement": False,

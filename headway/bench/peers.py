@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headway.bench.cases import Data, losses
 from headway.errors import HeadwayError
-from headway.moments import Moments
+from headway.moments import Flat, Moments
 from headway.signals import GMC
 
 Scored = Callable[[Data], Tensor]
@@ -37,14 +37,12 @@ class Coupling:
         self.parameters = dict(model.named_parameters())
         self._signal = GMC()
         self._moments = Moments(self.parameters, self._signal.decay)
-        self._weights: dict[str, Tensor] = {}
+        self._weights = Flat(self.parameters)
         self._root = sum(p.numel() for p in self.parameters.values()) ** 0.5
 
     def prepare(self) -> None:
         """Compute the weights |m| / max(v, floor) of the batch to come."""
-        self._moments.ratios(self.parameters, self._signal.floor, self._weights)
-        for weight in self._weights.values():
-            weight.abs_()
+        self._weights = self._moments.ratios(self.parameters, self._signal.floor, self._weights, absolute=True)
 
     def of(self, name: str, gradients: Tensor) -> Tensor:
         """The share of one parameter in the scores [B]: sum_i |g_i| w_i / sqrt(d).

@@ -129,8 +129,9 @@ class ExplorationProtocol(Fields):
     """... and of the second one, if it has a rate of its own."""
     floor: float = 1e-8
     """The least value of the second moment."""
-    floor_unit: Literal["sample", "batch"] = "sample"
-    """Whose squared gradient the floor is compared with: a sample's own, or its share 1/B in the batch mean."""
+    floor_unit: Literal["sample", "batch", "relative"] = "sample"
+    """What the floor is compared with: a sample's own squared gradient, that of its share 1/B in the batch mean, or the
+    mean of the second moment over all parameters."""
     bias_correction: bool = False
     """Divide both moments by 1 - beta^t."""
 

@@ -34,8 +34,9 @@ class Protocol(Fields):
     """The least value of the second moment."""
     gate_level: float | None = None
     """Noise-gated GMC: how far a momentum must stand out of the noise; none for the usual level of the gate."""
-    floor_unit: Literal["sample", "batch"] = "sample"
-    """Whose squared gradient the floor is compared with: a sample's own, or its share 1/B in the batch mean."""
+    floor_unit: Literal["sample", "batch", "relative"] = "sample"
+    """What the floor is compared with: a sample's own squared gradient, that of its share 1/B in the batch mean, or the
+    mean of the second moment over all parameters."""
     bias_correction: bool = False
     """Divide both moments by 1 - beta^t."""
     scored: Literal["before-update"] = "before-update"
@@ -88,6 +89,8 @@ class Protocol(Fields):
     """Of its Adam."""
     entropy_weight: float = 0.05
     """Weight of the entropy in the policy loss."""
+    actor_scores: Literal["raw", "scaled"] = "raw"
+    """Scores reach the actor as they are, or divided by the greatest running mean of an arm."""
 
     # Data
     curriculum_arm: Literal["true-class", "scrambled-label"] = "true-class"

@@ -12,10 +12,11 @@ from torch import Tensor
 from headway.data import Dataset
 from headway.errors import ProtocolError
 from headway.experiments.environment import GROUPS, Environment
+from headway.experiments.perceptron import PerceptronMeter
 from headway.experiments.protocol import Protocol
 from headway.experiments.signals import make_signal
-from headway.meter import Meter
 from headway.selection import Actor, ActorConfig, perceptron
+from headway.selection.networks import Adam
 from headway.signals import MomentSignal
 
 TEST_CHUNK = 2560
@@ -48,6 +49,30 @@ class UniformDraws:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from nothing."""
+
+
+class RunningMeans:
+    """The greatest running mean of an arm's scores, by which scores are divided on their way to the actor.
+
+    Args:
+        arms: the number of arms.
+        device: where scores live.
+        rate: the weight of the latest batch.
+    """
+
+    def __init__(self, arms: int, device: str, rate: float = 0.01) -> None:
+        """Nothing has been seen."""
+        self._rate = rate
+        self.sums = torch.zeros(2, arms, dtype=torch.float64, device=device)  # of scores, and of the weights so far
+
+    def scale(self, scores: Tensor, arms: Tensor) -> Tensor:
+        """Take in the scores [B] of a batch and return them in units of the greatest mean."""
+        ones = torch.ones_like(scores)
+        totals = torch.zeros_like(self.sums).index_add_(1, arms, torch.stack([scores.abs(), ones]).double())
+        means = torch.stack([totals[0] / totals[1].clamp(min=1), torch.ones_like(totals[1])])
+        self.sums = torch.where(totals[1] > 0, self.sums.lerp(means, self._rate), self.sums)
+        best = (self.sums[0] / self.sums[1].clamp(min=self._rate)).max()
+        return torch.where(best > 0, scores / best.to(scores), scores)
 
 
 class Trial:
@@ -87,10 +112,11 @@ class Trial:
         self.model = perceptron(
             [self.environment.inputs, protocol.hidden, protocol.hidden, len(dataset.class_names)], self._generator
         ).to(device)
-        self._optimizer = torch.optim.Adam(self.model.parameters(), protocol.learning_rate, fused=device == "cpu")
+        self._optimizer = Adam(list(self.model.parameters()), protocol.learning_rate)
         self.actor = self._make_actor(arms, no_actor=signal == "uniform" and protocol.uniform == "arms")
         self._signal = make_signal(signal, protocol, arms)
-        self.meter = Meter(self.model, self._signal)
+        self.meter = PerceptronMeter(self.model, self._signal)
+        self._running = RunningMeans(arms, device)
         self.epoch = 0
         self._seen: list[tuple[Tensor, Tensor, Tensor]] = []  # arms, losses and scores of this epoch's batches
 
@@ -129,16 +155,13 @@ class Trial:
         mark("choose arms")
         pixels, labels = self.environment.draw(arms)
         mark("draw samples")
-        losses = F.cross_entropy(self.model(pixels), labels, reduction="none")
-        mark("forward")
-        scores = self.meter.backward(losses, groups=arms)
-        mark("backward and scores")
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        losses, scores = self.meter.backward(pixels, labels, arms)
+        mark("model and scores")
+        self._optimizer.advance()
         mark("optimizer")
-        self.actor.learn(scores)
+        self.actor.learn(scores if self.protocol.actor_scores == "raw" else self._running.scale(scores, arms))
         mark("actor")
-        self._seen.append((arms, losses.detach(), scores))
+        self._seen.append((arms, losses, scores))
 
     def run_epoch(self, should_stop: Callable[[], bool]) -> dict[str, Any] | None:
         """Train to the end of the epoch, then test. Returns a row of metrics, or None if asked to stop before."""
@@ -164,8 +187,8 @@ class Trial:
             "policy_entropy": float(self.actor.entropy),
         }
         if isinstance(self._signal, MomentSignal):
-            floor = self._signal.floor_for(self.protocol.batch_size)
             moments = self.meter.moments()
+            floor = self._signal.floor_for(self.protocol.batch_size, moments)
             row["under_floor"] = float(moments.share_under(floor))
             row["momentum_within_bound"] = float(moments.share_within_bound())
         return row
@@ -199,6 +222,7 @@ class Trial:
             "optimizer": self._optimizer.state_dict(),
             "meter": self.meter.state_dict(),
             "actor": self.actor.state_dict(),
+            "running": self._running.sums.clone(),
             "environment": self.environment.state_dict(),
             "generator": self._generator.get_state(),
             "epoch": self.epoch,
@@ -211,6 +235,7 @@ class Trial:
         self._optimizer.load_state_dict(state["optimizer"])
         self.meter.load_state_dict(state["meter"])
         self.actor.load_state_dict(state["actor"])
+        self._running.sums.copy_(state.get("running", self._running.sums))
         self.environment.load_state_dict(state["environment"])
         self._generator.set_state(state["generator"])
         self.epoch = state["epoch"]

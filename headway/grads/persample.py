@@ -138,10 +138,12 @@ class RankOne:
     Attributes:
         a: inputs [c, d].
         b: gradients at the outputs [c, p].
+        is_positive: the inputs are known to have no negative entries, so that |a| is a.
     """
 
     a: Tensor
     b: Tensor
+    is_positive: bool = False
 
     def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
@@ -160,7 +162,7 @@ class RankOne:
         if reduction.kind == "l1":  # three regions of the buffer: the product below, |a|, |b|
             product = min(a.numel(), b.numel())
             b = scratch.absolute(b, product + a.numel())
-            a = torch.abs(a, out=scratch.take(a.shape, a, product))
+            a = a if self.is_positive else torch.abs(a, out=scratch.take(a.shape, a, product))
         weight = reduction.weight
         if weight.dim() != 2 or weight.dtype != a.dtype:
             weight = weight.reshape(b.shape[1], a.shape[1]).to(a.dtype)

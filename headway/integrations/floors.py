@@ -22,7 +22,7 @@ def fixed_floor(config: IntrinsicConfig, batch: int) -> IntrinsicConfig:
         config: the settings.
         batch: how many transitions the predictor learns from at once.
     """
-    if config.floor_unit == "sample":
+    if config.floor_unit != "batch":
         return config
     return dataclasses.replace(config, floor=config.floor * batch**2, floor_unit="sample")
 
@@ -40,7 +40,7 @@ def check_unit(reward: IntrinsicReward, batch: int) -> None:
         MethodError: it says how to make one that works.
     """
     signal: Any = reward.scorer.signal if isinstance(reward.scorer, SignalScorer) else None
-    if getattr(signal, "unit", "sample") == "sample":
+    if getattr(signal, "unit", "sample") != "batch":
         return
     way_out = "give its signal unit='sample'"
     if isinstance(signal, MomentSignal):

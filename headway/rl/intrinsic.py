@@ -47,8 +47,9 @@ class IntrinsicConfig:
     """Decay rate of the second moment."""
     floor: float = 1e-8
     """The least value of the second moment."""
-    floor_unit: Literal["sample", "batch"] = "batch"
-    """Whose squared gradient the floor is compared with: a sample's own, or its share 1/B in the batch mean."""
+    floor_unit: Literal["sample", "batch", "relative"] = "batch"
+    """What the floor is compared with: a sample's own squared gradient, that of its share 1/B in the batch mean, or the
+    mean of the second moment over all parameters."""
     bias_correction: bool = True
     """Divide both moments by 1 - beta^t."""
 
@@ -88,8 +89,8 @@ class IntrinsicConfig:
         for name in ("icm_inverse_weight", "icm_forward_weight", "icm_forward_factor"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise MethodError(f"{name}: expected a number of at least 0, got {getattr(self, name)}")
-        if self.floor_unit not in ("sample", "batch"):
-            raise MethodError(f"floor_unit: expected 'sample' or 'batch', got {self.floor_unit!r}")
+        if self.floor_unit not in ("sample", "batch", "relative"):
+            raise MethodError(f"floor_unit: expected 'sample', 'batch' or 'relative', got {self.floor_unit!r}")
         if not 0 < self.train_share <= 1:
             raise MethodError(f"train_share: expected a share above 0 and up to 1, got {self.train_share}")
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:

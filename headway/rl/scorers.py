@@ -155,7 +155,8 @@ class SignalScorer(Scorer):
         """The share of parameters whose second moment is under the floor, for signals that have one."""
         if not isinstance(self.signal, MomentSignal):
             return {}
-        return {"under_floor": float(self.meter.moments().share_under(self.signal.floor_for(samples)))}
+        moments = self.meter.moments()
+        return {"under_floor": float(moments.share_under(self.signal.floor_for(samples, moments)))}
 
     def _groups(self, actions: Tensor) -> Tensor | None:
         return None if self._choices is None else self._choices.indices(actions)

@@ -41,6 +41,7 @@ LATER: Mapping[str, Mapping[str, Later]] = {
     "controlled": {
         "uniform": Later("actor", "uniform"),
         "delta_empty": Later("skip", "delta_loss"),
+        "actor_scores": Later("raw", ".*"),
         "norm_all_scale": Later(1.0, "norm_all", now=0.0011),
         "norm_last_scale": Later(1.0, "norm_last", now=0.011),
         "delta_scale": Later(1.0, "delta_loss", now=52000.0),

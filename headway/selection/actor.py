@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.errors import SelectionError
-from headway.selection.networks import PlainLogits, perceptron
+from headway.selection.networks import Adam, PlainLogits, backpropagate, perceptron, record
 
 
 @dataclass(frozen=True)
@@ -71,32 +71,30 @@ class Actor:
             policy = PlainLogits(config.arms)
         self.policy = policy.to(device)
         self._device = device
-        self._optimizer = torch.optim.Adam(
-            self.policy.parameters(), config.learning_rate, config.betas, fused=device == "cpu"
-        )
-        self._drawn: tuple[Tensor, Tensor, Tensor] | None = None
+        self._optimizer = Adam(list(self.policy.parameters()), config.learning_rate, config.betas)
+        self._drawn: tuple[list[Tensor], Tensor, Tensor, Tensor] | None = None
         self.entropy = torch.zeros(())
 
     def draw(self, samples: int) -> Tensor:
         """Choose an arm for each of B samples: [B]. The choice is kept for `learn`."""
-        logits, log_policy = self._evaluate(samples)
+        seen, log_policy, policy = self._evaluate(samples)
         # Inverse transform on the host's generator: the same draws on every device.
-        edges = log_policy.exp().cumsum(1)
+        edges = policy.cumsum(1)
         points = self._random(samples, 1).to(edges.dtype)
         arms = torch.searchsorted(edges, points * edges[:, -1:], right=True).squeeze(1).clamp_(max=self.config.arms - 1)
-        self._drawn = (logits, log_policy, arms)
+        self._drawn = (seen, log_policy, policy, arms)
         return arms
 
     def probabilities(self, inputs: int = 256) -> Tensor:
         """The policy [arms]; that of a network is averaged over so many random inputs."""
-        with torch.no_grad():
-            logits, _ = self._evaluate(1 if self.config.kind == "logits" else inputs)
-            return logits.softmax(1).mean(0)
+        seen, _, _ = self._evaluate(1 if self.config.kind == "logits" else inputs)
+        return seen[-1].softmax(1).mean(0)
 
-    def _evaluate(self, samples: int) -> tuple[Tensor, Tensor]:
-        """Logits and the logarithm of the policy for B samples, each [B, arms]."""
-        logits = self.policy(self._random(samples, self._inputs))
-        return logits, F.log_softmax(logits.detach(), dim=1)
+    def _evaluate(self, samples: int) -> tuple[list[Tensor], Tensor, Tensor]:
+        """What `record` says of B samples, the logarithm of the policy and the policy, each [B, arms]."""
+        seen = record(self.policy, self._random(samples, self._inputs))
+        log_policy = F.log_softmax(seen[-1], dim=1)
+        return seen, log_policy, log_policy.exp()
 
     def _random(self, *shape: int) -> Tensor:
         """Random numbers of the host, on their way to the device; the host does not wait until they are there."""
@@ -119,7 +117,7 @@ class Actor:
             self._drawn = (*self._evaluate(len(arms)), arms.to(self._device))
         if self._drawn is None:
             raise SelectionError("expected scores for drawn arms, got scores before draw(); call draw() first")
-        logits, log_policy, arms = self._drawn
+        seen, log_policy, policy, arms = self._drawn
         if scores.shape != arms.shape:
             raise SelectionError(f"expected scores of shape {list(arms.shape)}, got {list(scores.shape)}")
         if scores.device.type == "cpu" and not math.isfinite(float(scores.sum())):
@@ -128,11 +126,9 @@ class Actor:
                 "has the training diverged? Try a smaller learning rate"
             )
         self._drawn = None
-        policy = log_policy.exp()
         entropy = -(policy * log_policy).sum(1, keepdim=True)
-        self._optimizer.zero_grad()
-        logits.backward(self._gradient(policy, log_policy, entropy, arms, scores.to(policy)))
-        self._optimizer.step()
+        backpropagate(self.policy, seen, self._gradient(policy, log_policy, entropy, arms, scores.to(policy)))
+        self._optimizer.advance()
         self.entropy = entropy.mean()
 
     def _gradient(self, policy: Tensor, log_policy: Tensor, entropy: Tensor, arms: Tensor, scores: Tensor) -> Tensor:

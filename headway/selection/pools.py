@@ -62,7 +62,7 @@ class Pools:
             self._used[arm] = used + len(piece)
             if self._used[arm] == len(order):
                 self._order[arm], self._used[arm] = self._shuffled(order), 0
-        return torch.cat(pieces)
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def _shuffled(self, members: Tensor) -> Tensor:
         return members[torch.randperm(len(members), generator=self._generator)]

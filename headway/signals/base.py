@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from headway.errors import SignalError, StateError
 from headway.grads import Reduction
-from headway.moments import Decay, Moments
+from headway.moments import Decay, Flat, Moments
 
 Where = str | Sequence[str] | Callable[[str, Tensor], bool] | None
 """Which parameters a signal looks at: a pattern or several (as in fnmatch), a predicate, or None for all."""
@@ -36,16 +37,20 @@ class Scope:
         moments: the moments that it asked for, or None.
         memory: tensors that belong to its state and are saved with the meter.
         cache: tensors that can be made again.
-        version: the state of the moments that the cache belongs to.
+        ratios: those of the moments, which can be made again.
+        warns: whether the signal may still warn of a floor that decides nearly all.
+        version: the state of the moments that `cache` and `ratios` belong to.
     """
 
     parameters: Mapping[str, Tensor]
     moments: Moments | None = None
     memory: dict[str, Tensor] = field(default_factory=dict)
     cache: dict[str, Tensor] = field(default_factory=dict)
+    ratios: Flat | None = None
+    warns: bool = True
     version: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def size(self) -> int:
         """d, the number of scored parameters."""
         return sum(parameter.numel() for parameter in self.parameters.values())

@@ -11,7 +11,7 @@ moment v suggests; they differ in where the absolute value stands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Literal, get_args
@@ -19,10 +19,10 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from headway.errors import SignalError
+from headway.errors import SignalError, warn
 from headway.grads import Reduction
 from headway.moments import Decay, Moments
-from headway.signals.base import BaseSignal, Batch, Plan, Scope, Unit, Values, check_choice, check_unit, total
+from headway.signals.base import BaseSignal, Batch, Plan, Scope, Values, check_choice, total
 
 Over = Literal["all", "tensor"]
 """Sum over all parameters before the absolute value, or over each parameter tensor apart."""
@@ -32,6 +32,12 @@ Against = Literal["m", "m/v"]
 
 Gate = Literal["none", "hard", "soft"]
 """How a parameter counts whose momentum may be noise, see `GMC`."""
+
+FloorUnit = Literal["sample", "batch", "relative"]
+"""What a floor under v is measured in, see `MomentSignal`."""
+
+FLOOR_CHECKS = (100, 1000)
+"""Updates of the moments after which a signal looks how many parameters are under its floor."""
 
 _GATE_LEVELS = {"hard": 4.0, "soft": 1.0}
 
@@ -72,19 +78,20 @@ class MomentSignal(BaseSignal):
         floor: the least value of v. A parameter whose v is smaller counts with the floor instead.
         unit: the floor's unit. "sample": the square of a sample's own gradient. "batch": the square of
             its gradient divided by the batch size B, as a mean-reduced loss gives it, so that the floor
-            in a sample's own unit is floor * B^2.
+            in a sample's own unit is floor * B^2. "relative": the mean of v over the scored parameters. Only a
+            relative floor leaves the scores as they are when all losses are multiplied by a constant.
         scale: a factor on the scores.
     """
 
     beta: float | tuple[float, float] | list[float] = 0.999
     bias_correction: bool = True
     floor: float = 1e-8
-    unit: Unit = "sample"
+    unit: FloorUnit = "sample"
     _decay: Decay = field(init=False, repr=False, compare=False, default=Decay())
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        check_unit(self.unit)
+        check_choice("unit", self.unit, get_args(FloorUnit))
         if not self.floor > 0:
             raise SignalError(f"expected a floor above 0, got {self.floor}")
         m, v = _rates(self.beta)
@@ -97,8 +104,20 @@ class MomentSignal(BaseSignal):
         """The moments that the signal compares with."""
         return self._decay
 
-    def floor_for(self, samples: int) -> float:
-        """The floor in the unit of a sample's own gradient, for a batch of B samples."""
+    def floor_for(
+        self, samples: int, moments: Moments | None = None, names: Iterable[str] | None = None
+    ) -> Tensor | float:
+        """The floor in the unit of a sample's own gradient.
+
+        Args:
+            samples: B.
+            moments: what a relative floor relates to.
+            names: the scored parameters, if not all that there are moments of.
+        """
+        if self.unit == "relative":
+            if moments is None:
+                raise SignalError("expected the moments that a relative floor relates to, got none")
+            return self.floor * moments.mean_v(names)
         return self.floor if self.unit == "sample" else self.floor * samples**2
 
     def refine(self, scope: Scope, ratios: dict[str, Tensor]) -> None:
@@ -108,14 +127,25 @@ class MomentSignal(BaseSignal):
         """m / max(v, floor) of every parameter, kept until the moments change."""
         moments = scope.require_moments()
         version = (moments.version, batch.samples if self.unit == "batch" else 0)
-        if scope.version != version or not scope.cache:
-            moments.ratios(scope.parameters, self.floor_for(batch.samples), scope.cache)
-            self.refine(scope, scope.cache)
-            if absolute:
-                for ratio in scope.cache.values():
-                    ratio.abs_()
+        if scope.version != version or scope.ratios is None:
+            floor = self.floor_for(batch.samples, moments, scope.parameters)
+            scope.ratios = moments.ratios(scope.parameters, floor, scope.ratios, absolute)
+            self.refine(scope, scope.ratios)
             scope.version = version
-        return scope.cache
+            if scope.warns and moments.version in FLOOR_CHECKS:
+                self._warn_of_floor(scope, moments, floor)
+        return scope.ratios
+
+    def _warn_of_floor(self, scope: Scope, moments: Moments, floor: Tensor | float) -> None:
+        """Say so, once, if the floor stands in for nearly every second moment."""
+        share = float(moments.share_under(floor, scope.parameters))
+        if share > 0.99:
+            scope.warns = False
+            warn(
+                f"{self.name}: {share:.1%} of the parameters have a second moment under the floor ({self.floor:g}, in "
+                f"the unit {self.unit!r}), so that scores are divided by a constant there; choose a smaller floor, or "
+                f"one that follows the gradients, such as floor=0.1, unit='relative'"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,5 +59,6 @@ def test_lots_that_decide_claims_have_enough_seeds_and_uniform() -> None:
     lots = {lot.name: lot_specs(lot, COMMANDS, file) for lot in read_campaign_file(file).lots}
     for name, specs in lots.items():
         assert len({spec.seed for spec in specs}) >= MIN_SEEDS, name
-    for name in ("noise-mnist", "noise-mnist-paper", "cifar10", "curriculum-mnist", "curriculum-mnist-100"):
+    deciding = ("noise-mnist", "noise-cifar10", "curriculum-mnist", "curriculum-cifar10")
+    for name in (*deciding, "noise-mnist-paper", "curriculum-mnist-100"):
         assert "uniform" in {spec.method for spec in lots[name]}, name

@@ -12,7 +12,7 @@ from headway.data import Dataset, Split
 from headway.errors import SelectionError
 from headway.experiments.protocol import Protocol
 from headway.experiments.signals import make_signal
-from headway.experiments.trial import Trial
+from headway.experiments.trial import RunningMeans, Trial
 from headway.selection import Actor
 from headway.signals import GMC, Cosine, DeltaLoss, DotProduct, NormAll, NormLast, Projection, Signal
 
@@ -157,3 +157,28 @@ def test_other_groups_make_other_arms() -> None:
     own = Trial(dataset(), "noise", "gmc", RELEASED, seed=0, groups=[range(5), range(5, 10)])
     own.train_batch()
     assert len(own.test()["test_loss"]) == 2
+
+
+def test_scores_in_units_of_the_greatest_running_mean() -> None:
+    running = RunningMeans(2, "cpu", rate=0.5)
+    arms = torch.tensor([0, 0, 1])
+    assert running.scale(torch.zeros(3), arms).tolist() == [0.0, 0.0, 0.0]
+    running = RunningMeans(2, "cpu", rate=0.5)
+    assert running.scale(torch.tensor([1.0, 3.0, 4.0]), arms).tolist() == [0.25, 0.75, 1.0]  # means 2 and 4
+    # arm 0: (0.5 * 0.5 * 2 + 0.5 * 8) / 0.75 = 6; arm 1 stays at 4 without samples
+    torch.testing.assert_close(running.scale(torch.tensor([8.0]), torch.tensor([0])), torch.tensor([8.0 / 6.0]))
+
+
+def test_a_trial_with_scaled_scores_resumes() -> None:
+    scaled = dataclasses.replace(RELEASED, actor_scores="scaled", floor=1.0, floor_unit="relative")
+    one, two = (trial(protocol) for protocol in (scaled, scaled))
+    for _ in range(3):
+        one.train_batch()
+        two.train_batch()
+    state = one.state_dict()
+    assert state["running"].any()
+    resumed = trial(scaled)
+    resumed.load_state_dict(state)
+    resumed.train_batch()
+    two.train_batch()
+    assert torch.equal(resumed._seen[-1][2], two._seen[-1][2])

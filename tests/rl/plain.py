@@ -114,6 +114,8 @@ class Plain:
         of_m, of_v = (1 - config.beta_m**self.t, 1 - config.beta_v**self.t) if config.bias_correction else (1, 1)
         floor = config.floor * count**2 if config.floor_unit == "batch" else config.floor
         size = sum(p.numel() for p in self.scored)
+        if config.floor_unit == "relative":
+            floor = config.floor * float(torch.stack([v.sum() for v in self.v]).sum() / of_v / size)
         parts = [
             (g * (m / of_m) / (v / of_v).clamp(min=floor)).abs().sum()
             for g, m, v in zip(gradient, self.m, self.v, strict=True)

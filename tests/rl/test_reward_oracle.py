@@ -46,6 +46,7 @@ def test_rewards_and_weights_are_those_of_a_plain_loop(predictor, scorer, action
     "changes",
     [
         {"floor_unit": "sample", "bias_correction": False},
+        {"floor_unit": "relative", "floor": 0.5},
         {"floor": 1e-2, "beta_m": 0.5, "beta_v": 0.5},
         {"max_grad_norm": None, "icm_forward_factor": 1.0, "icm_inverse_weight": 0.3},
         {"max_grad_norm": 1e-3},

@@ -18,6 +18,8 @@ def setting() -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor], 
     signals = [
         GMC(beta=0.8, floor=1e-4),
         GMC(beta=0.8, floor=1e-6, unit="batch", name="batch floor"),
+        GMC(beta=0.8, floor=0.5, unit="relative", name="relative floor"),
+        DotProduct(beta=0.8, floor=0.5, unit="relative", where="0.*", name="relative part"),
         GMC(beta=0.8, floor=1e-4, scale=3.0, name="scaled"),
         DotProduct(beta=0.8, floor=1e-4),
         DotProduct(beta=0.8, floor=1e-4, over="tensor", name="dot tensor"),
@@ -46,9 +48,15 @@ def test_every_variant_follows_its_formula() -> None:
     scores, grads, m, v = setting()
     g, mm, vv = flat(grads, 1), flat(m, 0), flat(v, 0)
     root = g.shape[1] ** 0.5
+    part, m_part, v_part = (
+        flat({name: tensor for name, tensor in own.items() if name.startswith("0.")}, lead)
+        for own, lead in ((grads, 1), (m, 0), (v, 0))
+    )
     expected = {
         "gmc": (g * mm / vv.clamp(min=1e-4)).abs().sum(1) / root,
         "batch floor": (g * mm / vv.clamp(min=1e-6 * 10**2)).abs().sum(1) / root,
+        "relative floor": (g * mm / vv.clamp(min=0.5 * vv.mean())).abs().sum(1) / root,
+        "relative part": (part * m_part / v_part.clamp(min=0.5 * v_part.mean())).sum(1).abs() / part.shape[1] ** 0.5,
         "scaled": 3 * (g * mm / vv.clamp(min=1e-4)).abs().sum(1) / root,
         "dot": (g * mm / vv.clamp(min=1e-4)).sum(1).abs() / root,
         "dot tensor": sum((grads[n] * m[n] / v[n].clamp(min=1e-4)).flatten(1).sum(1).abs() for n in grads) / root,
@@ -122,3 +130,44 @@ def test_a_pair_of_decay_rates_may_be_a_list() -> None:
 def test_other_decay_rates_are_refused(beta: object) -> None:
     with pytest.raises(SignalError, match="expected beta to be a decay rate, or a pair for m and v"):
         GMC(beta=beta)
+
+
+def scores_of(signal: GMC, factor: float, steps: int = 6) -> Tensor:
+    """The scores of the last of some batches whose losses are all multiplied by a factor."""
+    model = mlp(torch.float64)
+    meter = Meter(model, signal)
+    for step in range(steps):
+        scores = meter.backward(losses(model, *batch(seed=step, dtype=torch.float64)) * factor)
+        model.zero_grad()
+    return scores
+
+
+@pytest.mark.parametrize("bias_correction", [True, False])
+def test_a_relative_floor_does_not_depend_on_the_size_of_the_losses(bias_correction: bool) -> None:
+    relative = GMC(beta=0.8, floor=0.5, unit="relative", bias_correction=bias_correction)
+    for factor in (10.0, 1e-6):
+        torch.testing.assert_close(scores_of(relative, factor), scores_of(relative, 1.0), rtol=1e-10, atol=0)
+    fixed = GMC(beta=0.8, floor=1e-4, bias_correction=bias_correction)
+    assert not torch.allclose(scores_of(fixed, 10.0), scores_of(fixed, 1.0), rtol=0.1)
+
+
+def test_a_relative_floor_before_the_first_update_and_without_gradients() -> None:
+    relative = GMC(floor=0.5, unit="relative")
+    assert scores_of(relative, 1.0, steps=1).tolist() == [0.0] * 10
+    assert scores_of(relative, 0.0, steps=4).tolist() == [0.0] * 10
+    with pytest.raises(SignalError, match="relative floor"):
+        relative.floor_for(10)
+
+
+def train(meter: Meter, steps: int) -> None:
+    for step in range(steps):
+        meter.backward(losses(meter.model, *batch(seed=step % 7, dtype=torch.float64)))
+        meter.model.zero_grad()
+
+
+def test_a_floor_that_decides_nearly_all_is_reported_once() -> None:
+    signals = [GMC(floor=1e6), GMC(floor=1e-12, name="small"), Projection(floor=1e6)]
+    meter = Meter(mlp(torch.float64), signals)
+    with pytest.warns(UserWarning, match=r"^gmc: 100.0% of the parameters have a second moment under the") as seen:
+        train(meter, 1100)
+    assert len(seen) == 1

@@ -125,8 +125,10 @@ class Grid:
     def unit(self) -> str:
         """What the floors are compared with, in words."""
         spec = next(iter(self.points.values()))[0].spec
-        of_sample = spec.protocol.get("floor_unit") == "sample"
-        return "in the unit of a sample's own gradient" if of_sample else "in the unit of the batch mean"
+        return {
+            "sample": "in the unit of a sample's own gradient",
+            "relative": "relative to the mean of the second moment",
+        }.get(str(spec.protocol.get("floor_unit")), "in the unit of the batch mean")
 
     @property
     def label(self) -> str:
