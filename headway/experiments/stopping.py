@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from types import FrameType
 
-STOP_SECONDS = 7.0
+STOP_SECONDS = 6.0
 """Seconds that runs under way have to stop in good order; then their workers are killed."""
 STALL_SECONDS = 600.0
 """Seconds without progress after which a campaign says that a run stands still, unless told otherwise."""

@@ -131,12 +131,10 @@ class Claim:
         try:
             number = newest(self._folder)
         except StoreError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                raise DamagedError(
-                    f"expected the folder of a run under way, got none at {self._folder}: somebody has deleted it; "
-                    "the same command starts the run again"
-                ) from None
-            raise
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            got = f"none at {self._folder}: somebody has deleted it; the same command starts the run again"
+            raise DamagedError(f"expected the folder of a run under way, got {got}") from None
         if self._lost or self._stop.is_set() or number != self.number:
             self._lost = True
             raise ClaimLostError(
@@ -252,20 +250,19 @@ def try_claim(folder: Path, watch: LeaseWatch, lease: float) -> Claim | None:
         if sighting is None or not _is_over(_path(folder, number), sighting, watch):
             return None  # gone since it was listed: somebody else has claimed the run meanwhile
     staging = make_staging(folder, number + 1)
-    is_ours = False
     try:
         is_ours = _create_next(folder, number + 1, lease)
-    finally:
-        if not is_ours:
-            shutil.rmtree(staging, ignore_errors=True)
+    except StoreError:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
     if not is_ours:
+        shutil.rmtree(staging, ignore_errors=True)
         return None
     claim = Claim(folder, number + 1, lease, staging)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(claim.release)
         shut_out(folder, number + 1, staging)
-    except StoreError:
-        claim.release()
-        raise
+        undo.pop_all()
     return claim
 
 
@@ -383,10 +380,9 @@ def _link(temporary: Path, path: Path, content: bytes) -> bool:
 
 
 def _links(path: Path) -> int:
-    try:
+    with contextlib.suppress(FileNotFoundError):
         return path.stat().st_nlink
-    except FileNotFoundError:
-        return 0
+    return 0
 
 
 def _create_exclusively(path: Path, content: bytes) -> bool:
