@@ -12,7 +12,9 @@ from headway.errors import MethodError
 class PPOConfig:
     """How an agent acts, is paid and learns.
 
-    The defaults are those of the paper's hyper-parameter table and, where it is silent, common practice. A rollout
+    The defaults are those of the GMC paper's hyper-parameter table and, where it is silent, common practice; but its
+    intrinsic rewards, which pay for staying alive, are centred and normalised. `headway.rl.presets` has the constants
+    of papers. A rollout
     has `rollout_steps` steps in each of N environments; the number of environments is that of the environment that
     the agent is given.
     """
@@ -26,10 +28,15 @@ class PPOConfig:
     # Rewards
     extrinsic_scale: float = 1.0
     """A factor on the rewards of the environment."""
-    intrinsic_scale: float = 0.02
-    """A factor on the intrinsic rewards."""
-    normalise_intrinsic: bool = False
+    intrinsic_scale: float = 0.05
+    """A factor on the intrinsic rewards: with normalisation what a deviation of their return is worth in reward."""
+    normalise_intrinsic: bool = True
     """Divide intrinsic rewards by the running deviation of their discounted sums, before the factor."""
+    centre_intrinsic: bool = True
+    """Take their running mean off before, in each environment: being alive alone is then worth nothing."""
+    warm_up_steps: int = 0
+    """Steps of random actions in each environment before the first rollout, from which a predictor takes its statistics
+    of observations; they do not count as steps."""
     value_heads: Literal[1, 2] = 1
     """Values of the sum of both rewards, or of each apart: two heads of one network, whose advantages are added."""
     intrinsic_gamma: float = 0.99
@@ -104,6 +111,8 @@ class PPOConfig:
         for name in ("channels", "hidden"):
             if any(width < 1 for width in getattr(self, name)):
                 raise MethodError(f"{name}: expected widths of at least 1, got {getattr(self, name)}")
+        if self.warm_up_steps < 0:
+            raise MethodError(f"warm_up_steps: expected a number of at least 0, got {self.warm_up_steps}")
         if self.value_heads not in (1, 2):
             raise MethodError(f"value_heads: expected 1 or 2, got {self.value_heads}")
         self._check_names()

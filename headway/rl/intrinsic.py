@@ -14,8 +14,8 @@ from headway.errors import MethodError
 class IntrinsicConfig:
     """How predictors are made and trained, and how scorers look at them.
 
-    The defaults are those of the paper's hyper-parameter table and, where it is silent, of its authors' released
-    code.
+    The defaults are for use: predictors see normalised observations and take several steps per rollout. `released` and
+    `paper` are the choices of the GMC paper, whose predictors take a single step per rollout.
     """
 
     # Networks
@@ -27,15 +27,17 @@ class IntrinsicConfig:
     """A factor on the observations, such as 1/255 for pixels; grids are taken as they are."""
     channels_first: bool = False
     """Images are [C, H, W] instead of [H, W, C]."""
+    normalise_observations: bool = True
+    """ICM and forward models see observations normalised with their running mean and deviation, as RND does."""
 
     # Training
-    learning_rate: float = 1e-4
+    learning_rate: float = 5e-4
     """Of Adam."""
     max_grad_norm: float | None = 0.5
     """The gradient of the predictor is cut to this length; none for as it is."""
-    epochs: int = 1
+    epochs: int = 2
     """Passes over the transitions in each update ..."""
-    minibatches: int = 1
+    minibatches: int = 8
     """... in so many parts, shuffled. One pass in one part is one step, which shares its work with the scoring."""
     train_share: float = 1.0
     """The share of the transitions that each update learns from, drawn at random; all of them are scored."""
@@ -95,13 +97,13 @@ class IntrinsicConfig:
 
     @classmethod
     def released(cls) -> IntrinsicConfig:
-        """The choices of the authors' released code: the defaults."""
-        return cls()
+        """The choices of the authors' released code: one step of Adam per rollout, on observations as they are."""
+        return cls(normalise_observations=False, learning_rate=1e-4, epochs=1, minibatches=1)
 
     @classmethod
     def paper(cls) -> IntrinsicConfig:
         """The choices of the paper's text: the floor in a sample's own unit, no bias correction."""
-        return cls(floor_unit="sample", bias_correction=False)
+        return dataclasses.replace(cls.released(), floor_unit="sample", bias_correction=False)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, as JSON can hold them."""

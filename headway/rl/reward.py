@@ -115,6 +115,13 @@ class IntrinsicReward:
         metrics, _ = self._update(self._taken_in(batch))
         return metrics
 
+    def observe(self, batch: Transitions) -> None:
+        """Take transitions into the predictor's statistics of observations, if it has any; nothing is trained.
+
+        Call it before the first rollout, with what a random agent sees, so that rewards start with good statistics.
+        """
+        self.predictor.observe(self._taken_in(batch))
+
     # State
 
     def state_dict(self) -> dict[str, Any]:
@@ -275,7 +282,7 @@ def make_reward(
         method: such as "icm+gmc".
         observation_space: of one environment (`env.single_observation_space`).
         action_space: of one environment.
-        config: settings; None for the released ones, which take images as [H, W, C].
+        config: settings; None for the defaults, which take images as [H, W, C].
         device: where the networks live.
         seed: of the weights, and of the order of minibatches.
 
@@ -289,15 +296,15 @@ def make_reward(
     parsed = parse_method(method)
     if parsed is None:
         return None
-    config = released_for(observation_space) if config is None else config
+    config = default_for(observation_space) if config is None else config
     generator = torch.Generator().manual_seed(seed)
     predictor = PREDICTORS.find(parsed.predictor)(observation_space, action_space, config, generator).to(device)
     scorer = SCORERS.find(parsed.scorer)(config, predictor)
     return IntrinsicReward(predictor, scorer, config, generator, name=method)
 
 
-def released_for(observation_space: Any) -> IntrinsicConfig:
-    """The released settings, for observations that they suit.
+def default_for(observation_space: Any) -> IntrinsicConfig:
+    """The default settings, for observations that they suit.
 
     Raises:
         EnvError: images that look like [C, H, W].
@@ -308,7 +315,7 @@ def released_for(observation_space: Any) -> IntrinsicConfig:
             f"got none; use IntrinsicConfig(channels_first=True), with observation_scale=1/255 for pixels, or "
             f"IntrinsicConfig() if they are [H, W, C]"
         )
-    return IntrinsicConfig.released()
+    return IntrinsicConfig()
 
 
 def _scorer(scorer: Scorer | Signal | str, config: IntrinsicConfig, predictor: Predictor) -> Scorer:

@@ -16,7 +16,7 @@ from headway.integrations.floors import check_unit, fixed_floor
 from headway.rl.episodes import autoreset_mode, has_state, with_last_observations
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import RewardNormaliser
-from headway.rl.reward import IntrinsicReward, make_reward, released_for
+from headway.rl.reward import IntrinsicReward, make_reward, default_for
 from headway.rl.transitions import Transitions
 
 __all__ = ["IntrinsicRewardWrapper"]
@@ -177,7 +177,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         self, method: str, config: IntrinsicConfig | None, seed: int, device: str | torch.device
     ) -> IntrinsicReward:
         spaces = self.env.single_observation_space, self.env.single_action_space
-        settings = fixed_floor(released_for(spaces[0]) if config is None else config, self.update_every)
+        settings = fixed_floor(default_for(spaces[0]) if config is None else config, self.update_every)
         reward = make_reward(method, *spaces, settings, device, seed)
         assert reward is not None  # the method was checked
         return reward

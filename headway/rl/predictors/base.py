@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from headway.errors import MethodError
 from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.normalise import ObservationNormaliser
 from headway.rl.predictors.encoders import channels_first
 from headway.rl.spaces import Coding, Numbers, coding_of, is_image
 from headway.rl.transitions import Transitions
@@ -61,11 +62,19 @@ class Predictor(nn.Module, ABC):
         scored: the module whose gradients scorers look at.
         actions: how actions are written as numbers; None if the predictor does not look at them.
         joins_repeats: whether its losses are those of distinct transitions.
+        normaliser: running statistics of observations, with which networks see them; None for none.
     """
 
     scored: nn.Module
     joins_repeats: bool = False
     actions: Coding | None = None
+    normaliser: ObservationNormaliser | None
+    _observations: Observations
+
+    def __init__(self) -> None:
+        """Without statistics of observations; a subclass may set them."""
+        super().__init__()
+        self.normaliser = None
 
     @abstractmethod
     def predict(self, batch: Transitions, train: bool) -> Prediction:
@@ -79,10 +88,24 @@ class Predictor(nn.Module, ABC):
     @property
     def is_new(self) -> bool:
         """Whether the predictor keeps running statistics and has none yet; it then observes before it is trained."""
-        return False
+        return self.normaliser is not None and self.normaliser.moments.is_empty
 
     def observe(self, batch: Transitions) -> None:
         """Take transitions into running statistics, if the predictor has any."""
+        if self.normaliser is not None:
+            self.normaliser.update(self._observations.read(batch.next_obs))
+
+    def seen(self, observations: Tensor, batch: Transitions) -> Tensor:
+        """Observations [N, ...] of a batch as networks see them [N, *shape], normalised if there are statistics.
+
+        A predictor without any yet takes those of the batch.
+        """
+        numbers = self._observations.read(observations)
+        if self.normaliser is None:
+            return numbers
+        every = self._observations.read(batch.next_obs) if self.is_new else None
+        seen: Tensor = self.normaliser(numbers, every)
+        return seen
 
 
 class Observations:
@@ -116,6 +139,10 @@ class Observations:
     def size(self) -> int:
         """Numbers in one observation."""
         return math.prod(self.shape)
+
+    def normaliser(self, config: IntrinsicConfig) -> ObservationNormaliser | None:
+        """Running statistics of these observations, if the settings ask for them."""
+        return ObservationNormaliser(self.shape, config.rnd_clip) if config.normalise_observations else None
 
     def read(self, values: Tensor) -> Tensor:
         """Observations [N, ...] as [N, *shape].

@@ -55,22 +55,9 @@ class RND(Predictor):
     def predict(self, batch: Transitions, train: bool) -> Prediction:
         """See `Predictor.predict`."""
         rows, indices = distinct_rows(batch.next_obs)
-        observations = self._observations.read(filled_up(rows, len(batch)))
-        if self.normaliser is not None:
-            every = self._observations.read(batch.next_obs) if self.is_new else None
-            observations = self.normaliser(observations, every)
+        observations = self.seen(filled_up(rows, len(batch)), batch)
         with torch.no_grad():
             targets: Tensor = self.target(observations)
         guesses: Tensor = self.scored(observations)
         losses = (guesses - targets).square().mean(1)
         return Prediction(losses, losses.detach().index_select(0, indices), indices=indices)
-
-    @property
-    def is_new(self) -> bool:
-        """See `Predictor.is_new`."""
-        return self.normaliser is not None and self.normaliser.moments.is_empty
-
-    def observe(self, batch: Transitions) -> None:
-        """See `Predictor.observe`."""
-        if self.normaliser is not None:
-            self.normaliser.update(self._observations.read(batch.next_obs))
