@@ -16,7 +16,7 @@ from headway.integrations.floors import check_unit, fixed_floor
 from headway.rl.episodes import autoreset_mode, has_state, with_last_observations
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import RewardNormaliser
-from headway.rl.reward import IntrinsicReward, make_reward, default_for
+from headway.rl.reward import IntrinsicReward, default_for, make_reward
 from headway.rl.transitions import Transitions
 
 __all__ = ["IntrinsicRewardWrapper"]
@@ -70,7 +70,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         env: Any,
         method: str | IntrinsicReward = "icm+gmc",
         *,
-        coefficient: float = 0.1,
+        coefficient: float = 0.05,
         normalise: bool = True,
         add: bool = False,
         update_every: int = 256,

@@ -54,7 +54,7 @@ class IntrinsicCallback(BaseCallback):
         self,
         method: str | IntrinsicReward = "icm+gmc",
         *,
-        coefficient: Coefficient = 0.1,
+        coefficient: Coefficient = 0.05,
         normalise: bool = True,
         centre: bool = True,
         config: IntrinsicConfig | None = None,
