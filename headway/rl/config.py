@@ -73,8 +73,10 @@ class PPOConfig:
     """The gradients of the policy and of the value network are each cut to this length; none for as they are."""
 
     # Networks: one for the policy and one for the values, alike but for their outputs
-    network: Literal["auto", "cnn", "mlp"] = "auto"
-    """Convolutions and then layers, or layers alone; "auto" takes convolutions for images."""
+    network: Literal["auto", "cnn", "mlp", "nature", "impala"] = "auto"
+    """Convolutions and then layers, or layers alone; "auto" takes convolutions for images. "nature" (DQN's) and
+    "impala" have convolutions and a last layer of their own, for pixels. Observations of several parts (Dict) have
+    an encoder for each part, of the last width of `hidden`."""
     channels_first: bool | None = None
     """Images are [C, H, W] instead of [H, W, C]. None takes [H, W, C], and refuses images that look like the other."""
     channels: tuple[int, ...] = (32, 64, 64)
@@ -121,7 +123,7 @@ class PPOConfig:
         known = {
             "truncation": ("bootstrap", "terminate"),
             "normalise_advantages": ("rollout", "minibatch", "none"),
-            "network": ("auto", "cnn", "mlp"),
+            "network": ("auto", "cnn", "mlp", "nature", "impala"),
             "initialisation": ("uniform", "orthogonal"),
         }
         for name, names in known.items():

@@ -23,6 +23,9 @@ class IntrinsicConfig:
     """ICM: the number of features of an observation."""
     hidden: int = 256
     """Width of hidden layers."""
+    encoder: Literal["auto", "grid", "nature", "impala"] = "auto"
+    """Convolutions of ICM and RND: those of the GMC paper for grids, those of DQN (Nature, 2015), or IMPALA's residual
+    ones. "auto" takes "grid" up to 24 cells a side, and else "nature"."""
     observation_scale: float = 1.0
     """A factor on the observations, such as 1/255 for pixels; grids are taken as they are."""
     channels_first: bool = False
@@ -31,8 +34,8 @@ class IntrinsicConfig:
     """ICM and forward models see observations normalised with their running mean and deviation, as RND does."""
 
     # Training
-    learning_rate: float = 5e-4
-    """Of Adam."""
+    learning_rate: float | None = None
+    """Of Adam; none for the predictor's own: 5e-4 for forward models and ICM, 1e-4 for RND."""
     max_grad_norm: float | None = 0.5
     """The gradient of the predictor is cut to this length; none for as it is."""
     epochs: int = 2
@@ -80,7 +83,8 @@ class IntrinsicConfig:
             if getattr(self, name) < 1:
                 raise MethodError(f"{name}: expected at least 1, got {getattr(self, name)}")
         for name in ("learning_rate", "floor", "rnd_clip"):
-            if not 0 < getattr(self, name) < float("inf"):
+            value = getattr(self, name)
+            if not (value is None and name == "learning_rate") and not 0 < value < float("inf"):
                 raise MethodError(f"{name}: expected a number above 0, got {getattr(self, name)}")
         for name in ("beta_m", "beta_v"):
             if not 0 <= getattr(self, name) < 1:
@@ -88,6 +92,8 @@ class IntrinsicConfig:
         for name in ("icm_inverse_weight", "icm_forward_weight", "icm_forward_factor"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise MethodError(f"{name}: expected a number of at least 0, got {getattr(self, name)}")
+        if self.encoder not in ("auto", "grid", "nature", "impala"):
+            raise MethodError(f"encoder: expected one of auto, grid, nature, impala, got {self.encoder!r}")
         if self.floor_unit not in ("sample", "batch"):
             raise MethodError(f"floor_unit: expected 'sample' or 'batch', got {self.floor_unit!r}")
         if not 0 < self.train_share <= 1:

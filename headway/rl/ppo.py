@@ -24,6 +24,7 @@ from headway.rl.estimate import Values, estimate, explained_variance, payments
 from headway.rl.lanes import Lanes
 from headway.rl.learning import Lesson, learn_policy, learn_values, standardised
 from headway.rl.normalise import RewardNormaliser
+from headway.rl.packing import is_joint
 from headway.rl.returns import EpisodeLog
 from headway.rl.reward import IntrinsicResult, IntrinsicReward
 from headway.rl.rollout import Rollout, collect, remembering
@@ -91,9 +92,9 @@ class PPO:
         self._lanes = Lanes(threads)
         self.episodes = Episodes(env)
         space = env.single_observation_space
-        if space.dtype is None or space.dtype.kind not in "biuf":
+        if not is_joint(space) and (space.dtype is None or space.dtype.kind not in "biuf"):
             raise EnvError(f"expected observations of numbers, got the space {space}")
-        if not space.shape:
+        if not is_joint(space) and not space.shape:
             raise EnvError(
                 f"expected observations with an axis, got single numbers ({space}); code them first, for example wrap "
                 f"each environment in gymnasium.wrappers.FlattenObservation before vectorising"
@@ -176,7 +177,7 @@ class PPO:
         """
         rows = [each.reshape(-1, *each.shape[2:]) for each in (rollout.obs, rollout.next_obs)]
         rows.append(rollout.last_obs)
-        frames, where = distinct_rows(read(np.concatenate(rows), self.config.observation_scale))
+        frames, where = distinct_rows(read(np.concatenate(rows), self.agent.policy.scale))
         return frames.to(self._device), where.to(self._device)
 
     def _pay_and_value(self, rollout: Rollout, frames: Tensor, where: Tensor) -> tuple[IntrinsicResult | None, Values]:

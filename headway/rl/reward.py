@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from headway.errors import EnvError, MethodError, StateError, did_you_mean
 from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.packing import leaves
 from headway.rl.predictors import PREDICTORS, Prediction, Predictor
 from headway.rl.scorers import SCORERS, Scorer, SignalScorer
 from headway.rl.spaces import is_image, looks_channels_first
@@ -82,9 +83,8 @@ class IntrinsicReward:
         self._generator = torch.Generator().manual_seed(0) if generator is None else generator
         self._trained = [p for p in predictor.parameters() if p.requires_grad]
         self.device = self._trained[0].device
-        self._optimizer = torch.optim.Adam(
-            self._trained, self.config.learning_rate, fused=self.device.type in ("cpu", "cuda")
-        )
+        rate = predictor.learning_rate if self.config.learning_rate is None else self.config.learning_rate
+        self._optimizer = torch.optim.Adam(self._trained, rate, fused=self.device.type in ("cpu", "cuda"))
         self.scorer.bind(predictor)
 
     # What users call
@@ -309,9 +309,11 @@ def default_for(observation_space: Any) -> IntrinsicConfig:
     Raises:
         EnvError: images that look like [C, H, W].
     """
-    if is_image(observation_space) and looks_channels_first(observation_space.shape):
+    images = [part.shape for _, part in leaves(observation_space) if is_image(part)]
+    first = next(filter(looks_channels_first, images), None)
+    if first is not None:
         raise EnvError(
-            f"expected a config for observations of shape {list(observation_space.shape)}, which look like [C, H, W], "
+            f"expected a config for observations of shape {list(first)}, which look like [C, H, W], "
             f"got none; use IntrinsicConfig(channels_first=True), with observation_scale=1/255 for pixels, or "
             f"IntrinsicConfig() if they are [H, W, C]"
         )

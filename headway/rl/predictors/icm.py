@@ -48,7 +48,7 @@ class ICM(Predictor):
         self._config = config
         self.normaliser = self._observations.normaliser(config)
         features, hidden, actions = config.features, config.hidden, self._actions.size
-        self.encoder = make_encoder(self._observations.shape, features, hidden, generator)
+        self.encoder = make_encoder(self._observations.shape, features, hidden, generator, kind=config.encoder)
         self.inverse = perceptron([2 * features, hidden, actions], generator)
         self.scored = perceptron([features + actions, hidden, features], generator)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ class RND(Predictor):
     """
 
     joins_repeats = True
+    learning_rate = 1e-4
 
     def __init__(
         self, observation_space: Any, action_space: Any, config: IntrinsicConfig, generator: torch.Generator
@@ -44,9 +46,10 @@ class RND(Predictor):
         super().__init__()
         self._observations = Observations(observation_space, config)
         shape, outputs = self._observations.shape, config.rnd_features
-        self.target = make_encoder(shape, outputs, config.hidden, generator, orthogonal).requires_grad_(False)
+        make = partial(make_encoder, shape, outputs, config.hidden, generator, orthogonal, kind=config.encoder)
+        self.target = make().requires_grad_(False)
         self.scored = nn.Sequential(
-            *make_encoder(shape, outputs, config.hidden, generator, orthogonal),
+            *make(),
             nn.ReLU(inplace=True),
             *perceptron([outputs, outputs, outputs], generator, orthogonal),
         )
