@@ -31,7 +31,7 @@ from headway.rl import Episodes, make_env
 
 Array = npt.NDArray[Any]
 ENVS, NUMBERS = 8, 20
-STEPS = {"doorkey": 61_440, "lock": 61_440}
+STEPS = {"doorkey": 61_440, "lock": 30_720}
 METHODS = ("ppo", "icm", "icm+gmc")
 
 
