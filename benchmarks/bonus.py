@@ -31,8 +31,10 @@ from headway.rl import Episodes, make_env
 
 Array = npt.NDArray[Any]
 ENVS, NUMBERS = 8, 20
-STEPS = {"doorkey": 61_440, "lock": 30_720}
+STEPS = {"doorkey": 61_440, "lock": 61_440}
 METHODS = ("ppo", "icm", "icm+gmc")
+Results = dict[str, dict[str, dict[str, float]]]
+"""Returns by environment, method and seed."""
 
 
 class Lock(gymnasium.Env[Array, int]):
@@ -137,17 +139,17 @@ def train(env_name: str, method: str, seed: int, steps: int) -> float:
     return float(np.mean(returns.returns))
 
 
-def table(results: dict[str, dict[str, list[float]]]) -> str:
+def table(results: Results) -> str:
     """Means and single seeds, as the page has them."""
     lines = ["| task | method | mean return | seeds |", "| --- | --- | --- | --- |"]
     for name, by_method in results.items():
         for method, returns in by_method.items():
-            seeds = ", ".join(f"{value:.2f}" for value in returns)
-            lines.append(f"| {name} | {method} | {np.mean(returns):.2f} | {seeds} |")
+            seeds = ", ".join(f"{seed}: {value:.2f}" for seed, value in sorted(returns.items()))
+            lines.append(f"| {name} | {method} | {np.mean(list(returns.values())):.2f} | {seeds} |")
     return "\n".join(lines)
 
 
-def main(arguments: list[str] | None = None) -> dict[str, dict[str, list[float]]]:
+def main(arguments: list[str] | None = None) -> Results:
     """Train, print, and keep."""
     parser = argparse.ArgumentParser(description="returns of PPO alone and with an intrinsic reward")
     parser.add_argument("--env", nargs="+", default=list(STEPS), choices=list(STEPS))
@@ -157,17 +159,17 @@ def main(arguments: list[str] | None = None) -> dict[str, dict[str, list[float]]
     parser.add_argument("--out", type=Path, help="the results as JSON; rows that it has are not computed again")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    results: dict[str, dict[str, list[float]]] = {}
+    results: Results = {}
     for seed in range(options.seeds):
         for name in options.env:
             for method in options.method:
                 if options.out and options.out.exists():
                     results = json.loads(options.out.read_text())["returns"]
-                rows = results.setdefault(name, {}).setdefault(method, [])
-                if len(rows) > seed:
+                rows = results.setdefault(name, {}).setdefault(method, {})
+                if str(seed) in rows:
                     continue
-                rows.append(train(name, method, seed, options.steps or STEPS[name]))
-                print(f"{name:8} {method:8} seed {seed}: {rows[-1]:.3f}", flush=True)
+                rows[str(seed)] = train(name, method, seed, options.steps or STEPS[name])
+                print(f"{name:8} {method:8} seed {seed}: {rows[str(seed)]:.3f}", flush=True)
                 if options.out:
                     versions = {each: version(each) for each in ("stable-baselines3", "gymnasium", "torch")}
                     options.out.write_text(json.dumps({"versions": versions, "returns": results}, indent=1) + "\n")

@@ -2,7 +2,7 @@
 
 from headway.integrations.torchrl import IntrinsicRewardTransform
 
-collector = SyncDataCollector(env, policy, ..., postproc=IntrinsicRewardTransform(pay))
+collector = Collector(env, policy, ..., postproc=IntrinsicRewardTransform(pay))
 """
 
 from __future__ import annotations
