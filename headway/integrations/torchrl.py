@@ -70,4 +70,3 @@ class IntrinsicRewardTransform(Transform):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """For `load_state_dict`."""
         self.pay.load_state_dict(state)
-

@@ -63,7 +63,7 @@ def pack(values: Any) -> Any:
 
 
 def pick(values: Any, index: int) -> Any:
-    """What an array, or parts of arrays, say about one environment; the masks that Gymnasium puts beside are left out."""
+    """What an array, or parts of arrays, say about one environment; Gymnasium's masks beside them are left out."""
     if isinstance(values, Mapping):
         return {key: pick(value, index) for key, value in values.items() if not str(key).startswith("_")}
     if isinstance(values, tuple):

@@ -31,7 +31,14 @@ def rollout(envs: Any) -> dict[str, torch.Tensor]:
         seen, reward, terminations, truncations, _ = envs.step(actions[step].numpy())
         rewards[step] = torch.tensor(reward)
         next_obs, next_done = torch.tensor(seen), torch.tensor(terminations | truncations).float()
-    return {"obs": obs, "actions": actions, "dones": dones, "rewards": rewards, "next_obs": next_obs, "next_done": next_done}
+    return {
+        "obs": obs,
+        "actions": actions,
+        "dones": dones,
+        "rewards": rewards,
+        "next_obs": next_obs,
+        "next_done": next_done,
+    }
 
 
 def gae(rewards: torch.Tensor, data: dict[str, torch.Tensor], values: torch.Tensor) -> torch.Tensor:

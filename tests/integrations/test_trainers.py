@@ -37,9 +37,7 @@ def test_torchrl() -> None:
 
     reward, pay = known(2)
     env = SerialEnv(2, [lambda: GymWrapper(Clock(0)), lambda: GymWrapper(Clock(1))])
-    collector = Collector(
-        env, None, frames_per_batch=40, total_frames=40, postproc=IntrinsicRewardTransform(pay)
-    )
+    collector = Collector(env, None, frames_per_batch=40, total_frames=40, postproc=IntrinsicRewardTransform(pay))
     (batch,) = list(collector)
     collector.shutdown()
     paid = batch["next", "intrinsic_reward"][..., 0]

@@ -222,13 +222,6 @@ def test_images_that_look_like_channels_first_need_a_config() -> None:
     assert make_reward("icm", space, DISCRETE, IntrinsicConfig()) is not None
 
 
-@pytest.mark.parametrize("method", METHODS[1:])
-def test_an_observation_space_of_several_parts_is_refused(method: str) -> None:
-    space = spaces.Dict({"a": VECTOR})
-    with pytest.raises(EnvError, match=r"expected an observation space .* got Dict; .*FlattenObservation"):
-        make_reward(method, space, DISCRETE)
-
-
 @pytest.mark.parametrize("method", ["forward", "icm", "gmc", "icm+gmc"])
 def test_an_action_space_that_a_predictor_cannot_handle_is_refused(method: str) -> None:
     with pytest.raises(EnvError, match=r"expected an action space .* got Tuple"):
