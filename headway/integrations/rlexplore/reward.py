@@ -95,7 +95,7 @@ class RLeXploreReward:
         self.metrics: dict[str, list[list[float]]] = {"loss": [], "intrinsic_rewards": []}
         self.obs_norm = self._observation_normaliser()
         self.rwd_norm = RunningMoments() if rwd_norm_type == "rms" and gamma is None else None
-        self.discounted = None if gamma is None else RewardNormaliser(self.n_envs, gamma)
+        self.discounted = None if gamma is None else RewardNormaliser(self.n_envs, gamma, centre=False)
         self.reward = method if isinstance(method, IntrinsicReward) else self._make(method, config, seed)
 
     # What RLeXplore's modules have
