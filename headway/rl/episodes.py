@@ -221,7 +221,7 @@ def with_last_observations(obs: Array, ended: Mask, infos: Mapping[str, Any]) ->
         raise EnvError("expected infos['final_obs'] where an episode ended (autoreset mode SAME_STEP), got none")
     following = obs.copy()
     for index in np.flatnonzero(ended):
-        last = pick(final, index)
+        last = pick(final, int(index))
         if last is None:
             raise EnvError(f"expected infos['final_obs'] of environment {index}, whose episode ended, got none")
         following[index] = pack_one(last)
