@@ -168,7 +168,8 @@ class PPO:
         for noise in head.noise(self.config.warm_up_steps, envs, self._generator):
             step = self.episodes.step(head.to_env(head.sample(outputs, noise)))
             if self.reward is not None and step.valid.any():
-                self.reward.observe(Transitions(step.obs, step.actions, step.next_obs)[step.valid])
+                seen = (torch.from_numpy(each[step.valid]) for each in (step.obs, step.actions, step.next_obs))
+                self.reward.observe(Transitions(*seen))
 
     def _frames(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """The distinct observations [U, ...], and where among them those of the rollout are.
