@@ -212,7 +212,7 @@ class ExplorationProtocol(Fields):
     def ppo(self) -> PPOConfig:
         """The settings of PPO; grids have their channels last."""
         names = {field.name for field in dataclasses.fields(PPOConfig)} & self.to_dict().keys()
-        return PPOConfig(channels_first=False, **{name: getattr(self, name) for name in names})
+        return PPOConfig(channels_first=False, centre_intrinsic=False, **{name: getattr(self, name) for name in names})
 
     def intrinsic(self) -> IntrinsicConfig:
         """The settings of predictors and scorers."""
@@ -221,6 +221,7 @@ class ExplorationProtocol(Fields):
             icm_hidden_layer=self.icm_hidden_layer,
             hidden=self.predictor_hidden,
             observation_scale=self.observation_scale,
+            normalise_observations=False,
             learning_rate=self.predictor_learning_rate,
             max_grad_norm=self.predictor_max_grad_norm,
             epochs=self.predictor_epochs,

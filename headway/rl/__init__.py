@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headway.rl.normalise import RewardNormaliser
     from headway.rl.ppo import PPO
     from headway.rl.predictors import ICM, RND, Forward, Predictor, register_predictor
+    from headway.rl.presets import PRESETS, Preset, preset
     from headway.rl.reward import IntrinsicResult, IntrinsicReward, make_reward
     from headway.rl.scorers import Scorer, SignalScorer, register_scorer
     from headway.rl.transitions import Transitions
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ICM",
     "PPO",
+    "PRESETS",
     "RND",
     "DoorKeyVectorEnv",
     "DoorNoise",
@@ -37,6 +39,7 @@ __all__ = [
     "PPOConfig",
     "Policy",
     "Predictor",
+    "Preset",
     "RewardNormaliser",
     "Scorer",
     "SignalScorer",
@@ -45,6 +48,7 @@ __all__ = [
     "env_ids",
     "make_env",
     "make_reward",
+    "preset",
     "register_predictor",
     "register_scorer",
     "render_grid",
@@ -53,6 +57,7 @@ __all__ = [
 _HOMES = {
     "ICM": "headway.rl.predictors",
     "PPO": "headway.rl.ppo",
+    "PRESETS": "headway.rl.presets",
     "RND": "headway.rl.predictors",
     "DoorKeyVectorEnv": "headway.rl.envs.doorkey",
     "DoorNoise": "headway.rl.envs.noise",
@@ -65,6 +70,7 @@ _HOMES = {
     "PPOConfig": "headway.rl.config",
     "Policy": "headway.rl.agent",
     "Predictor": "headway.rl.predictors",
+    "Preset": "headway.rl.presets",
     "RewardNormaliser": "headway.rl.normalise",
     "Scorer": "headway.rl.scorers",
     "SignalScorer": "headway.rl.scorers",
@@ -73,6 +79,7 @@ _HOMES = {
     "env_ids": "headway.rl.envs.make",
     "make_env": "headway.rl.envs.make",
     "make_reward": "headway.rl.reward",
+    "preset": "headway.rl.presets",
     "register_predictor": "headway.rl.predictors",
     "register_scorer": "headway.rl.scorers",
     "render_grid": "headway.rl.envs.drawing",

@@ -93,6 +93,53 @@ class CategoricalHead(ActionHead):
         return logs.gather(1, actions.long().unsqueeze(1)).squeeze(1), entropies
 
 
+class MultiCategoricalHead(ActionHead):
+    """Several choices at once (MultiDiscrete): the outputs are the logits of all, one after the other.
+
+    Args:
+        counts: the number of possibilities of each choice.
+        starts: the number of the first possibility of each.
+        shape: of an action.
+    """
+
+    def __init__(self, counts: list[int], starts: list[int], shape: tuple[int, ...]) -> None:
+        """One head for each choice."""
+        super().__init__()
+        self.heads = nn.ModuleList(CategoricalHead(*each) for each in zip(counts, starts, strict=True))
+        self._counts, self._shape = counts, shape
+        self.outputs = sum(counts)
+
+    def noise(self, steps: int, envs: int, generator: torch.Generator) -> Array:
+        """See `ActionHead.noise`: one uniform number for each choice."""
+        return torch.rand(steps, envs, len(self.heads), generator=generator, dtype=torch.float64).numpy()
+
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        """See `ActionHead.sample`."""
+        parts = zip(self._heads(), self._split(outputs), np.split(noise, len(self.heads), axis=1), strict=True)
+        return np.stack([head.sample(own, random) for head, own, random in parts], axis=1)
+
+    def to_env(self, actions: Array) -> Array:
+        """See `ActionHead.to_env`."""
+        columns = [head.to_env(own) for head, own in zip(self._heads(), actions.T, strict=True)]
+        return np.stack(columns, axis=1).reshape(len(actions), *self._shape)
+
+    def best(self, outputs: Array) -> Array:
+        """See `ActionHead.best`."""
+        return np.stack([own.argmax(axis=1) for own in self._split(outputs)], axis=1)
+
+    def log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """See `ActionHead.log_probabilities`: choices are independent, so both are sums over them."""
+        parts = zip(self._heads(), outputs.split(self._counts, dim=1), actions.unbind(1), strict=True)
+        logs, entropies = zip(*(head.log_probabilities(own, chosen) for head, own, chosen in parts), strict=True)
+        return torch.stack(logs).sum(0), torch.stack(entropies).sum(0)
+
+    def _heads(self) -> list[CategoricalHead]:
+        return [head for head in self.heads if isinstance(head, CategoricalHead)]
+
+    def _split(self, outputs: Array) -> list[Array]:
+        return np.split(outputs, np.cumsum(self._counts)[:-1], axis=1)
+
+
 class GaussianHead(ActionHead):
     """Real numbers (Box): the outputs are means; the deviations are parameters of their own.
 
@@ -153,9 +200,13 @@ def make_head(space: Any) -> ActionHead:
     match space:
         case spaces.Discrete():
             return CategoricalHead(int(space.n), int(space.start))
+        case spaces.MultiDiscrete():
+            return MultiCategoricalHead(
+                space.nvec.flatten().tolist(), space.start.flatten().tolist(), tuple(space.nvec.shape)
+            )
         case spaces.Box():
             return GaussianHead(space.low, space.high)
     raise EnvError(
-        f"expected an action space out of Discrete, Box for PPO, got {type(space).__name__}; "
+        f"expected an action space out of Discrete, MultiDiscrete, Box for PPO, got {type(space).__name__}; "
         f"wrap the environment so that an action is one choice or one array of numbers"
     )

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from headway.rl.actions import make_head
 from headway.rl.config import PPOConfig
-from headway.rl.networks import make_network
+from headway.rl.networks import Encoded, network_for
+from headway.rl.packing import pack
 
 Array = npt.NDArray[Any]
 
@@ -36,12 +37,12 @@ class Policy(nn.Module):
         """Make the network."""
         super().__init__()
         self.head = make_head(action_space)
-        self.network = make_network(observation_space.shape, self.head.outputs, config, generator, self.head.last_gain)
-        self._scale = config.observation_scale
+        self.network = network_for(observation_space, self.head.outputs, config, generator, self.head.last_gain)
+        self.scale = 1.0 if isinstance(self.network, Encoded) else config.observation_scale  # others scale themselves
 
     def read(self, observations: Array) -> Tensor:
         """Observations [N, ...] as the network takes them."""
-        return read(observations, self._scale)
+        return read(pack(observations), self.scale)
 
     @torch.inference_mode()
     def act(self, observations: Array) -> Array:
@@ -85,7 +86,7 @@ class Agent:
     ) -> None:
         """Make both networks."""
         self.policy = Policy(observation_space, action_space, config, generator).to(device)
-        self.value = make_network(observation_space.shape, config.value_heads, config, generator).to(device)
+        self.value = network_for(observation_space, config.value_heads, config, generator).to(device)
         rates = config.policy_learning_rate, config.value_learning_rate
         fused = torch.device(device).type in ("cpu", "cuda")
         self.policy_optimizer, self.value_optimizer = (

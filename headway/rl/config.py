@@ -12,7 +12,9 @@ from headway.errors import MethodError
 class PPOConfig:
     """How an agent acts, is paid and learns.
 
-    The defaults are those of the paper's hyper-parameter table and, where it is silent, common practice. A rollout
+    The defaults are those of the GMC paper's hyper-parameter table and, where it is silent, common practice; but its
+    intrinsic rewards, which pay for staying alive, are centred and normalised. `headway.rl.presets` has the constants
+    of papers. A rollout
     has `rollout_steps` steps in each of N environments; the number of environments is that of the environment that
     the agent is given.
     """
@@ -26,10 +28,15 @@ class PPOConfig:
     # Rewards
     extrinsic_scale: float = 1.0
     """A factor on the rewards of the environment."""
-    intrinsic_scale: float = 0.02
-    """A factor on the intrinsic rewards."""
-    normalise_intrinsic: bool = False
+    intrinsic_scale: float = 0.05
+    """A factor on the intrinsic rewards: with normalisation what a deviation of their return is worth in reward."""
+    normalise_intrinsic: bool = True
     """Divide intrinsic rewards by the running deviation of their discounted sums, before the factor."""
+    centre_intrinsic: bool = True
+    """Take their running mean off before, in each environment: being alive alone is then worth nothing."""
+    warm_up_steps: int = 0
+    """Steps of random actions in each environment before the first rollout, from which a predictor takes its statistics
+    of observations; they do not count as steps."""
     value_heads: Literal[1, 2] = 1
     """Values of the sum of both rewards, or of each apart: two heads of one network, whose advantages are added."""
     intrinsic_gamma: float = 0.99
@@ -66,8 +73,10 @@ class PPOConfig:
     """The gradients of the policy and of the value network are each cut to this length; none for as they are."""
 
     # Networks: one for the policy and one for the values, alike but for their outputs
-    network: Literal["auto", "cnn", "mlp"] = "auto"
-    """Convolutions and then layers, or layers alone; "auto" takes convolutions for images."""
+    network: Literal["auto", "cnn", "mlp", "nature", "impala"] = "auto"
+    """Convolutions and then layers, or layers alone; "auto" takes convolutions for images. "nature" (DQN's) and
+    "impala" have convolutions and a last layer of their own, for pixels. Observations of several parts (Dict) have
+    an encoder for each part, of the last width of `hidden`."""
     channels_first: bool | None = None
     """Images are [C, H, W] instead of [H, W, C]. None takes [H, W, C], and refuses images that look like the other."""
     channels: tuple[int, ...] = (32, 64, 64)
@@ -104,6 +113,8 @@ class PPOConfig:
         for name in ("channels", "hidden"):
             if any(width < 1 for width in getattr(self, name)):
                 raise MethodError(f"{name}: expected widths of at least 1, got {getattr(self, name)}")
+        if self.warm_up_steps < 0:
+            raise MethodError(f"warm_up_steps: expected a number of at least 0, got {self.warm_up_steps}")
         if self.value_heads not in (1, 2):
             raise MethodError(f"value_heads: expected 1 or 2, got {self.value_heads}")
         self._check_names()
@@ -112,7 +123,7 @@ class PPOConfig:
         known = {
             "truncation": ("bootstrap", "terminate"),
             "normalise_advantages": ("rollout", "minibatch", "none"),
-            "network": ("auto", "cnn", "mlp"),
+            "network": ("auto", "cnn", "mlp", "nature", "impala"),
             "initialisation": ("uniform", "orthogonal"),
         }
         for name, names in known.items():

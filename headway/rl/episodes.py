@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headway.errors import EnvError, MissingExtraError, StateError
+from headway.rl.packing import is_joint, leaves, pack, pack_one, pick, width
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
@@ -85,22 +86,19 @@ class Episodes:
             obs = episodes.obs  # what to act on next
 
     Args:
-        env: a vector environment with array observations.
+        env: a vector environment. Observations of several parts (Dict, Tuple) become one row each.
 
     Raises:
         EnvError: it is no vector environment, does not say how it begins new episodes, or has
-            observations of several parts.
+            observations that are no arrays.
     """
 
     def __init__(self, env: Any) -> None:
         """Find out how the environment begins new episodes."""
         self.env = env
         self.mode = autoreset_mode(env)
-        if getattr(env.single_observation_space, "shape", None) is None:
-            raise EnvError(
-                f"expected observations that are arrays, got the space {env.single_observation_space}; "
-                f"wrap each environment in gymnasium.wrappers.FlattenObservation before vectorising"
-            )
+        space = env.single_observation_space
+        self._shape = (env.num_envs, *((width(space),) if is_joint(space) else dict(leaves(space))[""].shape))
         self._obs: Array | None = None
         self._over = np.zeros(env.num_envs, dtype=bool)
 
@@ -121,7 +119,7 @@ class Episodes:
             the observations [N, ...].
         """
         obs, _ = self.env.reset(seed=seed)
-        self._obs = np.array(obs)  # a copy: some environments use their arrays again
+        self._obs = np.array(pack(obs))  # a copy: some environments use their arrays again
         self._over = np.zeros(len(self._over), dtype=bool)
         return self._obs
 
@@ -133,7 +131,7 @@ class Episodes:
         """
         before, was_over = self.obs, self._over
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
-        obs = np.array(obs)
+        obs = np.array(pack(obs))
         ended = np.asarray(terminated, dtype=bool) | np.asarray(truncated, dtype=bool)
         following, valid = obs, ~was_over
         match self.mode.name:
@@ -142,7 +140,7 @@ class Episodes:
             case "SAME_STEP" if ended.any():
                 following = with_last_observations(obs, ended, infos)
             case "DISABLED" if ended.any():
-                obs = np.array(self.env.reset(options={"reset_mask": ended})[0])
+                obs = np.array(pack(self.env.reset(options={"reset_mask": ended})[0]))
         self._obs = obs
         return Step(
             before,
@@ -166,7 +164,7 @@ class Episodes:
             StateError: the state is that of other environments.
         """
         obs, over = np.array(state["obs"]), np.array(state["over"], dtype=bool)
-        shape = (self.env.num_envs, *self.env.single_observation_space.shape)
+        shape = self._shape
         if obs.shape != shape or over.shape != shape[:1]:
             raise StateError(f"expected observations of shape {list(shape)}, got {list(obs.shape)}")
         self._obs, self._over = obs, over
@@ -223,9 +221,10 @@ def with_last_observations(obs: Array, ended: Mask, infos: Mapping[str, Any]) ->
         raise EnvError("expected infos['final_obs'] where an episode ended (autoreset mode SAME_STEP), got none")
     following = obs.copy()
     for index in np.flatnonzero(ended):
-        if final[index] is None:
+        last = pick(final, int(index))
+        if last is None:
             raise EnvError(f"expected infos['final_obs'] of environment {index}, whose episode ended, got none")
-        following[index] = final[index]
+        following[index] = pack_one(last)
     return following
 
 

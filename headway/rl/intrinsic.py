@@ -14,8 +14,8 @@ from headway.errors import MethodError
 class IntrinsicConfig:
     """How predictors are made and trained, and how scorers look at them.
 
-    The defaults are those of the paper's hyper-parameter table and, where it is silent, of its authors' released
-    code.
+    The defaults are for use: predictors see normalised observations and take several steps per rollout. `released` and
+    `paper` are the choices of the GMC paper, whose predictors take a single step per rollout.
     """
 
     # Networks
@@ -23,19 +23,24 @@ class IntrinsicConfig:
     """ICM: the number of features of an observation."""
     hidden: int = 256
     """Width of hidden layers."""
+    encoder: Literal["auto", "grid", "nature", "impala"] = "auto"
+    """Convolutions of ICM and RND: those of the GMC paper for grids, those of DQN (Nature, 2015), or IMPALA's residual
+    ones. "auto" takes "grid" up to 24 cells a side, and else "nature"."""
     observation_scale: float = 1.0
     """A factor on the observations, such as 1/255 for pixels; grids are taken as they are."""
     channels_first: bool = False
     """Images are [C, H, W] instead of [H, W, C]."""
+    normalise_observations: bool = True
+    """ICM and forward models see observations normalised with their running mean and deviation, as RND does."""
 
     # Training
-    learning_rate: float = 1e-4
-    """Of Adam."""
+    learning_rate: float | None = None
+    """Of Adam; none for the predictor's own: 5e-4 for forward models and ICM, 1e-4 for RND."""
     max_grad_norm: float | None = 0.5
     """The gradient of the predictor is cut to this length; none for as it is."""
-    epochs: int = 1
+    epochs: int = 2
     """Passes over the transitions in each update ..."""
-    minibatches: int = 1
+    minibatches: int = 8
     """... in so many parts, shuffled. One pass in one part is one step, which shares its work with the scoring."""
     train_share: float = 1.0
     """The share of the transitions that each update learns from, drawn at random; all of them are scored."""
@@ -81,7 +86,8 @@ class IntrinsicConfig:
             if getattr(self, name) < 1:
                 raise MethodError(f"{name}: expected at least 1, got {getattr(self, name)}")
         for name in ("learning_rate", "floor", "rnd_clip"):
-            if not 0 < getattr(self, name) < float("inf"):
+            value = getattr(self, name)
+            if not (value is None and name == "learning_rate") and not 0 < value < float("inf"):
                 raise MethodError(f"{name}: expected a number above 0, got {getattr(self, name)}")
         for name in ("beta_m", "beta_v"):
             if not 0 <= getattr(self, name) < 1:
@@ -89,6 +95,8 @@ class IntrinsicConfig:
         for name in ("icm_inverse_weight", "icm_forward_weight", "icm_forward_factor"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise MethodError(f"{name}: expected a number of at least 0, got {getattr(self, name)}")
+        if self.encoder not in ("auto", "grid", "nature", "impala"):
+            raise MethodError(f"encoder: expected one of auto, grid, nature, impala, got {self.encoder!r}")
         if self.floor_unit not in ("sample", "batch", "relative"):
             raise MethodError(f"floor_unit: expected 'sample', 'batch' or 'relative', got {self.floor_unit!r}")
         if not 0 < self.train_share <= 1:
@@ -98,13 +106,13 @@ class IntrinsicConfig:
 
     @classmethod
     def released(cls) -> IntrinsicConfig:
-        """The choices of the authors' released code: the defaults."""
-        return cls()
+        """The choices of the authors' released code: one step of Adam per rollout, on observations as they are."""
+        return cls(normalise_observations=False, learning_rate=1e-4, epochs=1, minibatches=1)
 
     @classmethod
     def paper(cls) -> IntrinsicConfig:
         """The choices of the paper's text: the floor in a sample's own unit, no bias correction."""
-        return cls(floor_unit="sample", bias_correction=False)
+        return dataclasses.replace(cls.released(), floor_unit="sample", bias_correction=False)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, as JSON can hold them."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headway.errors import MethodError
 from headway.rl.config import PPOConfig
-from headway.rl.predictors.encoders import Initialise, orthogonal, perceptron, uniform
-from headway.rl.spaces import looks_channels_first
+from headway.rl.packing import is_joint, leaves
+from headway.rl.predictors.base import Observations
+from headway.rl.predictors.encoders import Initialise, make_encoder, orthogonal, perceptron, uniform
+from headway.rl.spaces import is_image, looks_channels_first
 
 
 class ConvNet(nn.Module):
@@ -85,9 +88,64 @@ class Perceptron(nn.Module):
         return outputs
 
 
+class Encoded(nn.Module):
+    """An encoder that reads observations as predictors do: several parts at once, or convolutions by name.
+
+    Args:
+        space: of the observations.
+        outputs: how many numbers it gives.
+        config: its kind, and the scale of observations, which are given as they are.
+        generator: where the weights come from.
+        initialise: how they are drawn.
+    """
+
+    def __init__(
+        self, space: Any, outputs: int, config: PPOConfig, generator: torch.Generator, initialise: Initialise = uniform
+    ) -> None:
+        """Draw the weights."""
+        super().__init__()
+        self._observations = Observations(space, config)
+        kind = config.network if config.network in ("nature", "impala") else "auto"
+        width = config.hidden[-1] if config.hidden else 64
+        self.layers = make_encoder(self._observations.shape, outputs, width, generator, initialise, kind)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Observations [B, ...] to outputs [B, outputs]."""
+        outputs: Tensor = self.layers(self._observations.read(observations))
+        return outputs
+
+
+def network_for(
+    space: Any, outputs: int, config: PPOConfig, generator: torch.Generator, last_gain: float = 1.0
+) -> ConvNet | Perceptron | Encoded:
+    """A network from observations of a space to some numbers.
+
+    Args:
+        space: of the observations.
+        outputs: how many numbers.
+        config: its kind, widths and initialisation.
+        generator: where the weights come from.
+        last_gain: as for `make_network`.
+
+    Raises:
+        MethodError: as `make_network`.
+        EnvError: a space that has no coding.
+    """
+    by_name = config.network in ("nature", "impala")
+    if not is_joint(space) and not (by_name and is_image(space)):
+        if by_name:
+            raise MethodError(f"network: expected 'mlp' or 'auto' for {space}, got {config.network!r}, for images")
+        return make_network(space.shape, outputs, config, generator, last_gain)
+    for _, part in leaves(space):
+        if is_image(part):
+            _check_layout(part.shape, config)
+    initialise = orthogonal if config.initialisation == "orthogonal" else uniform
+    return _with_gain(Encoded(space, outputs, config, generator, initialise), config, last_gain)
+
+
 def make_network(
     shape: Sequence[int], outputs: int, config: PPOConfig, generator: torch.Generator, last_gain: float = 1.0
-) -> ConvNet | Perceptron:
+) -> ConvNet | Perceptron | Encoded:
     """A network from observations to some numbers.
 
     Args:
@@ -113,6 +171,13 @@ def make_network(
         raise MethodError(
             f"network: expected 'mlp' for observations of shape {list(shape)}, got 'cnn', which takes [H, W, C]"
         )
+    return _with_gain(network, config, last_gain)
+
+
+def _with_gain(
+    network: ConvNet | Perceptron | Encoded, config: PPOConfig, last_gain: float
+) -> ConvNet | Perceptron | Encoded:
+    """Give the rows of the last layer their length."""
     if config.initialisation == "orthogonal":
         with torch.no_grad():
             network.layers[-1].weight.mul_(last_gain / math.sqrt(2.0))  # type: ignore[operator]

@@ -24,9 +24,11 @@ from headway.rl.estimate import Values, estimate, explained_variance, payments
 from headway.rl.lanes import Lanes
 from headway.rl.learning import Lesson, learn_policy, learn_values, standardised
 from headway.rl.normalise import RewardNormaliser
+from headway.rl.packing import is_joint
 from headway.rl.returns import EpisodeLog
 from headway.rl.reward import IntrinsicResult, IntrinsicReward
 from headway.rl.rollout import Rollout, collect, remembering
+from headway.rl.transitions import Transitions
 
 Array = npt.NDArray[Any]
 Mark = Callable[[str], None]
@@ -90,9 +92,9 @@ class PPO:
         self._lanes = Lanes(threads)
         self.episodes = Episodes(env)
         space = env.single_observation_space
-        if space.dtype is None or space.dtype.kind not in "biuf":
+        if not is_joint(space) and (space.dtype is None or space.dtype.kind not in "biuf"):
             raise EnvError(f"expected observations of numbers, got the space {space}")
-        if not space.shape:
+        if not is_joint(space) and not space.shape:
             raise EnvError(
                 f"expected observations with an axis, got single numbers ({space}); code them first, for example wrap "
                 f"each environment in gymnasium.wrappers.FlattenObservation before vectorising"
@@ -105,7 +107,7 @@ class PPO:
         self._normaliser = None
         if self.config.normalise_intrinsic:
             gamma = self.config.gamma if self.config.value_heads == 1 else self.config.intrinsic_gamma
-            self._normaliser = RewardNormaliser(env.num_envs, gamma)
+            self._normaliser = RewardNormaliser(env.num_envs, gamma, centre=self.config.centre_intrinsic)
         self._log = EpisodeLog(env.num_envs, window)
         self.episodes.reset(seed=env_seed)
 
@@ -122,6 +124,8 @@ class PPO:
             metrics by name; None if asked to stop, after which only `load_state_dict` makes sense.
         """
         config, policy = self.config, self.agent.policy
+        if self.env_steps == 0 and self.reward is not None:
+            self._warm_up()
         act = remembering(policy.act)
         rollout = collect(self.episodes, act, policy.head, config.rollout_steps, self._generator, should_stop)
         if rollout is None:
@@ -157,6 +161,16 @@ class PPO:
             **(result.metrics if result else {}),
         }
 
+    def _warm_up(self) -> None:
+        """Act at random, and let the predictor take its statistics from what is seen."""
+        head, envs = self.agent.policy.head, self.env.num_envs
+        outputs = np.zeros((envs, head.outputs))
+        for noise in head.noise(self.config.warm_up_steps, envs, self._generator):
+            step = self.episodes.step(head.to_env(head.sample(outputs, noise)))
+            if self.reward is not None and step.valid.any():
+                seen = (torch.from_numpy(each[step.valid]) for each in (step.obs, step.actions, step.next_obs))
+                self.reward.observe(Transitions(*seen))
+
     def _frames(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """The distinct observations [U, ...], and where among them those of the rollout are.
 
@@ -164,7 +178,7 @@ class PPO:
         """
         rows = [each.reshape(-1, *each.shape[2:]) for each in (rollout.obs, rollout.next_obs)]
         rows.append(rollout.last_obs)
-        frames, where = distinct_rows(read(np.concatenate(rows), self.config.observation_scale))
+        frames, where = distinct_rows(read(np.concatenate(rows), self.agent.policy.scale))
         return frames.to(self._device), where.to(self._device)
 
     def _pay_and_value(self, rollout: Rollout, frames: Tensor, where: Tensor) -> tuple[IntrinsicResult | None, Values]:
@@ -188,9 +202,9 @@ class PPO:
         if result is not None:
             rewards[rollout.valid] = result.rewards.double().cpu().numpy()
             if self._normaliser is not None:
-                raw = torch.from_numpy(rewards)
-                self._normaliser.update(raw, torch.from_numpy(rollout.valid))
-                rewards = self._normaliser(raw).numpy()
+                raw, valid = torch.from_numpy(rewards), torch.from_numpy(rollout.valid)
+                self._normaliser.update(raw, valid)
+                rewards = torch.where(valid, self._normaliser(raw), 0.0).numpy()
         return self.config.intrinsic_scale * rewards
 
     def _lesson(

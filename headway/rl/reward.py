@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from headway.errors import EnvError, MethodError, StateError, did_you_mean
 from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.packing import leaves
 from headway.rl.predictors import PREDICTORS, Prediction, Predictor
 from headway.rl.scorers import SCORERS, Scorer, SignalScorer
 from headway.rl.spaces import is_image, looks_channels_first
@@ -82,9 +83,8 @@ class IntrinsicReward:
         self._generator = torch.Generator().manual_seed(0) if generator is None else generator
         self._trained = [p for p in predictor.parameters() if p.requires_grad]
         self.device = self._trained[0].device
-        self._optimizer = torch.optim.Adam(
-            self._trained, self.config.learning_rate, fused=self.device.type in ("cpu", "cuda")
-        )
+        rate = predictor.learning_rate if self.config.learning_rate is None else self.config.learning_rate
+        self._optimizer = torch.optim.Adam(self._trained, rate, fused=self.device.type in ("cpu", "cuda"))
         self.scorer.bind(predictor)
 
     # What users call
@@ -114,6 +114,13 @@ class IntrinsicReward:
         """Train the predictor with transitions; returns the metrics of `rewards_and_update` that concern training."""
         metrics, _ = self._update(self._taken_in(batch))
         return metrics
+
+    def observe(self, batch: Transitions) -> None:
+        """Take transitions into the predictor's statistics of observations, if it has any; nothing is trained.
+
+        Call it before the first rollout, with what a random agent sees, so that rewards start with good statistics.
+        """
+        self.predictor.observe(self._taken_in(batch))
 
     # State
 
@@ -275,7 +282,7 @@ def make_reward(
         method: such as "icm+gmc".
         observation_space: of one environment (`env.single_observation_space`).
         action_space: of one environment.
-        config: settings; None for the released ones, which take images as [H, W, C].
+        config: settings; None for the defaults, which take images as [H, W, C].
         device: where the networks live.
         seed: of the weights, and of the order of minibatches.
 
@@ -289,26 +296,28 @@ def make_reward(
     parsed = parse_method(method)
     if parsed is None:
         return None
-    config = released_for(observation_space) if config is None else config
+    config = default_for(observation_space) if config is None else config
     generator = torch.Generator().manual_seed(seed)
     predictor = PREDICTORS.find(parsed.predictor)(observation_space, action_space, config, generator).to(device)
     scorer = SCORERS.find(parsed.scorer)(config, predictor)
     return IntrinsicReward(predictor, scorer, config, generator, name=method)
 
 
-def released_for(observation_space: Any) -> IntrinsicConfig:
-    """The released settings, for observations that they suit.
+def default_for(observation_space: Any) -> IntrinsicConfig:
+    """The default settings, for observations that they suit.
 
     Raises:
         EnvError: images that look like [C, H, W].
     """
-    if is_image(observation_space) and looks_channels_first(observation_space.shape):
+    images = [part.shape for _, part in leaves(observation_space) if is_image(part)]
+    first = next(filter(looks_channels_first, images), None)
+    if first is not None:
         raise EnvError(
-            f"expected a config for observations of shape {list(observation_space.shape)}, which look like [C, H, W], "
+            f"expected a config for observations of shape {list(first)}, which look like [C, H, W], "
             f"got none; use IntrinsicConfig(channels_first=True), with observation_scale=1/255 for pixels, or "
             f"IntrinsicConfig() if they are [H, W, C]"
         )
-    return IntrinsicConfig.released()
+    return IntrinsicConfig()
 
 
 def _scorer(scorer: Scorer | Signal | str, config: IntrinsicConfig, predictor: Predictor) -> Scorer:

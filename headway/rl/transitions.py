@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import MethodError
+from headway.rl.packing import pack
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Transitions:
     """N transitions, in any order. Arrays are taken as tensors; nothing is copied without need.
 
     Attributes:
-        obs: observations [N, H, W, C] or [N, D], as the environment gave them.
+        obs: observations [N, H, W, C] or [N, D], as the environment gave them; a dictionary of such for a Dict space.
         actions: [N] for discrete actions, [N, A] for others.
         next_obs: what followed, shaped as `obs`; where an episode ended its last observation, never the first of
             the next (see `headway.rl.episodes`).
@@ -38,7 +39,7 @@ class Transitions:
             MethodError: they do not, or there is no transition.
         """
         for name, value in self._given():
-            object.__setattr__(self, name, torch.as_tensor(value))
+            object.__setattr__(self, name, torch.as_tensor(pack(value)))
         lengths = {name: len(value) if value.dim() else None for name, value in self._given()}
         if len(set(lengths.values())) != 1 or None in lengths.values():
             found = ", ".join(f"{name} {list(value.shape)}" for name, value in self._given())

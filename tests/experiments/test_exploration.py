@@ -51,7 +51,9 @@ def test_fast_is_released_with_more_environments() -> None:
 
 def test_every_setting_of_ppo_is_a_field() -> None:
     fields = {field.name for field in dataclasses.fields(ExplorationProtocol)}
-    settings = {field.name for field in dataclasses.fields(PPOConfig)} - {"adam_epsilon", "channels_first"}
+    settings = {field.name for field in dataclasses.fields(PPOConfig)} - {
+        *("adam_epsilon", "channels_first", "centre_intrinsic", "warm_up_steps")
+    }
     assert settings <= fields
     assert ExplorationProtocol.quick().ppo().channels_first is False  # as all grids
     changed = ExplorationProtocol.quick().override(

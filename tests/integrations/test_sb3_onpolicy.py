@@ -119,11 +119,13 @@ def test_the_coefficient_may_follow_the_progress() -> None:
     assert callback._coefficient() == 0  # at the end
 
 
-def test_normalised_rewards_are_divided_by_the_deviation_of_their_discounted_sums() -> None:
+@pytest.mark.parametrize("centre", [True, False])
+def test_normalised_rewards_are_divided_by_the_deviation_of_their_discounted_sums(centre: bool) -> None:
     reward = Known()
     _, plain = played(None)
-    _, paid = played(OnPolicyIntrinsicCallback(reward, coefficient=0.5))
+    _, paid = played(OnPolicyIntrinsicCallback(reward, coefficient=0.5, centre=centre))
     raw = reward.of(reward.shown[0].obs, reward.shown[0].next_obs).double().numpy().reshape(STEPS, 2)
+    raw = raw - raw.mean(0) if centre else raw  # each environment with its own mean
     sums, now = [], np.zeros(2)
     for row in raw:
         now = 0.9 * now + row

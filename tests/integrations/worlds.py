@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,7 @@ from headway.rl.predictors import Forward
 from headway.rl.reward import IntrinsicResult, IntrinsicReward
 from headway.rl.transitions import Transitions
 
-SMALL = IntrinsicConfig(features=5, hidden=8, rnd_features=6)
+SMALL = replace(IntrinsicConfig.released(), features=5, hidden=8, rnd_features=6)
 CHOICES = spaces.Discrete(3)
 FORCES = spaces.Box(-0.5, 0.5, (2,), np.float32)
 

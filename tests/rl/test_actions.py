@@ -72,6 +72,26 @@ def test_what_the_environment_gets() -> None:
     assert box.best(np.array([[0.5, 3.0]])).tolist() == [[0.5, 3.0]]
 
 
+def test_several_choices_are_independent_ones() -> None:
+    space = spaces.MultiDiscrete([[3, 2], [4, 5]], start=[[1, 0], [0, 7]])
+    head = make_head(space)
+    logits = torch.randn(4000, 14, generator=generator())
+    actions = torch.stack([torch.randint(n, (4000,), generator=generator()) for n in (3, 2, 4, 5)], dim=1)
+    logs, entropies = head.log_probabilities(logits, actions)
+    each = [Categorical(logits=own) for own in logits.split([3, 2, 4, 5], dim=1)]
+    torch.testing.assert_close(logs, sum(d.log_prob(a) for d, a in zip(each, actions.unbind(1), strict=True)))
+    torch.testing.assert_close(entropies, sum(d.entropy() for d in each))
+    same = logits[:1].expand(4000, -1).numpy()
+    drawn = head.sample(same, head.noise(1, 4000, generator())[0])
+    for column, distribution in enumerate(each):
+        shares = np.bincount(drawn[:, column], minlength=len(distribution.probs[0])) / 4000
+        np.testing.assert_allclose(shares, distribution.probs[0], atol=0.04)
+    assert head.best(same[:1]).tolist() == [[int(d.probs[0].argmax()) for d in each]]
+    sent = head.to_env(drawn)
+    assert sent.shape == (4000, 2, 2)
+    assert all(space.contains(one) for one in sent[:50])
+
+
 def test_other_actions_are_refused() -> None:
-    with pytest.raises(EnvError, match="out of Discrete, Box for PPO, got MultiBinary; wrap"):
+    with pytest.raises(EnvError, match="out of Discrete, MultiDiscrete, Box for PPO, got MultiBinary; wrap"):
         make_head(spaces.MultiBinary(3))

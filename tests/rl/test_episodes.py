@@ -166,12 +166,12 @@ def test_an_environment_has_to_say_how_it_begins_anew() -> None:
         Episodes(Clock(0, 3))
 
 
-def test_observations_of_several_parts_are_refused() -> None:
-    class Parts(Clock):
-        observation_space = spaces.Dict({"a": spaces.Discrete(2)})
+def test_observations_that_are_no_arrays_are_refused() -> None:
+    class Words(Clock):
+        observation_space = spaces.Text(3)
 
-    with pytest.raises(EnvError, match=r"arrays, got the space Dict.*FlattenObservation before vectorising"):
-        Episodes(SyncVectorEnv([lambda: Parts(0, 3)]))
+    with pytest.raises(EnvError, match=r"expected observations of arrays, got Text.*FlattenObservation"):
+        Episodes(SyncVectorEnv([lambda: Words(0, 3)]))
 
 
 def test_a_last_observation_that_is_missing() -> None:

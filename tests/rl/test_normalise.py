@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headway.errors import MethodError
+from headway.errors import MethodError, StateError
 from headway.rl.normalise import ObservationNormaliser, RewardNormaliser, RunningMoments
 
 
@@ -51,7 +51,7 @@ def test_observations_are_centred_scaled_and_clipped() -> None:
 def test_rewards_are_divided_by_the_deviation_of_their_discounted_sums() -> None:
     rng = np.random.default_rng(0)
     rewards = rng.exponential(size=(40, 3))
-    normaliser = RewardNormaliser(3, gamma=0.9)
+    normaliser = RewardNormaliser(3, gamma=0.9, centre=False)
     sums, history = np.zeros(3), []
     for rollout in np.split(rewards, 4):
         for row in rollout:
@@ -65,7 +65,7 @@ def test_rewards_are_divided_by_the_deviation_of_their_discounted_sums() -> None
 def test_steps_without_a_transition_do_not_count() -> None:
     rewards = torch.tensor([[1.0, 1.0], [5.0, 2.0], [3.0, 4.0]])
     valid = torch.tensor([[True, True], [False, True], [True, True]])
-    normaliser = RewardNormaliser(2, gamma=0.5)
+    normaliser = RewardNormaliser(2, gamma=0.5, centre=False)
     normaliser.update(rewards, valid)
     # first environment 1, then 3 + 0.5; second 1, 2.5, 5.25
     assert float(normaliser.moments.deviation) == pytest.approx(np.std([1, 3.5, 1, 2.5, 5.25]))
@@ -73,7 +73,7 @@ def test_steps_without_a_transition_do_not_count() -> None:
 
 
 def test_a_reward_keeps_its_type_and_limits() -> None:
-    normaliser = RewardNormaliser(1, clip=2.0)
+    normaliser = RewardNormaliser(1, clip=2.0, centre=False)
     assert normaliser(torch.tensor([0.5])).tolist() == [0.5]  # nothing known yet
     normaliser.update(torch.tensor([[0.0], [1.0]]))
     scaled = normaliser(torch.tensor([10.0, 0.5]))
@@ -86,6 +86,63 @@ def test_rewards_of_another_shape() -> None:
         RewardNormaliser(3).update(torch.zeros(4))
     with pytest.raises(MethodError, match=r"expected a discount in \[0, 1\], got 2"):
         RewardNormaliser(3, gamma=2)
+
+
+@pytest.mark.parametrize("steps", [1, 7, 128], ids="{} steps at a time".format)
+@pytest.mark.parametrize("gamma", [0.0, 0.99, 1.0])
+def test_the_discounted_income_of_living_is_zero(steps: int, gamma: float) -> None:
+    """A reward that never changes pays nothing, in environments that differ and however it is split."""
+    rewards = torch.tensor([0.3, 7.0, 1e-6]).expand(256, 3)
+    normaliser = RewardNormaliser(3, gamma)
+    for part in rewards.split(steps):
+        normaliser.update(part)
+        assert (normaliser(part) == 0).all()
+
+
+def test_what_is_paid_has_mean_zero_and_sums_of_deviation_one() -> None:
+    rewards = 5 + np.random.default_rng(0).exponential(size=(600, 2)) + np.array([0.0, 3.0])
+    normaliser = RewardNormaliser(2, gamma=0.9)
+    normaliser.update(torch.from_numpy(rewards))
+    centred = rewards - rewards.mean(0)  # fewer steps than the horizon: the plain mean of each environment
+    np.testing.assert_allclose(normaliser.means, rewards.mean(0), rtol=1e-12)
+    sums, history = np.zeros(2), []
+    for row in centred:
+        sums = 0.9 * sums + row
+        history.append(sums)
+    np.testing.assert_allclose(normaliser(torch.from_numpy(rewards)), centred / np.std(history), rtol=1e-9, atol=1e-9)
+    samples = torch.tensor([[5.0], [6.0]])  # of no environment in particular
+    expected = (samples - rewards.mean()) / np.std(history)
+    torch.testing.assert_close(normaliser(samples), expected.float())
+
+
+def test_a_mean_follows_within_its_horizon() -> None:
+    normaliser = RewardNormaliser(1, horizon=4)
+    normaliser.update(torch.tensor([[1.0], [3.0], [5.0], [7.0]]))
+    assert normaliser.means.tolist() == [4.0]
+    normaliser.update(torch.tensor([[8.0]]))
+    assert normaliser.means.tolist() == [5.0]  # 4 + (8 - 4) / 4
+    normaliser.update(torch.tensor([[100.0]]), torch.tensor([[False]]))
+    assert normaliser.means.tolist() == [5.0]
+
+
+def test_zeros_before_the_first_pay_say_nothing() -> None:
+    normaliser = RewardNormaliser(2)
+    normaliser.update(torch.zeros(50, 2))  # a scorer whose moments are still empty
+    assert (normaliser(torch.zeros(50, 2)) == 0).all()
+    normaliser.update(torch.full((10, 2), 3.0))
+    assert normaliser.means.tolist() == [3.0, 3.0]
+
+
+def test_another_number_of_environments_starts_from_the_mean() -> None:
+    one, two = RewardNormaliser(1), RewardNormaliser(2)
+    one.update(torch.tensor([[1.0], [2.0]]))
+    two.resume(one.state_dict())
+    assert two.means.tolist() == [1.5, 1.5]
+    assert two.sums.tolist() == [0.0, 0.0]
+    with pytest.raises(StateError, match="with centre=False, got True"):
+        RewardNormaliser(1, centre=False).resume(one.state_dict())
+    with pytest.raises(MethodError, match="horizon: expected at least 1 step, got 0"):
+        RewardNormaliser(1, horizon=0)
 
 
 @pytest.mark.parametrize("rollouts", [1, 2])

@@ -86,6 +86,7 @@ def test_a_reward_that_nobody_gives_outside_is_learned_from_inside() -> None:
         hidden=(32,),
         policy_learning_rate=5e-3,
         intrinsic_scale=1.0,
+        normalise_intrinsic=False,
         extrinsic_scale=0.0,
         gamma=0.9,
     )
@@ -110,7 +111,14 @@ class Paid:
 
 def lesson_of(reward: Any, mode: AutoresetMode) -> tuple[Lesson, PPO]:
     """What an agent would learn from its first rollout."""
-    config = PPOConfig(rollout_steps=20, normalise_advantages="none", gamma=0.9, gae_lambda=0.7, intrinsic_scale=0.5)
+    config = PPOConfig(
+        rollout_steps=20,
+        normalise_advantages="none",
+        gamma=0.9,
+        gae_lambda=0.7,
+        intrinsic_scale=0.5,
+        normalise_intrinsic=False,
+    )
     ppo = PPO(together(lambda number: Chain(number, 3 + number), 2, mode), config, reward, seed=0)
     kept: list[Lesson] = []
     learn = ppo._learn
@@ -169,7 +177,7 @@ def test_extrinsic_rewards_are_scaled_once() -> None:
 
 
 def test_intrinsic_rewards_can_be_normalised() -> None:
-    config = PPOConfig(rollout_steps=40, normalise_intrinsic=True, intrinsic_scale=0.5)
+    config = PPOConfig(rollout_steps=40, centre_intrinsic=False, intrinsic_scale=0.5)
     amounts = 1000 * np.random.default_rng(0).random(80).astype(np.float32)
     ppo = PPO(together(lambda number: Chain(number, 3), 2), config, Paid(amounts), seed=0)  # type: ignore[arg-type]
     (row,) = iterate(ppo, 1)
@@ -178,6 +186,32 @@ def test_intrinsic_rewards_can_be_normalised() -> None:
         sums = 0.99 * sums + pair
         history.append(sums)
     assert row["intrinsic_mean"] == pytest.approx(0.5 * amounts.mean() / np.std(history), rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_constant_intrinsic_reward_is_worth_nothing(mode: AutoresetMode) -> None:
+    ppo = PPO(together(lambda number: Chain(number, 3), 2, mode), PPOConfig(rollout_steps=20), seed=0)
+    paid = PPO(
+        together(lambda number: Chain(number, 3), 2, mode),
+        PPOConfig(rollout_steps=20),
+        Paid(np.full(40, 0.7, np.float32)),  # type: ignore[arg-type]
+        seed=0,
+    )
+    for row, other in zip(iterate(ppo, 2), iterate(paid, 2), strict=True):
+        assert other["intrinsic_mean"] == other["intrinsic_std"] == 0
+        assert row["policy_loss"] == other["policy_loss"]
+
+
+def test_a_warm_up_fills_the_statistics_before_anything_is_paid() -> None:
+    config = PPOConfig(**{**vars(SMALL), "warm_up_steps": 30})
+    ppo = doorkey("rnd", config)
+    ppo.iterate()
+    assert ppo.env_steps == 4 * 16
+    assert float(ppo.reward.predictor.normaliser.moments.count) == 4 * (30 + 16)
+    ppo.iterate()
+    assert float(ppo.reward.predictor.normaliser.moments.count) == 4 * (30 + 2 * 16)
+    with pytest.raises(MethodError, match="warm_up_steps: expected a number of at least 0, got -1"):
+        PPOConfig(warm_up_steps=-1)
 
 
 # It goes on exactly where it was.

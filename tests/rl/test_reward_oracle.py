@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.reward import make_reward
+from headway.rl.reward import Transitions, make_reward
 from tests.rl.batches import CONTINUOUS, DISCRETE, FLOAT_IMAGE, IMAGE, VECTOR, transitions
 from tests.rl.plain import Plain
 
-SMALL = IntrinsicConfig(features=5, hidden=8, rnd_features=6, learning_rate=1e-3)
+SMALL = replace(IntrinsicConfig.released(), features=5, hidden=8, rnd_features=6, learning_rate=1e-3)
 SIZES = (9, 4, 8)  # 8 is also the width of a layer
 
 
@@ -66,6 +67,30 @@ def test_settings_reach_the_formulas(predictor, changes) -> None:
         torch.testing.assert_close(reward.rewards_and_update(batch).rewards, scores.float(), rtol=2e-7, atol=1e-12)
     for own, other in zip(reward.predictor.parameters(), plain.model.parameters(), strict=True):
         torch.testing.assert_close(own, other, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("observations", [VECTOR, IMAGE], ids=["vector", "grid"])
+@pytest.mark.parametrize("predictor", ["forward", "icm"])
+def test_normalised_observations_are_what_the_networks_would_have_been_given(predictor, observations) -> None:
+    """The first batch is normalised by itself, later ones by all that came before."""
+    floats = FLOAT_IMAGE if observations is IMAGE else VECTOR
+    config = replace(SMALL, normalise_observations=True, rnd_clip=1.5)
+    own = make_reward(f"{predictor}+gmc", observations, DISCRETE, config, seed=1)
+    given = make_reward(f"{predictor}+gmc", floats, DISCRETE, SMALL, seed=1)
+    seen: list[torch.Tensor] = []
+    for seed in range(3):
+        batch = transitions(9, seed, observations, repeat=seed == 1)
+        every = torch.cat(seen or [batch.next_obs.double()])
+        mean, deviation = every.mean(0), every.std(0, correction=0)
+        by_hand = [
+            ((each - mean) / torch.where(deviation > 0, deviation, 1)).clamp(-1.5, 1.5)
+            for each in (batch.obs, batch.next_obs)
+        ]
+        seen.append(batch.next_obs.double())
+        expected = given.rewards_and_update(Transitions(by_hand[0], batch.actions, by_hand[1]))
+        result = own.rewards_and_update(batch)
+        torch.testing.assert_close(result.rewards, expected.rewards, rtol=1e-5, atol=1e-12)
+        assert result.metrics["predictor_loss"] == pytest.approx(expected.metrics["predictor_loss"], rel=1e-9)
 
 
 def test_different_decay_rates_are_both_used() -> None:

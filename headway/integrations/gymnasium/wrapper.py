@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,15 @@ import numpy.typing as npt
 import torch
 from gymnasium.vector import VectorWrapper
 
-from headway.errors import EnvError, MethodError, StateError
+from headway.errors import MethodError, StateError
 from headway.integrations.checks import check_method, check_number
 from headway.integrations.floors import check_unit, fixed_floor
+from headway.integrations.gymnasium.blocks import Block, Pending
 from headway.rl.episodes import autoreset_mode, has_state, with_last_observations
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import RewardNormaliser
-from headway.rl.reward import IntrinsicReward, make_reward, released_for
-from headway.rl.transitions import Transitions
+from headway.rl.packing import leaves, pack
+from headway.rl.reward import IntrinsicReward, default_for, make_reward
 
 __all__ = ["IntrinsicRewardWrapper"]
 
@@ -25,7 +27,6 @@ Array = npt.NDArray[Any]
 RAW = "intrinsic_reward"
 SCALED = "scaled_intrinsic_reward"
 TASK = "task_reward"
-PARTS = ("obs", "actions", "next_obs")
 
 
 class IntrinsicRewardWrapper(VectorWrapper):
@@ -40,20 +41,25 @@ class IntrinsicRewardWrapper(VectorWrapper):
     `infos["_scaled_intrinsic_reward"]` say where there is one [N]: not where a step only began a new episode, for
     which zero stands. The task's rewards, and with them its episode statistics, stay as they are unless `add` is set.
 
-    Each step is paid at once, by the predictor as it is then; the predictor learns when `update_every` transitions
-    have come together. Transitions at the ends of episodes are the true ones under all of Gymnasium's autoreset modes.
+    A step is paid by the predictor, and by the statistics that rewards are normalised with, as they were after the last
+    update; both learn when `update_every` transitions have come together. The rewards in the infos are arrays that are
+    computed when you look at them, all that wait in one pass: look at the end of a rollout, and they cost little.
+    Normalised rewards are zero until the first update. Transitions at the ends of episodes are the true ones under all
+    of Gymnasium's autoreset modes.
 
     Args:
-        env: a vector environment with array observations.
+        env: a vector environment; its observations may have several parts (Dict, Tuple).
         method: such as "icm+gmc", or an `IntrinsicReward` of your own.
         coefficient: what the intrinsic reward is multiplied by.
         normalise: divide it by the running deviation of its discounted sums.
+        centre: with `normalise`, take the running mean of each environment off first, so that being alive is worth
+            nothing.
         add: also add the scaled reward to the rewards that `step` returns; the task's own are then in
             `infos["task_reward"]`. Put `RecordEpisodeStatistics` inside this wrapper, not around it.
         update_every: the number of transitions that the predictor learns from at once. A floor in the unit "batch" is
             meant for batches of this size; an `IntrinsicReward` of your own needs the unit "sample".
         gamma: the discount of the sums.
-        config: settings of the predictor and the scorer; None for the released ones, which take images as [H, W, C].
+        config: settings of the predictor and the scorer; None for the defaults, which take images as [H, W, C].
         seed: of the predictor's weights.
         device: where the predictor lives.
 
@@ -70,10 +76,11 @@ class IntrinsicRewardWrapper(VectorWrapper):
         env: Any,
         method: str | IntrinsicReward = "icm+gmc",
         *,
-        coefficient: float = 0.1,
+        coefficient: float = 0.05,
         normalise: bool = True,
+        centre: bool = True,
         add: bool = False,
-        update_every: int = 256,
+        update_every: int = 1024,
         gamma: float = 0.99,
         config: IntrinsicConfig | None = None,
         seed: int = 0,
@@ -82,11 +89,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         """Make the predictor."""
         self.autoreset = autoreset_mode(env)
         super().__init__(env)
-        if getattr(env.single_observation_space, "shape", None) is None:
-            raise EnvError(
-                f"expected observations that are arrays, got the space {env.single_observation_space}; "
-                f"wrap each environment in gymnasium.wrappers.FlattenObservation before vectorising"
-            )
+        list(leaves(env.single_observation_space))  # refuses what is no array
         if update_every < 1:
             raise MethodError(f"update_every: expected at least 1, got {update_every}")
         check_method(method)
@@ -97,9 +100,9 @@ class IntrinsicRewardWrapper(VectorWrapper):
         self.add = add
         self.update_every = update_every
         self.reward = method if isinstance(method, IntrinsicReward) else self._make(method, config, seed, device)
-        self.normaliser = RewardNormaliser(env.num_envs, gamma) if normalise else None
+        self.normaliser = RewardNormaliser(env.num_envs, gamma, centre=centre) if normalise else None
         self.metrics: dict[str, float] = {}
-        self._waiting: list[Transitions] = []
+        self._block = Block(self.reward, self._scaled)
         self._obs: Array | None = None
         self._over = np.zeros(env.num_envs, dtype=bool)
 
@@ -109,7 +112,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         """Begin new episodes; with `options={"reset_mask": ...}` only there. Nothing is paid for it."""
         mask = (options or {}).get("reset_mask")  # read first: Gymnasium takes it out of the options
         obs, infos = self.env.reset(seed=seed, options=options)
-        self._obs = np.array(obs)
+        self._obs = np.array(pack(obs))
         self._over = np.zeros_like(self._over) if mask is None else self._over & ~np.asarray(mask, dtype=bool)
         return obs, infos
 
@@ -120,7 +123,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         taken = np.array(actions)  # a copy: it waits for the predictor, and whoever gave it may use it again
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         before, valid = self._obs, ~self._over
-        self._obs = np.array(obs)
+        self._obs = np.array(pack(obs))
         ended = np.asarray(terminated, dtype=bool) | np.asarray(truncated, dtype=bool)
         following = self._obs
         if self.autoreset.name == "SAME_STEP" and ended.any():
@@ -130,7 +133,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         infos = {**infos, RAW: raw, f"_{RAW}": valid, SCALED: scaled, f"_{SCALED}": valid.copy()}
         if self.add:
             infos[TASK], infos[f"_{TASK}"] = np.array(rewards), np.ones_like(valid)
-            rewards = rewards + scaled
+            rewards = rewards + np.asarray(scaled)
         return obs, rewards, terminated, truncated, infos
 
     @property
@@ -144,9 +147,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
             "env": self.env.state_dict() if self.carries_environment else None,
             "reward": self.reward.state_dict(),
             "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
-            "waiting": [
-                {"obs": each.obs, "actions": each.actions, "next_obs": each.next_obs} for each in self._waiting
-            ],
+            "waiting": self._block.state(),
             "obs": None if self._obs is None else torch.from_numpy(self._obs.copy()),
             "over": torch.from_numpy(self._over.copy()),
         }
@@ -167,7 +168,8 @@ class IntrinsicRewardWrapper(VectorWrapper):
             self.env.load_state_dict(state["env"])
         if self.normaliser is not None and state["normaliser"] is not None:
             self.normaliser.load_state_dict(state["normaliser"])
-        self._waiting = [Transitions(**each) for each in state["waiting"]]
+        self._block = Block(self.reward, self._scaled)
+        self._block.resume(state["waiting"])
         self._obs = None if state["obs"] is None else state["obs"].numpy().copy()
         self._over = state["over"].numpy().copy()
 
@@ -177,29 +179,33 @@ class IntrinsicRewardWrapper(VectorWrapper):
         self, method: str, config: IntrinsicConfig | None, seed: int, device: str | torch.device
     ) -> IntrinsicReward:
         spaces = self.env.single_observation_space, self.env.single_action_space
-        settings = fixed_floor(released_for(spaces[0]) if config is None else config, self.update_every)
+        settings = fixed_floor(default_for(spaces[0]) if config is None else config, self.update_every)
         reward = make_reward(method, *spaces, settings, device, seed)
         assert reward is not None  # the method was checked
         return reward
 
-    def _pay(self, obs: Array, actions: Array, following: Array, valid: Array) -> tuple[Array, Array]:
+    def _pay(self, obs: Array, actions: Array, following: Array, valid: Array) -> tuple[Pending, Pending]:
         """The rewards of a step [N], raw and scaled, zero where there was no transition; then perhaps learn."""
-        raw = torch.zeros(len(valid))
-        if valid.any():
-            batch = Transitions(*(torch.from_numpy(each[valid]) for each in (obs, actions, following)))
-            raw[torch.from_numpy(valid)] = self.reward.rewards(batch).cpu()
-            self._waiting.append(batch)
-        if self.normaliser is None:
-            scaled = self.coefficient * raw
-        else:
-            self.normaliser.update(raw[None], torch.from_numpy(valid)[None])
-            scaled = self.coefficient * self.normaliser(raw)
-        if sum(map(len, self._waiting)) >= self.update_every:
+        block = self._block
+        index = block.add(obs, actions, following, valid)
+        if block.transitions >= self.update_every:
             self._learn()
-        return raw.double().numpy(), scaled.double().numpy()
+        count = len(valid)
+        return Pending(partial(block.raw, index), count), Pending(partial(block.scaled, index), count)
+
+    def _scaled(self, raw: Array, valid: Array) -> Array:
+        """Raw rewards [T, N] as they are paid now."""
+        if self.normaliser is None:
+            return self.coefficient * raw
+        if self.normaliser.moments.is_empty:
+            return np.zeros_like(raw)
+        scaled: Array = self.coefficient * self.normaliser(torch.from_numpy(raw)).numpy()
+        return np.where(valid, scaled, 0.0)
 
     def _learn(self) -> None:
-        """Train the predictor with what has come together."""
-        joined = {name: torch.cat([getattr(each, name) for each in self._waiting]) for name in PARTS}
-        self.metrics = self.reward.update(Transitions(**joined))
-        self._waiting = []
+        """Train the predictor with what has come together, and let the statistics follow."""
+        raw, valid = self._block.settle()
+        self.metrics = self.reward.update(self._block.joined())
+        if self.normaliser is not None:
+            self.normaliser.update(torch.from_numpy(raw), torch.from_numpy(valid))
+        self._block = Block(self.reward, self._scaled)

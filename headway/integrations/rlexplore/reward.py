@@ -95,7 +95,7 @@ class RLeXploreReward:
         self.metrics: dict[str, list[list[float]]] = {"loss": [], "intrinsic_rewards": []}
         self.obs_norm = self._observation_normaliser()
         self.rwd_norm = RunningMoments() if rwd_norm_type == "rms" and gamma is None else None
-        self.discounted = None if gamma is None else RewardNormaliser(self.n_envs, gamma)
+        self.discounted = None if gamma is None else RewardNormaliser(self.n_envs, gamma, centre=False)
         self.reward = method if isinstance(method, IntrinsicReward) else self._make(method, config, seed)
 
     # What RLeXplore's modules have
@@ -240,13 +240,14 @@ class RLeXploreReward:
         return reward
 
     def _settings(self) -> IntrinsicConfig:
-        """The released settings, but for the layout and the scale of images.
+        """The default settings, but for the layout and the scale of images.
 
         Raises:
             EnvError: images whose shape does not tell where their channels are.
         """
         space = self.observation_space
-        config = IntrinsicConfig(rnd_normalise=self.obs_norm is None)  # once is enough
+        is_new = self.obs_norm is None  # once is enough
+        config = IntrinsicConfig(rnd_normalise=is_new, normalise_observations=is_new)
         if not is_image(space):
             return config
         if self.obs_norm is None and space.dtype == "uint8":

@@ -37,6 +37,8 @@ class IntrinsicCallback(BaseCallback):
             which falls from 1 to 0, as learning rates are given to Stable-Baselines3.
         normalise: divide the intrinsic reward by the running deviation of its discounted sums. The intrinsic return
             then varies by about 1, and the coefficient says how much that is worth in units of the task's return.
+        centre: with `normalise`, take the running mean of each environment off first, so that being alive is worth
+            nothing.
         config: settings of the predictor and the scorer; None for those that suit the observations.
         seed: of the predictor's weights.
         device: where the predictor lives; "auto" for the model's device.
@@ -52,8 +54,9 @@ class IntrinsicCallback(BaseCallback):
         self,
         method: str | IntrinsicReward = "icm+gmc",
         *,
-        coefficient: Coefficient = 0.1,
+        coefficient: Coefficient = 0.05,
         normalise: bool = True,
+        centre: bool = True,
         config: IntrinsicConfig | None = None,
         seed: int = 0,
         device: str | torch.device = "auto",
@@ -75,6 +78,7 @@ class IntrinsicCallback(BaseCallback):
             "method": method.name if isinstance(method, IntrinsicReward) else method,
             "coefficient": coefficient,
             "normalise": normalise,
+            "centre": centre,
             "config": None if config is None else config.to_dict(),
             "seed": seed,
         }
@@ -130,10 +134,7 @@ class IntrinsicCallback(BaseCallback):
                 f"carried_by(model), or leave it behind with `del model.{ATTRIBUTE}`"
             ) from None
         if self.normaliser is not None and state["normaliser"] is not None:
-            saved = dict(state["normaliser"])
-            if saved["sums"].shape != self.normaliser.sums.shape:
-                saved["sums"] = torch.zeros_like(self.normaliser.sums)
-            self.normaliser.load_state_dict(saved)
+            self.normaliser.resume(state["normaliser"])
 
     # What Stable-Baselines3 calls
 
@@ -173,7 +174,9 @@ class IntrinsicCallback(BaseCallback):
     def _begin(self, model: BaseAlgorithm) -> None:
         """Forget what belongs to the model before this one."""
         gamma = float(getattr(model, "gamma", 0.99))
-        self.normaliser = RewardNormaliser(model.n_envs, gamma) if self._settings["normalise"] else None
+        self.normaliser = None
+        if self._settings["normalise"]:
+            self.normaliser = RewardNormaliser(model.n_envs, gamma, centre=self._settings["centre"])
 
     def _make(self, model: BaseAlgorithm) -> IntrinsicReward:
         settings = self._settings

@@ -112,7 +112,7 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         obs = samples.observations.reshape(-1, *(self.model.observation_space.shape or ()))
         actions = samples.actions.reshape(-1, *(self.model.action_space.shape or ()))
         raw = self._made.rewards(Transitions(obs, actions, samples.next_observations.reshape(obs.shape)))
-        paid: torch.Tensor = self._scaled(raw).view_as(samples.rewards).to(samples.rewards)
+        paid: torch.Tensor = self._scaled(raw[:, None]).view_as(samples.rewards).to(samples.rewards)
         return samples._replace(rewards=samples.rewards + paid)
 
     @property

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from headway.errors import MethodError
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.predictors.encoders import channels_first
+from headway.rl.normalise import ObservationNormaliser
+from headway.rl.packing import is_joint, leaves, width
+from headway.rl.predictors.encoders import Layout, channels_first
 from headway.rl.spaces import Coding, Numbers, coding_of, is_image
 from headway.rl.transitions import Transitions
 
@@ -61,11 +63,21 @@ class Predictor(nn.Module, ABC):
         scored: the module whose gradients scorers look at.
         actions: how actions are written as numbers; None if the predictor does not look at them.
         joins_repeats: whether its losses are those of distinct transitions.
+        learning_rate: of Adam, if the settings do not say.
+        normaliser: running statistics of observations, with which networks see them; None for none.
     """
 
     scored: nn.Module
     joins_repeats: bool = False
+    learning_rate: float = 5e-4
     actions: Coding | None = None
+    normaliser: ObservationNormaliser | None
+    _observations: Observations
+
+    def __init__(self) -> None:
+        """Without statistics of observations; a subclass may set them."""
+        super().__init__()
+        self.normaliser = None
 
     @abstractmethod
     def predict(self, batch: Transitions, train: bool) -> Prediction:
@@ -79,34 +91,57 @@ class Predictor(nn.Module, ABC):
     @property
     def is_new(self) -> bool:
         """Whether the predictor keeps running statistics and has none yet; it then observes before it is trained."""
-        return False
+        return self.normaliser is not None and self.normaliser.moments.is_empty
 
     def observe(self, batch: Transitions) -> None:
         """Take transitions into running statistics, if the predictor has any."""
+        if self.normaliser is not None:
+            self.normaliser.update(self._observations.read(batch.next_obs))
+
+    def seen(self, observations: Tensor, batch: Transitions) -> Tensor:
+        """Observations [N, ...] of a batch as networks see them [N, *shape], normalised if there are statistics.
+
+        A predictor without any yet takes those of the batch.
+        """
+        numbers = self._observations.read(observations)
+        if self.normaliser is None:
+            return numbers
+        every = self._observations.read(batch.next_obs) if self.is_new else None
+        seen: Tensor = self.normaliser(numbers, every)
+        return seen
 
 
 class Observations:
     """Turns observations of a space into what networks take.
 
     Attributes:
-        shape: of one observation as networks see it: [C, H, W] for an image, [D] for anything else.
+        shape: of one observation as networks see it: [C, H, W] for an image, [D] for anything else. For several parts
+            (Dict, Tuple) a `Layout`: rows with all of them; the factor on observations is then one on images alone.
 
     Args:
         space: the observation space of one environment.
         config: its scale, and where images have their channels.
 
     Raises:
-        EnvError: a space that has no coding, such as Dict.
+        EnvError: a space, or a part of it, that has no coding.
     """
 
-    def __init__(self, space: Any, config: IntrinsicConfig) -> None:
+    def __init__(self, space: Any, config: Any) -> None:
         """Find the coding."""
+        self._parts: list[tuple[Observations, tuple[int, ...]]] = []
+        self._scale = config.observation_scale
+        if is_joint(space):
+            self._parts = [(Observations(part, config), tuple(part.shape)) for _, part in leaves(space)]
+            for (part, _), (_, its_space) in zip(self._parts, leaves(space), strict=True):
+                part._scale = self._scale if is_image(its_space) else 1.0
+            self._given: tuple[int, ...] = (width(space),)
+            self.shape: tuple[int, ...] = Layout([part.shape for part, _ in self._parts])
+            return
         self._coding: Coding = coding_of(space, "observation")
         self._given = tuple(space.shape)
-        self._scale = config.observation_scale
         self._permute = is_image(space) and not config.channels_first
         if not is_image(space):
-            self.shape: tuple[int, ...] = (self._coding.size,)
+            self.shape = (self._coding.size,)
         elif config.channels_first:
             self.shape = self._given
         else:
@@ -116,6 +151,10 @@ class Observations:
     def size(self) -> int:
         """Numbers in one observation."""
         return math.prod(self.shape)
+
+    def normaliser(self, config: IntrinsicConfig) -> ObservationNormaliser | None:
+        """Running statistics of these observations, if the settings ask for them."""
+        return ObservationNormaliser(self.shape, config.rnd_clip) if config.normalise_observations else None
 
     def read(self, values: Tensor) -> Tensor:
         """Observations [N, ...] as [N, *shape].
@@ -128,6 +167,10 @@ class Observations:
                 f"expected observations of shape {list(self._given)} each, got {list(values.shape[1:])}; "
                 f"make the predictor with the observation space of one environment (env.single_observation_space)"
             )
+        if self._parts:
+            columns = values.split([math.prod(given) for _, given in self._parts], dim=1)
+            parts = zip(self._parts, columns, strict=True)
+            return torch.cat([part.read(own.reshape(-1, *given)).flatten(1) for (part, given), own in parts], dim=1)
         if len(self.shape) == 1:
             numbers = self._coding.encode(values)
         else:

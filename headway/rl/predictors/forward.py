@@ -17,7 +17,7 @@ from headway.rl.transitions import Transitions
 
 @register_predictor("forward")
 class Forward(Predictor):
-    """Predicts the raw next observation from the observation and the action.
+    """Predicts the next observation from the observation and the action.
 
     A perceptron with two hidden layers on the flattened observation and the encoded action (one-hot if it is a
     choice). The loss of a transition is the mean squared error over the observation.
@@ -39,15 +39,13 @@ class Forward(Predictor):
         super().__init__()
         self._observations = Observations(observation_space, config)
         self.actions = self._actions = coding_of(action_space, "action")
+        self.normaliser = self._observations.normaliser(config)
         size = self._observations.size
         self.scored = perceptron([size + self._actions.size, config.hidden, config.hidden, size], generator)
 
     def predict(self, batch: Transitions, train: bool) -> Prediction:
         """See `Predictor.predict`."""
-        inputs = torch.cat([self._flat(batch.obs), self._actions.encode(batch.actions)], dim=1)
-        guesses: Tensor = self.scored(inputs)
-        losses = (guesses - self._flat(batch.next_obs)).square().mean(1)
+        before, after = (self.seen(each, batch).flatten(1) for each in (batch.obs, batch.next_obs))
+        guesses: Tensor = self.scored(torch.cat([before, self._actions.encode(batch.actions)], dim=1))
+        losses = (guesses - after).square().mean(1)
         return Prediction(losses, losses.detach(), metrics={"forward_loss": losses.detach().mean()})
-
-    def _flat(self, observations: Tensor) -> Tensor:
-        return self._observations.read(observations).flatten(1)

@@ -46,9 +46,15 @@ class ICM(Predictor):
         self._observations = Observations(observation_space, config)
         self.actions = self._actions = coding_of(action_space, "action")
         self._config = config
+        self.normaliser = self._observations.normaliser(config)
         features, hidden, actions = config.features, config.hidden, self._actions.size
         self.encoder = make_encoder(
-            self._observations.shape, features, hidden, generator, with_layer=config.icm_hidden_layer
+            self._observations.shape,
+            features,
+            hidden,
+            generator,
+            kind=config.encoder,
+            with_layer=config.icm_hidden_layer,
         )
         self.inverse = perceptron([2 * features, hidden, actions], generator)
         self.scored = perceptron([features + actions, hidden, features], generator)
@@ -74,6 +80,6 @@ class ICM(Predictor):
     def encode(self, batch: Transitions) -> tuple[Tensor, Tensor]:
         """The features of observations and next observations [N, features], each distinct one encoded once."""
         rows, indices = distinct_rows(torch.cat([batch.obs, batch.next_obs]))
-        features = torch.tanh(self.encoder(self._observations.read(rows)))
+        features = torch.tanh(self.encoder(self.seen(rows, batch)))
         before, after = features.index_select(0, indices).split(len(batch))
         return before, after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ class RND(Predictor):
     """
 
     joins_repeats = True
+    learning_rate = 1e-4
 
     def __init__(
         self, observation_space: Any, action_space: Any, config: IntrinsicConfig, generator: torch.Generator
@@ -44,9 +46,10 @@ class RND(Predictor):
         super().__init__()
         self._observations = Observations(observation_space, config)
         shape, outputs = self._observations.shape, config.rnd_features
-        self.target = make_encoder(shape, outputs, config.hidden, generator, orthogonal).requires_grad_(False)
+        make = partial(make_encoder, shape, outputs, config.hidden, generator, orthogonal, kind=config.encoder)
+        self.target = make().requires_grad_(False)
         self.scored = nn.Sequential(
-            *make_encoder(shape, outputs, config.hidden, generator, orthogonal),
+            *make(),
             nn.ReLU(inplace=True),
             *perceptron([outputs, outputs, outputs], generator, orthogonal),
         )
@@ -55,22 +58,9 @@ class RND(Predictor):
     def predict(self, batch: Transitions, train: bool) -> Prediction:
         """See `Predictor.predict`."""
         rows, indices = distinct_rows(batch.next_obs)
-        observations = self._observations.read(filled_up(rows, len(batch)))
-        if self.normaliser is not None:
-            every = self._observations.read(batch.next_obs) if self.is_new else None
-            observations = self.normaliser(observations, every)
+        observations = self.seen(filled_up(rows, len(batch)), batch)
         with torch.no_grad():
             targets: Tensor = self.target(observations)
         guesses: Tensor = self.scored(observations)
         losses = (guesses - targets).square().mean(1)
         return Prediction(losses, losses.detach().index_select(0, indices), indices=indices)
-
-    @property
-    def is_new(self) -> bool:
-        """See `Predictor.is_new`."""
-        return self.normaliser is not None and self.normaliser.moments.is_empty
-
-    def observe(self, batch: Transitions) -> None:
-        """See `Predictor.observe`."""
-        if self.normaliser is not None:
-            self.normaliser.update(self._observations.read(batch.next_obs))

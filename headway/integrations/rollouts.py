@@ -1,0 +1,171 @@
+"""Intrinsic rewards for whole rollouts, as training loops of one file keep them (CleanRL and its relatives).
+
+from headway.integrations.rollouts import RolloutReward
+
+pay = RolloutReward(envs, "icm+gmc")
+rewards += pay(obs, actions, dones, next_obs)  # after the rollout, before the advantages
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headway.errors import EnvError, MethodError
+from headway.integrations.checks import check_method, check_number
+from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.normalise import RewardNormaliser
+from headway.rl.packing import pack
+from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.transitions import Transitions
+
+__all__ = ["RolloutReward"]
+
+
+class RolloutReward:
+    """Pays for rollouts, and trains the predictor with them.
+
+    Args:
+        envs: vector environments, which say their spaces, their number and how they begin new episodes. None if there
+            are none at hand: then `spaces` must be given.
+        method: such as "icm+gmc", or an `IntrinsicReward` of your own.
+        coefficient: what the intrinsic reward is multiplied by.
+        normalise: divide it by the running deviation of its discounted sums.
+        centre: with `normalise`, take the running mean of each environment off first.
+        gamma: the discount of the sums.
+        config: settings of the predictor and the scorer.
+        seed: of the predictor's weights.
+        device: where the predictor lives.
+        spaces: observation space, action space and number of environments, instead of those of `envs`.
+
+    Raises:
+        MethodError: there is no such method, or it pays nothing.
+        EnvError: neither environments nor spaces.
+    """
+
+    def __init__(
+        self,
+        envs: Any = None,
+        method: str | IntrinsicReward = "icm+gmc",
+        *,
+        coefficient: float = 0.05,
+        normalise: bool = True,
+        centre: bool = True,
+        gamma: float = 0.99,
+        config: IntrinsicConfig | None = None,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        spaces: tuple[Any, Any, int] | None = None,
+    ) -> None:
+        """Make the predictor."""
+        check_method(method)
+        check_number("coefficient", coefficient)
+        if spaces is None:
+            if envs is None:
+                raise EnvError("expected vector environments, or spaces=(observation, action, number), got neither")
+            spaces = envs.single_observation_space, envs.single_action_space, int(envs.num_envs)
+        observations, actions, self.num_envs = spaces
+        mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+        self.autoreset = getattr(mode, "name", "SAME_STEP")
+        self.coefficient = coefficient
+        made = method if isinstance(method, IntrinsicReward) else None
+        made = made or make_reward(str(method), observations, actions, config, device, seed)
+        assert made is not None  # the method was checked
+        self.reward = made
+        self.normaliser = RewardNormaliser(self.num_envs, gamma, centre=centre) if normalise else None
+        self.metrics: dict[str, float] = {}
+
+    def __call__(self, obs: Any, actions: Any, dones: Any, last_obs: Any, last_done: Any = None) -> Tensor:
+        """The rewards of a rollout as CleanRL keeps it: `obs`, `actions`, `dones`, `next_obs`, `next_done`.
+
+        Rows that are no transitions are left out, neither paid nor learned from: where environments begin anew with a
+        step of its own (NEXT_STEP), that step; where they do so at once (SAME_STEP), the step before, whose next
+        observation is lost. Use `pay` if you kept it.
+
+        Args:
+            obs: what was acted on [T, N, ...].
+            actions: [T, N, ...].
+            dones: whether the observation came with the end of an episode [T, N].
+            last_obs: what comes after the rollout [N, ...].
+            last_done: the same as `dones` for it [N]; needed under SAME_STEP.
+
+        Returns:
+            [T, N], float32, zero where there was no transition.
+
+        Raises:
+            MethodError: `last_done` is missing where it is needed.
+        """
+        obs, last = torch.as_tensor(pack_time(obs)), torch.as_tensor(pack(last_obs))
+        following = torch.cat([obs[1:], last.to(obs)[None]])
+        began = torch.as_tensor(dones, device=obs.device).bool()
+        if self.autoreset == "NEXT_STEP":
+            return self.pay(obs, actions, following, ~began)
+        if last_done is None:
+            raise MethodError(
+                f"expected next_done under the autoreset mode {self.autoreset}, got none: without it a step that ended "
+                f"an episode would lead into the next one"
+            )
+        ended = torch.cat([began[1:], torch.as_tensor(last_done, device=obs.device).bool()[None]])
+        return self.pay(obs, actions, following, ~ended)
+
+    def pay(self, obs: Any, actions: Any, next_obs: Any, valid: Any = None) -> Tensor:
+        """The rewards of a rollout whose next observations are the true ones.
+
+        Args:
+            obs: what was acted on [T, N, ...].
+            actions: [T, N, ...].
+            next_obs: what followed [T, N, ...].
+            valid: where there was a transition [T, N]; None for everywhere.
+
+        Returns:
+            [T, N], float32, on the device of the observations.
+        """
+        obs, following = torch.as_tensor(pack_time(obs)), torch.as_tensor(pack_time(next_obs))
+        actions = torch.as_tensor(actions)
+        shape = tuple(obs.shape[:2])
+        if shape[1] != self.num_envs:
+            raise MethodError(f"expected observations [steps, {self.num_envs}, ...], got {list(obs.shape)}")
+        kept = torch.ones(shape, dtype=torch.bool) if valid is None else torch.as_tensor(valid).bool().cpu()
+        raw = torch.zeros(shape)
+        if kept.any():
+            batch = Transitions(*(each[kept.to(each.device)] for each in (obs, actions, following)))
+            result = self.reward.rewards_and_update(batch)
+            raw[kept] = result.rewards.cpu()
+            self.metrics = dict(result.metrics)
+        if self.normaliser is None:
+            scaled = raw
+        else:
+            self.normaliser.update(raw, kept)
+            scaled = self.normaliser(raw)
+        return (self.coefficient * torch.where(kept, scaled, 0.0)).to(obs.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later rewards depend on."""
+        normaliser = None if self.normaliser is None else self.normaliser.state_dict()
+        return {"reward": self.reward.state_dict(), "normaliser": normaliser}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+        self.reward.load_state_dict(state["reward"])
+        if self.normaliser is not None and state["normaliser"] is not None:
+            self.normaliser.resume(state["normaliser"])
+
+
+def pack_time(values: Any) -> Any:
+    """Observations [T, N, ...] as arrays or tensors, parts as rows [T, N, width]."""
+    if not isinstance(values, Mapping | tuple):
+        return values
+    first: Any = values
+    while isinstance(first, Mapping | tuple):
+        first = next(iter(first.values())) if isinstance(first, Mapping) else first[0]
+    steps, envs = first.shape[:2]
+
+    def joined(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: joined(part) for key, part in value.items()}
+        return tuple(map(joined, value)) if isinstance(value, tuple) else value.reshape(steps * envs, *value.shape[2:])
+
+    return pack(joined(values)).reshape(steps, envs, -1)
