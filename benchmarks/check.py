@@ -20,7 +20,7 @@ import torch
 from headway import GMC, Meter
 from headway.bench.cases import CASES, Case, losses
 from headway.bench.machine import describe
-from headway.grads.checks import Schedule
+from headway.grads.schedule import Schedule
 
 STEPS = 2000
 

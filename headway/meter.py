@@ -13,10 +13,11 @@ from headway.errors import LossError, ModelError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
 from headway.grads.accounting import check_complete, check_losses, check_reached
 from headway.grads.accumulation import Accumulation, LossScaler, scale_of
-from headway.grads.checks import Check, Checker
+from headway.grads.checks import Checker
 from headway.grads.passes import Pass
 from headway.grads.plans import handed_out, merged, own_gradients
 from headway.grads.rounding import least_precision
+from headway.grads.schedule import Check
 from headway.grads.verification import Verification, compare, one_at_a_time
 from headway.grads.wrappers import Structure, Wrapper, trainable_parameters, unwrap
 from headway.moments import Decay, Moments
@@ -341,11 +342,11 @@ class Meter(Generic[Scores]):
             oracle = one_at_a_time(self._engine, losses, scored, plan)
         check = self._checker.begin(losses, scored, weights, self._wrapper.is_parallel) if plan else None
         with self._engine.run(losses.shape[0], plan, check) as current:
-            trained = self._run(losses, weights, backward, retain_graph)
+            trained = self._run(losses, weights, backward, retain_graph or check is not None)
         self._check_missed(current, plan, trained, losses)
         if backward:
             self._since_step.note_freed(current.results, self._wrapper.is_parallel)
-        self._checker.finish(current, losses)
+        self._checker.finish(current)
         values = own_gradients(current, plan, weights) if plan else {}
         if self._verify and plan:
             self.verification = compare(values, oracle, plan, least_precision(losses, self._engine.dtypes()))

@@ -9,89 +9,33 @@ counted twice, outputs that a hook has changed, and losses with a term that belo
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
-from headway.errors import LossError, VerificationError, warn
+from headway.errors import HeadwayError, VerificationError, warn
 from headway.grads.engine import Engine
 from headway.grads.passes import Pass
 from headway.grads.registry import rule_for
-from headway.grads.rounding import least_precision, leaves_of, nodes, noise
+from headway.grads.rounding import leaves_of, nodes
+from headway.grads.schedule import Check, Schedule
 
-Check = Literal["auto", "always", "first", "never"] | int
-"""Which batches are checked: see `Schedule`."""
+_NEAR = {torch.float64: 1e-10, torch.float32: 1e-4}
+"""Two sums that are nearer than this, relative to the samples' own gradients, agree, by their dtype."""
 
-_RARELY = 1024
-"""After so many batches, each that is a multiple of it is checked."""
-
-_PATIENCE = 64
-"""After so many batches in a row that are due and cannot be checked, for NaN or infinity, the user is told."""
-
-_TOLERANCES = {torch.float64: 1e-7, torch.float32: 1e-3}
-"""How far the two sums may be apart, relative to the samples' own gradients, by the least precision that takes part."""
-
-_LOW_TOLERANCE = 5e-2
+_NEAR_LOW = 1e-2
 """The same for less than float32."""
 
+_TIMES = 8
+"""Two sums that are not so near agree if they differ by at most so many times as autograd differs from itself ..."""
 
-class Schedule:
-    """Which batches are checked.
-
-    Args:
-        when: "auto" is the first batch of every situation, and batches 1, 2, 4, ..., 1024, 2048, 3072, ... of the meter
-            and of each situation; "always" is every batch, a number k every k-th and the first of every situation,
-            "first" only the latter, "never" none.
-
-    Raises:
-        LossError: none of these.
-    """
-
-    def __init__(self, when: Check) -> None:
-        """Begin before the first batch."""
-        names = get_args(get_args(Check)[0])
-        if when not in names and (isinstance(when, (bool, str)) or not isinstance(when, int) or when < 1):
-            known = ", ".join(map(repr, names))
-            raise LossError(f"expected check to be one of {known}, or a number from 1, got {when!r}")
-        self.when = when
-        self.batches = 0
-        self._seen: dict[Hashable, int] = {}
-        self._postponed = 0
-
-    def expects(self) -> bool:
-        """Whether the next batch will be checked whatever its situation."""
-        return self.when != "never" and (self._postponed > 0 or self._falls(self.batches + 1))
-
-    def take(self, situation: Hashable) -> bool:
-        """Count a batch, and tell whether it is to be checked."""
-        expected = self.expects()
-        self.batches += 1
-        self._seen[situation] = seen = self._seen.get(situation, 0) + 1
-        return self.when != "never" and (expected or seen == 1 or self._falls(seen))
-
-    def _falls(self, count: int) -> bool:
-        if self.when == "always":
-            return True
-        if self.when == "auto":
-            return count % _RARELY == 0 or (count < _RARELY and count & (count - 1) == 0)
-        return isinstance(self.when, int) and count % self.when == 0
-
-    def done(self, situation: Hashable, compared: bool) -> None:
-        """Note whether a check that was due could be made; if not, the next batch is checked instead."""
-        if compared:
-            self._postponed = 0
-            return
-        self._postponed += 1
-        self._seen[situation] -= 1
-        if self._postponed == _PATIENCE:
-            warn(
-                f"the scores of {_PATIENCE} batches in a row could not be checked, because their gradients are NaN or "
-                f"infinite"
-            )
+_TRIES = 3
+"""... in one of so many tries."""
 
 
 class Checker:
@@ -107,34 +51,33 @@ class Checker:
         self._engine = engine
         self._random = torch.Generator().manual_seed(0)
         self._situation: Hashable = None
-        self._expected: dict[str, Tensor] = {}
-        self._problem: str | None = None
-        self._reduced = False
+        self._asked: Autograd | None = None
+        self._expected: dict[str, Tensor] | None = None
         self._has_warned = False
+        self._early = False
         engine.checking = self.schedule.expects()
 
     def begin(self, losses: Tensor, parameters: Mapping[str, Tensor], weights: Tensor, reduced: bool) -> Tensor | None:
-        """If the batch is to be checked, find out what autograd gives.
+        """Before a pass: decide whether it is to be checked.
 
         Args:
-            losses: losses [B]; their graph stays.
+            losses: losses [B]; if the batch is checked, the pass has to keep their graph.
             parameters: the scored parameters by name.
-            weights: the gradient at each loss in the pass that is checked [B].
+            weights: the gradient at each loss in the pass [B].
             reduced: whether gradients are averaged over ranks as they arrive in `.grad`.
 
         Returns:
             A random weight for each sample [B], with which the pass is to add up its gradients, or None.
         """
-        self._situation, self._expected, self._problem = self._engine.circumstances(len(losses)), {}, None
-        self._reduced = reduced
+        self._situation, self._expected, self._asked = self._engine.circumstances(len(losses)), None, None
         if not self.schedule.take(self._situation):
             return None
+        self._asked = Autograd(self._engine, losses, parameters, weights, reduced)
         random = self._draw(losses)
-        try:
-            self._expected = self._by_autograd(losses, parameters, (weights * random).to(losses.dtype), reduced)
-        except RuntimeError as error:  # the pass itself may fail too, with a better message
-            self._problem = _explained(str(error))
-            return None
+        steps = (getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in parameters.values())
+        if self._early or any(steps):
+            self._early = True  # an optimizer may change the parameters during the pass
+            self._expected = self._ask(random)
         return random
 
     def _draw(self, losses: Tensor) -> Tensor:
@@ -143,87 +86,95 @@ class Checker:
         weights = (sizes + 0.5).where(signs < 0.5, -sizes - 0.5)
         return weights.to(losses.device, torch.promote_types(losses.dtype, torch.float32))
 
-    def _by_autograd(
-        self, losses: Tensor, parameters: Mapping[str, Tensor], weights: Tensor, reduced: bool
-    ) -> dict[str, Tensor]:
-        """The gradient of the weighted sum of the losses, without any part of the engine.
+    def _ask(self, random: Tensor) -> dict[str, Tensor] | None:
+        """What autograd gives, or None, with a warning, where the graph allows no further backward pass."""
+        assert self._asked is not None
+        try:
+            return self._asked.gradients(random)
+        except HeadwayError:
+            raise
+        except Exception as error:
+            if "modified by an inplace operation" in str(error) and not self._early:
+                self._early = True  # the next batch is asked before its pass
+            elif not self._has_warned:
+                self._has_warned = True
+                warn(f"headway cannot check the scores of this model: {_explained(error)}")
+            return None
 
-        Parameters that have none are left out. A reentrant checkpoint hides its parameters from `torch.autograd.grad`,
-        or refuses it; it is asked by a backward pass that fills `.grad`, unless that would involve other ranks.
-        """
-        wanted = list(parameters.values())
-        found: Sequence[Tensor | None]
-        leaves = {id(p): p for p in [*self._engine.model.parameters(), *leaves_of(losses)]}
-        with self._engine.deaf(), _grads_set_aside(list(leaves.values())):
-            try:
-                found = torch.autograd.grad(losses, wanted, weights, retain_graph=True, allow_unused=True)
-                hidden = any(grad is None for grad in found) and any(map(_runs_a_backward, nodes(losses)))
-            except RuntimeError as error:
-                hidden = "use_reentrant" in str(error)
-                if not hidden or reduced:
-                    raise
-            if hidden and not reduced:
-                for parameter in wanted:
-                    parameter.grad = None
-                losses.backward(weights, retain_graph=True)
-                found = [parameter.grad for parameter in wanted]
-        return {name: grad.to_dense() for name, grad in zip(parameters, found, strict=True) if grad is not None}
-
-    def finish(self, current: Pass, losses: Tensor) -> None:
-        """Hold the weighted sums of a pass against those of autograd; if one is NaN or infinite, try the next batch.
-
-        Args:
-            current: the finished pass.
-            losses: the losses, for the precision of their graph.
+    def finish(self, current: Pass) -> None:
+        """After a pass: hold its weighted sums against those of autograd; if they are not finite, try the next batch.
 
         Raises:
             VerificationError: they differ by more than rounding.
         """
-        expected, self._expected = self._expected, {}
-        if current.check is not None and self._reduced and not current.totals.keys() <= expected.keys():
-            self._problem = _explained("use_reentrant")
-        if self._problem is not None and not self._has_warned:
-            self._has_warned = True
-            warn(f"headway cannot check all scores of this model: {self._problem}")
-        if current.check is not None:
-            self._compare(current, expected, losses)
+        asked, random = self._asked, current.check
+        if asked is not None and random is not None:
+            early = self._early
+            expected = self._expected or self._ask(random)
+            if expected is None:
+                self.schedule.done(self._situation, compared=early == self._early)  # else the next batch may do better
+            else:
+                self._compare(current, expected, asked, random)
+        self._asked = self._expected = None
         self._engine.checking = self.schedule.expects()
 
-    def _compare(self, current: Pass, expected: Mapping[str, Tensor], losses: Tensor) -> None:
-        gaps, sizes = {}, {}
-        norm = torch.linalg.vector_norm
-        names = [name for name in current.plan if name in expected or (name in current.totals and not self._reduced)]
+    def _compare(self, current: Pass, expected: Mapping[str, Tensor], asked: Autograd, random: Tensor) -> None:
+        hidden = current.totals.keys() - expected.keys() if asked.reduced else ()
+        if hidden and not self._has_warned:
+            self._has_warned = True
+            warn(f"headway cannot check all scores of this model: {_REENTRANT}")
+        names = [name for name in current.plan if name in expected or (name in current.totals and name not in hidden)]
+        gaps, sizes = [], []
         for name in names:
-            have, want = current.totals.get(name), expected.get(name)
-            like = want if want is not None else have
-            assert like is not None
-            wide = torch.promote_types(like.dtype, torch.float32)
-            got, due = (
-                like.new_zeros(like.numel(), dtype=wide) if x is None else x.to(wide).reshape(-1) for x in (have, want)
-            )
+            got, due = _both(current.totals.get(name), expected.get(name))
             own = current.squares[name].to(got).sqrt() if name in current.squares else got.new_zeros(())
-            gaps[name] = norm(got - due)
-            sizes[name] = torch.stack([norm(got), norm(due), own]).max()
-        if not names:
-            return
-        numbers = torch.stack([value.to("cpu") for value in [*gaps.values(), *sizes.values()]]).tolist()
-        gap, size = (dict(zip(names, part, strict=True)) for part in (numbers[: len(names)], numbers[len(names) :]))
-        whole = sum(value**2 for value in size.values()) ** 0.5
-        finite = whole < float("inf")  # nor NaN
+            gaps.append(_norm(got - due))
+            sizes.append(torch.stack([_norm(got), _norm(due), own]).max())
+        gap, size = _numbers(names, gaps), _numbers(names, sizes)
+        finite = all(value < float("inf") for value in size.values())  # nor NaN
+        if finite:
+            far = [name for name in names if gap[name] > _near(asked.precision(name, expected)) * size[name]]
+            failing = self._beyond_rounding(far, gap, size, expected, asked, random)
+            if failing:
+                raise self._error(failing, gap, size)
         self.schedule.done(self._situation, finite)
-        if not finite:
-            return
-        failing = self._failing(gap, size, whole, gaps[names[0]].dtype)
-        if failing:
-            failing = self._failing(gap, size, whole, least_precision(losses, self._engine.dtypes()))
-        if failing:
-            raise self._error(failing, gap, size)
 
-    def _failing(
-        self, gap: Mapping[str, float], size: Mapping[str, float], whole: float, dtype: torch.dtype
+    def _beyond_rounding(
+        self,
+        far: Sequence[str],
+        gap: Mapping[str, float],
+        size: Mapping[str, float],
+        expected: Mapping[str, Tensor],
+        asked: Autograd,
+        random: Tensor,
     ) -> list[str]:
-        tolerance = _TOLERANCES.get(dtype, _LOW_TOLERANCE)
-        return [name for name in gap if gap[name] > max(tolerance * size[name], noise(dtype) * whole)]
+        """Those whose sums differ by more than autograd differs from itself.
+
+        Autograd is linear in the weights: what it gives for r, for other weights s, and for r + s, differs by rounding
+        alone, whatever the losses are, in whichever precision. Of a parameter with few numbers that difference may be
+        small by chance; it counts at least as much as that of all parameters together does, number by number.
+        """
+        for _ in range(_TRIES if far else 0):
+            try:
+                noise = self._noise(expected, asked, random)
+            except RuntimeError:  # parameters have changed since
+                return [name for name in far if gap[name] > 1e-3 * size[name]]
+            whole = sum(value**2 for value in noise.values()) / max(1, sum(expected[name].numel() for name in noise))
+            least = {name: (whole * expected[name].numel()) ** 0.5 for name in noise}
+            far = [n for n in far if n not in noise or not gap[n] <= _TIMES * max(noise[n], least[n])]
+        return list(far)
+
+    def _noise(self, expected: Mapping[str, Tensor], asked: Autograd, random: Tensor) -> dict[str, float]:
+        """How far autograd's gradients for r, for other weights, and for both together are from adding up."""
+        other = self._draw(asked.losses)
+        second, both = asked.gradients(other), asked.gradients(random + other)
+        names = [name for name in expected if name in second and name in both]
+        gaps = []
+        for name in names:
+            total, part = _both(both[name], second[name])
+            _, rest = _both(None, expected[name])
+            gaps.append(_norm(total - part - rest))
+        return _numbers(names, gaps)
 
     def _error(self, failing: Sequence[str], gap: Mapping[str, float], size: Mapping[str, float]) -> VerificationError:
         name = max(failing, key=lambda name: gap[name] / max(size[name], 1e-300))
@@ -254,11 +205,99 @@ class Checker:
         return [] if rule is None or rule.is_built_in else [type(owner).__name__]
 
 
+class Autograd:
+    """The gradient of weighted sums of some losses, without any part of the engine.
+
+    Attributes:
+        losses: losses [B]; their graph stays.
+        reduced: whether gradients are averaged over ranks as they arrive in `.grad`.
+    """
+
+    def __init__(
+        self, engine: Engine, losses: Tensor, parameters: Mapping[str, Tensor], weights: Tensor, reduced: bool
+    ) -> None:
+        self.losses = losses
+        self.reduced = reduced
+        self._engine = engine
+        self._parameters = parameters
+        self._weights = weights
+
+    def precision(self, name: str, expected: Mapping[str, Tensor]) -> torch.dtype:
+        """The less precise of a parameter's gradient and the losses."""
+        return min(self.losses.dtype, expected.get(name, self.losses).dtype, key=lambda dtype: -torch.finfo(dtype).eps)
+
+    def gradients(self, random: Tensor) -> dict[str, Tensor]:
+        """The gradients for random weights [B] by name; parameters that have none are left out.
+
+        A reentrant checkpoint hides its parameters from `torch.autograd.grad`, or refuses it; it is asked by a backward
+        pass that fills `.grad`, unless that would involve other ranks.
+        """
+        losses, wanted = self.losses, list(self._parameters.values())
+        weights = (self._weights * random).to(losses.dtype)
+        found: Sequence[Tensor | None]
+        graph = list(nodes(losses))
+        leaves = [*self._engine.model.parameters(), *leaves_of(losses), *(p for n in graph for p in _hidden_leaves(n))]
+        devices = [losses.device] if losses.device.type == "cuda" else []
+        with (
+            self._engine.deaf(),
+            torch.random.fork_rng(devices, device_type="cuda"),
+            _grads_set_aside(list({id(leaf): leaf for leaf in leaves}.values())),
+        ):
+            try:
+                found = torch.autograd.grad(losses, wanted, weights, retain_graph=True, allow_unused=True)
+                hidden = any(grad is None for grad in found) and any(map(_runs_a_backward, graph))
+            except RuntimeError as error:
+                hidden = "use_reentrant" in str(error)
+                if not hidden or self.reduced:
+                    raise
+            if hidden and not self.reduced:
+                for parameter in wanted:
+                    parameter.grad = None
+                losses.backward(weights, retain_graph=True)
+                found = [parameter.grad for parameter in wanted]
+        return {name: grad.to_dense() for name, grad in zip(self._parameters, found, strict=True) if grad is not None}
+
+
+_norm = torch.linalg.vector_norm
+
+
+def _near(dtype: torch.dtype) -> float:
+    return _NEAR.get(dtype, _NEAR_LOW)
+
+
+def _both(have: Tensor | None, want: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Two sums, flat and of one dtype; one that is missing is zero."""
+    like = want if want is not None else have
+    assert like is not None
+    wide = torch.promote_types(like.dtype, torch.float32)
+    zeros = like.new_zeros(like.numel(), dtype=wide) if have is None or want is None else like
+    got, due = (zeros if one is None else one.to(wide).reshape(-1) for one in (have, want))
+    return got, due
+
+
+def _numbers(names: Sequence[str], values: Sequence[Tensor]) -> dict[str, float]:
+    """Tensors of one number each as numbers by name, read at once."""
+    if not names:
+        return {}
+    return dict(zip(names, torch.stack([value.double().cpu() for value in values]).tolist(), strict=True))
+
+
 def _runs_a_backward(node: Any) -> bool:
     """Whether a node is somebody's function, in which a backward pass of its own may hide."""
     return isinstance(node, BackwardCFunction) and not str(getattr(node, "_forward_cls", node).__module__).startswith(
         "headway."
     )
+
+
+def _hidden_leaves(node: Any) -> Iterator[Tensor]:
+    """Tensors that a reentrant checkpoint uses besides its arguments, as far as its function shows them."""
+    function = getattr(node, "run_function", None)
+    cells = inspect.getclosurevars(function).nonlocals.values() if inspect.isfunction(function) else ()
+    for part in (function, getattr(function, "__self__", None), getattr(function, "func", None), *cells):
+        if isinstance(part, nn.Module):
+            yield from part.parameters()
+        elif isinstance(part, Tensor) and part.is_leaf:
+            yield part
 
 
 @contextmanager
@@ -287,10 +326,12 @@ def _grads_set_aside(parameters: Sequence[Tensor]) -> Iterator[None]:
             parameter.grad = grad
 
 
-def _explained(reason: str) -> str:
-    if "use_reentrant" in reason:
-        return (
-            "checkpoint(use_reentrant=True) inside DistributedDataParallel allows one backward pass; pass "
-            "use_reentrant=False"
-        )
-    return f"its graph allows only one backward pass ({reason.splitlines()[0]})"
+_REENTRANT = (
+    "checkpoint(use_reentrant=True) inside DistributedDataParallel allows one backward pass; pass use_reentrant=False"
+)
+
+
+def _explained(error: Exception) -> str:
+    if "use_reentrant" in str(error):
+        return _REENTRANT
+    return f"its graph allows only one backward pass ({type(error).__name__}: {str(error).partition(chr(10))[0]})"

@@ -66,6 +66,9 @@ def _page_headers(data: bytes) -> Iterator[dict[int, Any]]:
                     raise ValueError("a column outside of the file")
                 while place < end:
                     header, place = _read_struct(data, place, 0)
+                    sizes = [header.get(kind, {}).get(1, 0) for kind in _HEADERS]
+                    if not all(type(size) is int for size in (*sizes, header.get(_UNPACKED_PAGE, 0))):
+                        raise ValueError("a page of an unknown size")
                     if header[_PACKED_PAGE] < 0:
                         raise ValueError("a page of a negative size")
                     place += header[_PACKED_PAGE]

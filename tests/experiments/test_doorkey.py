@@ -254,7 +254,10 @@ class Odd(gymnasium.Env):
     ("actions", "message"),
     [
         (spaces.Dict({"left": spaces.Discrete(2)}), "expected an action space .* got Dict"),
-        (spaces.MultiBinary(3), "expected an action space out of Discrete, Box for PPO, got MultiBinary"),
+        (
+            spaces.MultiBinary(3),
+            "expected an action space out of Discrete, MultiDiscrete, Box for PPO, got MultiBinary",
+        ),
     ],
 )
 def test_an_action_space_that_nobody_can_handle_is_refused(

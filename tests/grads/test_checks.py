@@ -21,9 +21,9 @@ from torch.utils.checkpoint import checkpoint
 import headway
 from headway import GMC, Meter, NormAll, register_rule, unregister_rule
 from headway.errors import LayoutError, LossError, ModelError, RuleError, StateError, VerificationError
-from headway.grads.checks import Schedule
 from headway.grads.persample import Dense, PerSample
 from headway.grads.rule_sites import RuleContribution
+from headway.grads.schedule import Schedule
 from tests.ranks import join_pair, leaving_together
 
 from ..models import batch, losses, mlp
