@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, cast, overload
 
 import torch
@@ -218,14 +217,10 @@ class Meter(Generic[Scores]):
         """Remove every hook; the model is as it was before."""
         self._engine.detach()
 
-    def __enter__(self) -> Meter:
-        """The meter itself."""
+    def __enter__(self) -> Meter[Scores]:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Detach."""
+    def __exit__(self, *error: object) -> None:
         self.detach()
 
     @property
@@ -290,7 +285,6 @@ class Meter(Generic[Scores]):
         self._engine.armed = self._batches % self._every == 0
 
     def __repr__(self) -> str:
-        """The model and the signals."""
         return f"Meter({type(self.model).__name__}, {', '.join(map(repr, self._signals.values()))})"
 
     # Set-up
@@ -336,6 +330,8 @@ class Meter(Generic[Scores]):
         """Run the pass and make scores of what it reduced."""
         plans = self._plans(batch)
         plan = merged(plans)
+        if not self._batches and (self._verify or not backward):
+            self._wrapper.check_first_pass()
         scored = {name: self._trainable[name] for name in plan}
         if self._verify and plan:  # plain norms say something even while the moments are still zero
             plan = {name: [*reductions, Reduction("l1")] for name, reductions in plan.items()}

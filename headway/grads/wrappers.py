@@ -71,6 +71,19 @@ class Wrapper:
             return True
         return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
+    def check_first_pass(self) -> None:
+        """Refuse a first backward pass that fills no gradients, where the first one decides how they are averaged.
+
+        Raises:
+            ModelError: the wrapper was made with static_graph=True.
+        """
+        if self._parallel is not None and self._parallel.static_graph:
+            raise ModelError(
+                "expected a first batch that trains, got another one (score(), or verify=True) in a "
+                "DistributedDataParallel with static_graph=True, which would never average gradients again; call "
+                "backward() first, without verify"
+            )
+
     @property
     def synchronises(self) -> bool:
         """Whether gradients are those of all ranks after the backward pass: not under `no_sync()`."""

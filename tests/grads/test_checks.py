@@ -619,6 +619,131 @@ def test_hooks_that_clip_gradients_are_not_mistaken_for_an_error() -> None:
     Meter(model, NormAll(), simultaneous=False).backward(losses(model, *batch()))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("distance", [0.0, 1e-6, 1e-4])
+def test_gradients_that_cancel_are_no_alarm(distance: float, dtype: torch.dtype) -> None:
+    """A student that is a copy of its teacher: what is left of every gradient is rounding."""
+    student, teacher = mlp(dtype), mlp(dtype).requires_grad_(False)
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.add_(distance * torch.randn_like(parameter))
+    meter = Meter(student, NormAll(), check="always")
+    for seed in range(5):
+        x, _ = batch(16, dtype, seed)
+        own, other = student(x).log_softmax(1), teacher(x).log_softmax(1)
+        meter.backward(F.kl_div(own, other, log_target=True, reduction="none").sum(1))
+
+
+def test_a_parameter_whose_gradient_is_zero_by_nature_may_be_the_only_one() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.q(x) @ self.k(x).mT).softmax(-1) @ self.v(x)
+
+    torch.manual_seed(0)
+    model = Attention()
+    meter = Meter(model, NormAll(where="k.bias"), check="always")
+    for _ in range(5):
+        meter.backward(model(torch.randn(6, 5, 8)).square().sum((1, 2)))
+
+
+class Once(torch.autograd.Function):
+    """A function whose backward can run once: it frees what it has kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.x = x.detach()
+        return x.square()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        x = ctx.x
+        del ctx.x
+        return 2 * x * grad
+
+
+def test_a_graph_that_can_run_once_is_trained_and_told() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(6, 5), nn.Linear(5, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(Once.apply(self.a(x)))
+
+    model = Net()
+    meter = Meter(model, NormAll())
+    with pytest.warns(UserWarning, match="cannot check the scores of this model: its graph allows only one"):
+        meter.backward(model(batch()[0]).square().sum(1))
+    assert model.a.weight.grad is not None
+    for _ in range(3):  # warnings are errors here
+        meter.backward(model(batch()[0]).square().sum(1))
+
+
+@pytest.mark.parametrize("closure", [True, False])
+def test_a_reentrant_checkpoint_of_another_module_gets_the_gradient_of_training(closure: bool) -> None:
+    torch.manual_seed(0)
+    model, head = nn.Sequential(nn.Linear(6, 5), nn.Tanh()).double(), nn.Linear(5, 3).double()
+    x = batch(dtype=torch.float64)[0]
+    part = (lambda h: head(h)) if closure else head
+    checkpoint(part, model(x), use_reentrant=True).square().sum(1).mean().backward()
+    expected = head.weight.grad.clone()
+    head.zero_grad()
+    Meter(model, NormAll()).backward(checkpoint(part, model(x), use_reentrant=True).square().sum(1))
+    torch.testing.assert_close(head.weight.grad, expected)
+
+
+def test_after_an_error_the_next_batch_is_checked() -> None:
+    model = mlp()
+    meter = Meter(model, NormAll(), check="first")
+    for seed in range(3):
+        loss = losses(model, *batch(seed=seed))
+        with pytest.raises(VerificationError):
+            meter.backward(loss + loss.mean())
+    meter.backward(losses(model, *batch()))
+    assert not meter._engine.checking
+
+
+@leaving_together
+def static_rank(rank: int, folder: str) -> None:
+    join_pair(rank, folder)
+    torch.manual_seed(0)
+    net = nn.Linear(4, 3).double()
+    model = DistributedDataParallel(net, static_graph=True)
+    meter = Meter(model, NormAll(), check="always")
+    torch.manual_seed(rank)
+    grads = []
+    for _ in range(3):
+        net.zero_grad()
+        meter.backward(model(torch.randn(6, 4, dtype=torch.float64)).square().sum(1))
+        grads.append(net.weight.grad.clone())
+    torch.save(grads, Path(folder) / f"rank{rank}.pt")
+
+
+def test_a_static_graph_is_still_averaged_over_ranks(tmp_path: Path) -> None:
+    mp.spawn(static_rank, (str(tmp_path),), nprocs=2)
+    one, other = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2))
+    for own, theirs in zip(one, other, strict=True):
+        torch.testing.assert_close(own, theirs)
+
+
+@pytest.mark.parametrize("options", [{"verify": True}, {}])
+def test_what_would_break_a_static_graph_is_refused(options: dict[str, bool], tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
+    try:
+        net = nn.Linear(4, 3)
+        model = DistributedDataParallel(net, static_graph=True)
+        meter = Meter(model, NormAll(), **options)
+        loss = model(torch.randn(6, 4)).square().sum(1)
+        with pytest.raises(ModelError, match="static_graph=True"):
+            meter.backward(loss) if options else meter.score(loss)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 # Clear errors
 
 
