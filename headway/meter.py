@@ -70,8 +70,9 @@ class Meter(Generic[Scores]):
         simultaneous: sum the weight gradients of layers with several positions from the per-sample gradients.
         check: when to hold the per-sample gradients of a batch against autograd, by one more backward pass with random
             weights over its samples. "auto" does it for the first batch of every situation (shapes, modes, uses of
-            parameters) and for batches 1, 2, 4, ..., 1024, 2048, 3072, ...; "always" for every batch, a number k for
-            every k-th and the first of every situation, "first" for the latter alone, "never" for none.
+            parameters) and for batches 1, 2, 4, ..., 1024, 2048, 3072, ... of the run and of each situation; "always"
+            for every batch, a number k for the first and every k-th, "first" for the first of every situation, "never"
+            for none.
         verify: compare every scored batch with one-sample-at-a-time autograd. Slow; see `verification`.
 
     Raises:
@@ -129,7 +130,8 @@ class Meter(Generic[Scores]):
         self._batches = 0
         self._since_step = Accumulation(self._trainable, reduction, accumulate)
         self.verification: Verification | None = None
-        names = {name for plan in self._plans(_probe(self._trainable)).values() for name in _names(plan)}
+        plans = self._plans(_probe(self._trainable)).values()
+        names = {name for plan in plans for by_parameter in plan.values() for name in by_parameter}
         self._engine = Engine(self.model, names, layout, simultaneous and not verify)
         self._checker = Checker(self._engine, check)
         self._engine.attach()
@@ -391,10 +393,6 @@ class Meter(Generic[Scores]):
             name: value.detach().to(torch.promote_types(value.dtype, torch.float32)) for name, value in scores.items()
         }
         return cast(Scores, next(iter(detached.values())) if self._single else detached)
-
-
-def _names(plan: Mapping[str, Mapping[str, Reduction]]) -> set[str]:
-    return {name for by_parameter in plan.values() for name in by_parameter}
 
 
 def _probe(parameters: Mapping[str, Tensor]) -> Batch:

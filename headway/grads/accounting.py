@@ -24,6 +24,8 @@ def check_losses(losses: Tensor, groups: Tensor | None) -> None:
         raise LossError(
             f"expected a tensor of losses, one per sample, got {type(losses).__name__}; compute them with torch"
         )
+    if losses.is_complex():
+        raise LossError(f"expected real losses, got {losses.dtype}; take their real part or absolute value")
     if losses.dim() != 1:
         raise LossError(
             f"expected one loss per sample, shape [B], got shape {list(losses.shape)}; "

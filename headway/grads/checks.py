@@ -179,12 +179,13 @@ class Checker:
     def _error(self, failing: Sequence[str], gap: Mapping[str, float], size: Mapping[str, float]) -> VerificationError:
         name = max(failing, key=lambda name: gap[name] / max(size[name], 1e-300))
         ratio = gap[name] / max(size[name], 1e-300)
-        others = f" ({len(failing)} parameters in all)" if len(failing) > 1 else ""
+        others = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
         own_rules = sorted({kind for failed in failing for kind in self._registered(failed)})
         causes = [
             *(f"the rule that was registered for {kind} is wrong" for kind in own_rules),
-            "the losses of different samples depend on each other (batch statistics, contrastive terms, a penalty that "
-            "belongs to no sample)",
+            "the losses of different samples depend on each other (batch statistics, contrastive terms), or contain a "
+            "penalty on the parameters: score losses that look at one sample each, and give the rest a backward pass "
+            "of its own",
             "a shape can be read in two ways (as many positions as samples), or samples change their places inside the "
             "model: say where they are with layout=",
             "the parameter is also used outside the model's forward pass, or by a function that headway cannot follow: "
@@ -284,9 +285,10 @@ def _numbers(names: Sequence[str], values: Sequence[Tensor]) -> dict[str, float]
 
 def _runs_a_backward(node: Any) -> bool:
     """Whether a node is somebody's function, in which a backward pass of its own may hide."""
-    return isinstance(node, BackwardCFunction) and not str(getattr(node, "_forward_cls", node).__module__).startswith(
-        "headway."
-    )
+    if not isinstance(node, BackwardCFunction):
+        return False
+    module = str(getattr(node, "_forward_cls", node).__module__)
+    return not module.startswith(("headway.", "torch.utils.hooks"))
 
 
 def _hidden_leaves(node: Any) -> Iterator[Tensor]:

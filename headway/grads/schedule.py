@@ -25,8 +25,8 @@ class Schedule:
 
     Args:
         when: "auto" is the first batch of every situation, and batches 1, 2, 4, ..., 1024, 2048, 3072, ... of the meter
-            and of each situation; "always" is every batch, a number k every k-th and the first of every situation,
-            "first" only the latter, "never" none.
+            and of each situation; "always" is every batch, a whole number k the first and every k-th batch, "first" the
+            first of every situation, "never" none.
 
     Raises:
         LossError: none of these.
@@ -37,7 +37,7 @@ class Schedule:
         names = get_args(get_args(Check)[0])
         if when not in names and (isinstance(when, (bool, str)) or not isinstance(when, int) or when < 1):
             known = ", ".join(map(repr, names))
-            raise LossError(f"expected check to be one of {known}, or a number from 1, got {when!r}")
+            raise LossError(f"expected check to be one of {known}, or a whole number from 1, got {when!r}")
         self.when = when
         self.batches = 0
         self._seen: dict[Hashable, int] = {}
@@ -55,7 +55,8 @@ class Schedule:
         self._seen[situation] = seen = self._seen.pop(situation, 0) + 1  # the latest stand last
         if len(self._seen) > _MOST_SITUATIONS:
             del self._seen[next(iter(self._seen))]
-        self._due = self.when != "never" and (expected or seen == 1 or self._falls(seen))
+        by_situation = isinstance(self.when, str) and (seen == 1 or self._falls(seen))
+        self._due = self.when != "never" and (expected or by_situation)
         return self._due
 
     def _falls(self, count: int) -> bool:
@@ -63,7 +64,7 @@ class Schedule:
             return True
         if self.when == "auto":
             return count % _RARELY == 0 or (count < _RARELY and count & (count - 1) == 0)
-        return isinstance(self.when, int) and count % self.when == 0
+        return isinstance(self.when, int) and (count == 1 or count % self.when == 0)
 
     def done(self, situation: Hashable, compared: bool) -> None:
         """Note whether a check that was due could be made; if not, the next batch is checked instead.

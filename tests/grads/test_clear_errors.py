@@ -29,6 +29,11 @@ def test_something_else_than_a_tensor_is_refused() -> None:
         Meter(mlp(), GMC()).backward(numpy.ones(3))
 
 
+def test_complex_losses_are_refused() -> None:
+    with pytest.raises(LossError, match=r"expected real losses, got torch\.complex64"):
+        Meter(mlp(), GMC()).backward(torch.ones(3, dtype=torch.complex64, requires_grad=True))
+
+
 class Scale(nn.Module):
     def __init__(self) -> None:
         super().__init__()
