@@ -228,3 +228,33 @@ def test_what_would_break_a_static_graph_is_refused(options: dict[str, bool], tm
             meter.backward(loss) if options else meter.score(loss)
     finally:
         torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(("factor", "scaled"), [(1e-8, True), (1e-5, False), (1.0, True)])
+def test_gradients_below_the_range_of_float16(factor: float, scaled: bool) -> None:
+    model = mlp()
+    meter = Meter(model, NormAll(), check="always")
+    scaler = torch.amp.GradScaler("cpu") if scaled else None
+    for seed in range(3):
+        with torch.autocast("cpu", torch.float16):
+            out = model(batch(16, seed=seed)[0])
+        meter.backward(out.float().square().sum(1) * factor, scaler=scaler)
+
+
+def test_low_precision_that_a_compiled_graph_hides() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(32, 64), nn.Linear(64, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(torch.tanh(self.a(x))).float()
+
+    torch.manual_seed(0)
+    model = Net()
+    meter = Meter(model, NormAll(), check="always")
+    compiled = torch.compile(model, backend="aot_eager")
+    for _ in range(3):
+        with torch.autocast("cpu", torch.bfloat16):
+            out = compiled(torch.randn(16, 32))
+        meter.backward(out.square().sum(1))
