@@ -21,11 +21,11 @@ import torch
 import torch.nn.functional as F
 
 from headway.data import load
-from headway.experiments.environment import CONDITIONS
-from headway.experiments.protocol import Protocol
-from headway.experiments.signals import make_signal
-from headway.experiments.trial import Trial
 from headway.meter import Meter
+from headway.study.environment import CONDITIONS
+from headway.study.protocols.controlled import Protocol
+from headway.study.signals import make_signal
+from headway.study.trial import Trial
 
 SIGNALS = {"norm_last": "norm_last_scale", "norm_all": "norm_all_scale", "delta_loss": "delta_scale"}
 """The signals that have a factor, and its field in the protocol."""

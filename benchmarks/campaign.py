@@ -22,20 +22,20 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from headway.bench.quoting import quoted
-from headway.experiments.base import Context
-from headway.experiments.display import PlainDisplay
-from headway.experiments.launchers import Launcher
-from headway.experiments.processes import LocalProcesses
-from headway.experiments.protocol import Protocol
-from headway.experiments.registry import register_experiment
-from headway.experiments.runner import Campaign, run_campaign
+from benchmarks.cost.quoting import quoted
 from headway.runs import Run, RunSpec, RunStore
+from headway.runs.campaign import Campaign, run_campaign
+from headway.runs.context import Context
+from headway.runs.display import PlainDisplay
+from headway.runs.experiments import register_experiment
+from headway.runs.launchers import Launcher
+from headway.runs.processes import LocalProcesses
+from headway.study.protocols.controlled import Protocol
 
 NAME = "campaign-benchmark"
 LEAST_PER_SECOND = 20.0
 MOST_SECONDS = 3.0
-STATUS = "import sys; from headway.cli import main; sys.exit(main(sys.argv[1:]))"
+STATUS = "import sys; from headway.commands.main import main; sys.exit(main(sys.argv[1:]))"
 """The command `headway`, as the installed script has it."""
 
 
@@ -96,7 +96,7 @@ def processor_seconds() -> float:
 
 def make_store(store: RunStore, number: int) -> None:
     """A store as a study leaves it; without syncing, since nothing here has to last."""
-    from headway.experiments.controlled import specs as controlled_specs  # imports torch, which no worker needs
+    from headway.study.controlled import specs as controlled_specs  # imports torch, which no worker needs
 
     sync, os.fsync = os.fsync, lambda descriptor: None
     try:
@@ -172,7 +172,7 @@ def main() -> int:
     pace = found["local"]["runs_per_second"]
     print(f"local, {options.workers} workers: {pace:.0f} runs/s (at least {LEAST_PER_SECOND:.0f})")
     if options.ray:
-        from headway.integrations.ray import RayLauncher
+        from headway.runs.ray import RayLauncher
 
         found["ray"] = carry_out(RayLauncher(workers=options.workers), options.runs, options.root)
         print(f"Ray, {options.workers} workers: {found['ray']['runs_per_second']:.0f} runs/s, with the cluster's start")

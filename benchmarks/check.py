@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.cost.cases import CASES, Case, losses
+from benchmarks.cost.machine import describe
 from headway import GMC, Meter
-from headway.bench.cases import CASES, Case, losses
-from headway.bench.machine import describe
 from headway.grads.schedule import Schedule
 
 STEPS = 2000

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from headway.data import Dataset, Split
-from headway.experiments.protocol import Protocol
-from headway.experiments.signals import NAMES
-from headway.experiments.trial import Trial
+from headway.study.protocols.controlled import Protocol
+from headway.study.signals import NAMES
+from headway.study.trial import Trial
 
 TURN = 10
 """Batches of one signal before it is the next one's turn."""

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import headway
-from headway.bench.machine import describe
+from benchmarks.cost.machine import describe
 from headway.data import load
 
 NAMES = ("digits", "rule", "noise", "constant")

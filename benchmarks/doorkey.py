@@ -35,15 +35,15 @@ from typing import Any
 import torch
 from plain_ppo import PlainPPO
 
-from headway.bench.machine import Neighbours, describe
-from headway.experiments.exploration import ExplorationProtocol
-from headway.experiments.torching import keep_memory, one_thread
+from benchmarks.cost.machine import Neighbours, describe
 from headway.rl import DoorKeyVectorEnv, DoorNoise, make_env
 from headway.rl.lanes import Lanes
 from headway.rl.ppo import PPO, never
 from headway.rl.reward import make_reward
 from headway.rl.rollout import collect
 from headway.rl.transitions import Transitions
+from headway.study.determinism import keep_memory, one_thread
+from headway.study.protocols.doorkey import ExplorationProtocol
 
 PUBLISHED = {"ppo": 217, "gmc": 173, "icm+gmc": 228}
 """Steps per second of the published code on two cores of an AMD EPYC at 2.45 GHz."""

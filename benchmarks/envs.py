@@ -24,7 +24,7 @@ import minigrid  # noqa: F401  (registers its environments)
 import numpy as np
 from minigrid.wrappers import FullyObsWrapper
 
-from headway.bench.machine import Neighbours, describe
+from benchmarks.cost.machine import Neighbours, describe
 from headway.rl import make_env
 
 Turn = Callable[[int], float]

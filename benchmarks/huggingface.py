@@ -26,7 +26,7 @@ from transformers import Trainer
 from transformers.utils import logging
 
 import headway
-from headway.bench.machine import Neighbours, describe
+from benchmarks.cost.machine import Neighbours, describe
 from headway.integrations.transformers import SourceTrainer
 from headway.selection import Sources, SourceSampler, Tagged
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
-from headway.bench.machine import Neighbours, describe
-from headway.experiments.exploration import ExplorationProtocol
+from benchmarks.cost.machine import Neighbours, describe
 from headway.rl import make_env
 from headway.rl.ppo import PPO
 from headway.rl.reward import IntrinsicResult, IntrinsicReward, Transitions, make_reward
+from headway.study.protocols.doorkey import ExplorationProtocol
 
 PREDICTORS = ("forward", "icm", "rnd")
 WARM_UP = 2

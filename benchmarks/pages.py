@@ -19,24 +19,24 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from benchmarks.cost.quoting import quoted
 from headway.analysis import load_results
-from headway.analysis.names import MARK, title
 from headway.analysis.report.provenance import notes_of
 from headway.analysis.report.words import ranges
 from headway.analysis.tables import MethodRow, method_rows
-from headway.bench.quoting import quoted
+from headway.commands.run import COMMANDS
+from headway.commands.run_campaign import lot_specs
 from headway.data import Dataset, Split
-from headway.experiments import doorkey as exploration
-from headway.experiments.base import Context
-from headway.experiments.commands.lots import lot_specs
-from headway.experiments.commands.run import COMMANDS
-from headway.experiments.exploration import ExplorationProtocol
-from headway.experiments.fields import Fields
-from headway.experiments.lots import read_campaign_file
-from headway.experiments.protocol import Protocol
-from headway.experiments.trial import Trial
-from headway.runs.wording import count
+from headway.runs.campaign_file import read_campaign_file
+from headway.runs.context import Context
+from headway.runs.text import count
 from headway.selection import Actor
+from headway.study import doorkey as exploration
+from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.fields import Fields
+from headway.study.protocols.names import MARK, title
+from headway.study.trial import Trial
 
 ROOT = Path(__file__).parent.parent
 SIGNALS = ("uniform", "curiosity", "gmc", "norm_last", "norm_all", "delta_loss", "gmc_hard", "gmc_soft")

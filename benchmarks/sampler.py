@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, WeightedRandomSampler
 
-from headway.bench.machine import describe
+from benchmarks.cost.machine import describe
 from headway.selection import PolicyGradient, SourceSampler
 
 INDICES, UPDATED, ROUNDS = 1_000_000, 200_000, 3

@@ -24,7 +24,7 @@ from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
-from headway.bench.machine import Neighbours, describe
+from benchmarks.cost.machine import Neighbours, describe
 from headway.integrations.sb3 import OnPolicyIntrinsicCallback
 
 STEPS = 2048

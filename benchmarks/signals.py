@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import headway
-from headway.bench.machine import describe
+from benchmarks.cost.machine import describe
 from headway.data import load
 from headway.selection import Sources, SourceSampler
 

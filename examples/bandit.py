@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.experiments.bandit import BanditConfig, expect, simulate
+from headway.study.bandit import BanditConfig, expect, simulate
 
 SIGNALS = {"curiosity": "loss", "norm": "gradient norm", "gmc": "GMC", "gmc_hard": "GMC, hard gate"}
 COLOURS = ("#0067A5", "#D95F02", "#888888", "#6E1A40")

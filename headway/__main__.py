@@ -2,7 +2,7 @@
 
 import sys
 
-from headway.cli import main
+from headway.commands.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "headway"
 
 CORE = {"errors", "moments", "grads", "signals", "meter", "selection"}
 USES_METER = {"meter", "signals", "moments", "errors"}
-ABOVE = {"runs", "data", "rl", "experiments", "analysis", "telemetry", "integrations", "bench", "cli", "__init__"}
+ABOVE = {"runs", "data", "rl", "study", "analysis", "telemetry", "integrations", "commands", "__init__"}
 EVERYTHING = CORE | ABOVE
 
 ALLOWED: dict[str, set[str]] = {
@@ -30,18 +30,16 @@ ALLOWED: dict[str, set[str]] = {
     "meter": {"signals", "grads", "moments", "errors"},
     "selection": {"meter", "signals", "errors"},
     "rl": USES_METER,
-    "experiments": USES_METER | {"grads", "rl", "selection", "data", "runs"},
-    "analysis": {"runs", "errors"},
+    "study": USES_METER | {"grads", "rl", "selection", "data", "runs"},
+    "analysis": {"runs", "study", "errors"},
     "telemetry": {"selection", "runs", "errors"},
-    "bench": USES_METER | {"__init__"},  # __init__: the version
-    "integrations": EVERYTHING,
-    "cli": {"runs", "experiments", "analysis", "integrations", "bench", "errors", "__init__"},
+    "integrations": USES_METER | {"grads", "rl", "selection", "telemetry", "__init__"},
+    "commands": EVERYTHING,
     "__init__": CORE | {"telemetry"},
-    "__main__": {"cli"},
+    "__main__": {"commands"},
 }
 # Only inside a function, so that `headway --help` is quick.
 LAZY = {
-    "cli": {"runs", "experiments", "analysis", "integrations", "bench", "__init__"},
     "telemetry": {"runs"},  # for Parquet alone
 }
 WITHOUT_TORCH = {"errors", "runs", "analysis"}  # errors too: both of the others may import it
@@ -113,6 +111,8 @@ def problem(part: str, found: Import) -> str | None:
         target = target_part(found.name)
         if target == part:
             return None
+        if part == "analysis" and target == "study" and not found.name.startswith("headway.study.protocols"):
+            return "forbidden edge analysis -> study (analysis may import study.protocols alone, which needs no torch)"
         if target not in ALLOWED[part]:
             allowed = ", ".join(sorted(ALLOWED[part])) or "no other part"
             return f"forbidden edge {part} -> {target} ({part} may import: {allowed})"
@@ -156,10 +156,10 @@ def test_every_import_follows_the_design() -> None:
         ("signals/gmc.py", "if TYPE_CHECKING:\n    from ..meter import Meter", "signals -> meter"),
         ("selection/actor.py", "from headway.grads import register_rule", "selection -> grads"),
         ("rl/ppo.py", "from headway.selection import Actor", "rl -> selection"),
-        ("analysis/stats.py", "from headway.experiments import protocol", "analysis -> experiments"),
-        ("__init__.py", "from .experiments import demo", "__init__ -> experiments"),
-        ("cli.py", "import headway.meter", "cli -> meter"),
-        ("cli.py", "from headway import experiments", "cli -> experiments must be lazy"),
+        ("analysis/stats.py", "from headway.study import controlled", "analysis -> study"),
+        ("__init__.py", "from .study import demo", "__init__ -> study"),
+        ("study/controlled.py", "import headway.commands.run", "study -> commands"),
+        ("runs/ray/launcher.py", "from headway.data import load", "runs -> data"),
         ("meter.py", "import numpy as np", "meter -> numpy"),
         ("signals/norms.py", "def f():\n    from scipy import stats", "signals -> scipy"),
         ("runs.py", "import torch.nn as nn", "runs -> torch"),
@@ -182,8 +182,8 @@ def test_a_forbidden_edge_is_named_with_file_and_line(file: str, source: str, ed
         ("grads/__init__.py", "from .engine import Engine\nfrom headway.errors import RuleError"),
         ("meter.py", "import math\nimport torch.nn as nn\nfrom headway import grads, signals"),
         ("__init__.py", "from .meter import Meter\nfrom importlib.metadata import version"),
-        ("cli.py", "from .errors import HeadwayError\ndef f():\n    from . import experiments"),
-        ("cli.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .analysis import stats"),
+        ("commands/run.py", "from headway.study import controlled\nfrom headway.analysis import stats"),
+        ("analysis/names.py", "from headway.study.protocols import names"),
         ("integrations/sb3.py", "import stable_baselines3\nimport headway\nfrom headway.rl import reward"),
         ("runs.py", "import hashlib\nimport json\nfrom headway.errors import StateError"),
     ],

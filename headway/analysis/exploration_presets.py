@@ -1,7 +1,7 @@
 """The presets of the exploration study, as the data that they are in a stored run.
 
 See `headway.analysis.presets` for why they stand here once more; a test compares them with
-`headway.experiments.exploration.ExplorationProtocol`.
+`headway.study.protocols.doorkey.ExplorationProtocol`.
 """
 
 from __future__ import annotations

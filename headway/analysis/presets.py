@@ -2,7 +2,7 @@
 
 Runs write their protocol out field by field, and the parts that read runs do not import the parts that make them.
 So the presets stand here once more, as the data that they are in a stored run; a test compares them with
-`headway.experiments.protocol.Protocol`. Those of the exploration study are in `exploration_presets`.
+`headway.study.protocols.controlled.Protocol`. Those of the exploration study are in `exploration_presets`.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headway.analysis.columns import Array
-from headway.analysis.names import CONDITIONS, DATASETS, EXPERIMENTS, METHODS, rank, title
 from headway.analysis.presets import PRESETS_OF, former_choices, protocol_label
 from headway.errors import DamagedError, SpecError
 from headway.runs import Json, RunSpec, State
 from headway.runs.jsonable import freeze, parse_object, thaw
+from headway.study.protocols.names import CONDITIONS, DATASETS, EXPERIMENTS, METHODS, rank, title
 
 
 @dataclass(frozen=True)

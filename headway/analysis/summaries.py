@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from headway.analysis.columns import Array
-from headway.analysis.names import GROUPS
 from headway.analysis.rundata import RunData, planned_epochs
 from headway.analysis.stats.intervals import CONFIDENCE, t_bounds
+from headway.study.protocols.names import GROUPS
 
 LONG_CURVE = 100
 """Curves with more points than this are averaged in blocks."""

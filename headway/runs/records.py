@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.errors import DamagedError, SpecError, StoreError
-from headway.runs.claims import is_held
 from headway.runs.files import read_bytes
 from headway.runs.jsonable import MAX_BYTES
+from headway.runs.locks import is_held
 from headway.runs.spec import RunSpec
 from headway.runs.status import State, Status
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from headway.errors import DamagedError, MissingExtraError, StoreError
 from headway.runs.adding import STAGING, STORE_FILE, STORE_SCHEMA, add_run, make_store
 from headway.runs.checkpoints import SLOTS, find_newest
-from headway.runs.claims import DEFAULT_LEASE, LeaseWatch, Sighting, look_at_newest, try_claim, wait_for_claim
 from headway.runs.fence import has_left_staging
 from headway.runs.files import FileSum, for_each, read_bytes, remove, store_error, sweep, sync_folder
 from headway.runs.jsonable import MAX_BYTES, check_schema, parse_object
+from headway.runs.locks import DEFAULT_LEASE, LeaseWatch, Sighting, look_at_newest, try_claim, wait_for_claim
 from headway.runs.metrics import Columns, RowLog, metrics_of
 from headway.runs.pages import MAX_PAGE_BYTES
 from headway.runs.records import (

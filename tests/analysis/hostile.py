@@ -153,7 +153,7 @@ def main() -> int:
         for command, costs in measure(1_200_000_000).items():
             print(f"{command:8} {costs['seconds']:6.2f} s of work more, {costs['MB']} MB more")
         return 0
-    from headway.cli import main as headway
+    from headway.commands.main import main as headway
 
     code = headway(sys.argv[1:])
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())  # rusage counts the parent's, too

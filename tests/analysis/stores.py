@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from headway.analysis.exploration_presets import EXPLORATION_PRESETS
-from headway.analysis.names import GROUPS
 from headway.analysis.presets import PRESETS
 from headway.runs import Run, RunSpec, RunStore
+from headway.study.protocols.names import GROUPS
 
 SIX = ("uniform", "curiosity", "gmc", "norm_last", "norm_all", "delta_loss")
 TEST_SAMPLES = 25_600

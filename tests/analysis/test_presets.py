@@ -8,12 +8,12 @@ import pytest
 
 from headway.analysis.exploration_presets import EXPLORATION_PRESETS
 from headway.analysis.presets import PRESETS, nearest_first, protocol_label
-from headway.experiments import controlled, doorkey
-from headway.experiments.commands.controlled import add_arguments, expand
-from headway.experiments.exploration import ExplorationProtocol
-from headway.experiments.fields import Fields
-from headway.experiments.protocol import Protocol
+from headway.commands.run_controlled import add_arguments, expand
 from headway.runs import RunSpec
+from headway.study import controlled, doorkey
+from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.fields import Fields
 from tests.analysis.stores import controlled_spec, doorkey_spec
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from headway.analysis import load_results
 from headway.analysis.claims.verdicts import MIN_SEEDS
-from headway.analysis.commands.claims import read_bench
 from headway.analysis.report.markdown import frame, planned_figures, render
 from headway.analysis.report.view import make_view
-from headway.experiments.commands.lots import lot_specs
-from headway.experiments.commands.run import COMMANDS
-from headway.experiments.lots import read_campaign_file
+from headway.commands.claims import read_bench
+from headway.commands.run import COMMANDS
+from headway.commands.run_campaign import lot_specs
+from headway.runs.campaign_file import read_campaign_file
 from tests.runs.test_later import former_ids
 
 ROOT = Path(__file__).parents[2]

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from headway.experiments.base import Context
-from headway.experiments.launchers import InProcess
-from headway.experiments.runner import Campaign, run_campaign
 from headway.runs import RunSpec, RunStore, State
-from tests.experiments import dummy
-from tests.experiments.conftest import Recorder
-from tests.experiments.dummy import spec_of
+from headway.runs.campaign import Campaign, run_campaign
+from headway.runs.context import Context
+from headway.runs.launchers import InProcess
+from tests.runs import dummy
+from tests.runs.conftest import Recorder
+from tests.runs.dummy import spec_of
 
 ROOT = Path(__file__).parents[2]
-MODULE = "tests.experiments.dummy_cli"
+MODULE = "tests.runs.dummy_cli"
 _DONE = re.compile(r"^(?:\w+ )?none (\S+) seed (\d+): done$", re.MULTILINE)
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments.conftest import dummies, recorder, store
-from tests.integrations.conftest import ray_cluster
+from tests.runs.conftest import dummies, ray_cluster, recorder, store
 
 __all__ = ["dummies", "ray_cluster", "recorder", "store"]
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.experiments import dummy_cli
+from tests.runs import dummy_cli
 
 SECONDS = 0.02
 SLOW = ("fsync", "replace", "rename", "link", "unlink", "mkdir", "utime")

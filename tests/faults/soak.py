@@ -25,17 +25,17 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from headway.bench.quoting import quoted
-from headway.experiments.base import Context
-from headway.experiments.controlled import specs as controlled_specs
-from headway.experiments.launchers import InProcess, Launcher
-from headway.experiments.protocol import Protocol
-from headway.experiments.provenance import code_fingerprint
-from headway.experiments.runner import Campaign, run_campaign
-from headway.experiments.wording import last_line
-from headway.integrations.ray import RayLauncher
-from headway.integrations.remote import RemoteStore
+from benchmarks.cost.quoting import quoted
 from headway.runs import RunSpec, RunStore, State
+from headway.runs.campaign import Campaign, run_campaign
+from headway.runs.context import Context
+from headway.runs.launchers import InProcess, Launcher
+from headway.runs.provenance import code_fingerprint
+from headway.runs.ray import RayLauncher
+from headway.runs.remote import RemoteStore
+from headway.runs.run_text import last_line
+from headway.study.controlled import specs as controlled_specs
+from headway.study.protocols.controlled import Protocol
 from tests.faults.campaigns import ROOT
 from tests.faults.torment import LEASE, open_place, s3_server, torment
 from tests.faults.watching import Watch, every
@@ -243,7 +243,7 @@ class _Once:
     """Attempts each run once, whatever comes of it."""
 
     def launch(self, job: Any, tell: Any, stop: Any) -> None:
-        from headway.experiments.attempt import attempt
+        from headway.runs.attempt import attempt
 
         for spec in job.specs:
             tell(attempt(job.store, spec, job.context, tell))

@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from headway.experiments import agenda
-from headway.experiments.events import Ended, Event, Outcome, Started
-from headway.experiments.launchers import InProcess
-from headway.experiments.runner import Campaign, run_campaign
 from headway.runs import RunStore, State
+from headway.runs import queue as agenda
+from headway.runs.campaign import Campaign, run_campaign
+from headway.runs.events import Ended, Event, Outcome, Started
+from headway.runs.launchers import InProcess
 from headway.runs.owner import Owner
-from tests.experiments.conftest import Recorder
-from tests.experiments.dummy import spec_of
 from tests.faults.campaigns import check_aftermath
-from tests.runs.test_claims import LEASE, plant
+from tests.runs.conftest import Recorder
+from tests.runs.dummy import spec_of
+from tests.runs.test_locks import LEASE, plant
 
 pytestmark = pytest.mark.usefixtures("dummies")
 DAY = 86400.0

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from headway.errors import StoreError
-from headway.experiments.launchers import InProcess
-from headway.experiments.runner import Campaign, run_campaign
-from headway.experiments.stopping import StopRequest
 from headway.runs import RunSpec, RunStore, State
-from tests.experiments.conftest import Recorder
-from tests.experiments.dummy import spec_of
+from headway.runs.campaign import Campaign, run_campaign
+from headway.runs.launchers import InProcess
+from headway.runs.stopping import StopRequest
 from tests.faults.campaigns import Output, check_aftermath, check_done, run_to_end, start
+from tests.runs.conftest import Recorder
+from tests.runs.dummy import spec_of
 from tests.runs.helpers import full_disk
 
 pytestmark = pytest.mark.usefixtures("dummies")
@@ -110,7 +110,7 @@ def interrupted(store: RunStore, recorder: Recorder) -> RunSpec:
     stop, spec = StopRequest(), spec_of(steps=9)
     recorder.react = lambda event: stop.ask() if getattr(event, "step", 0) == 2 else None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headway.experiments.attempt.REPORT_INTERVAL", 0.0)
+        patch.setattr("headway.runs.attempt.REPORT_INTERVAL", 0.0)
         run_campaign(Campaign([spec], store), InProcess(), recorder, stop)
     assert store.metrics(spec.run_id)["step"] == [1, 2]
     return spec

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headway.bench.quoting import quoted
+from benchmarks.cost.quoting import quoted
 from tests.faults import soak, timing
 from tests.faults.campaigns import ROOT
 

@@ -13,15 +13,14 @@ from typing import Any
 
 import pytest
 
-from headway.experiments.events import Event, Lost, Started
-from headway.experiments.runner import Campaign, run_campaign
-from headway.integrations.ray import RayLauncher
-from headway.integrations.remote import RemoteStore
 from headway.runs import RunStore, State
-from tests.experiments.conftest import Recorder
-from tests.experiments.dummy import spec_of
+from headway.runs.campaign import Campaign, run_campaign
+from headway.runs.events import Event, Lost, Started
+from headway.runs.ray import RayLauncher
+from headway.runs.remote import RemoteStore
 from tests.faults.campaigns import Output, check_aftermath, check_done, expected, start
-from tests.integrations.conftest import MEMORY, patiently
+from tests.runs.conftest import MEMORY, Recorder, patiently
+from tests.runs.dummy import spec_of
 
 pytestmark = [pytest.mark.usefixtures("dummies"), pytest.mark.slow]
 

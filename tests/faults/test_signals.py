@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headway.runs import RunStore, State
-from tests.experiments.dummy import spec_of
 from tests.faults.campaigns import Output, check_aftermath, check_done, start
+from tests.runs.dummy import spec_of
 
 pytestmark = [
     pytest.mark.usefixtures("dummies"),

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from headway.experiments.attempt import attempt
-from headway.experiments.base import Context
-from headway.experiments.events import Outcome
-from headway.experiments.stopping import Silence
 from headway.runs import RunStore, State
-from tests.experiments import dummy
-from tests.experiments.dummy import spec_of
+from headway.runs.attempt import attempt
+from headway.runs.context import Context
+from headway.runs.events import Outcome
+from headway.runs.stopping import Silence
 from tests.faults.campaigns import Output, check_aftermath, start
+from tests.runs import dummy
+from tests.runs.dummy import spec_of
 
 pytestmark = [
     pytest.mark.usefixtures("dummies"),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.experiments.launchers import InProcess
 from headway.runs import RunStore
+from headway.runs.launchers import InProcess
 from tests.faults import soak
 from tests.faults.torment import workers_of
 from tests.faults.watching import Watch

@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.experiments.base import Context
-from headway.experiments.processes import LocalProcesses
-from headway.experiments.runner import Campaign, run_campaign
-from headway.integrations.remote import RemoteStore
 from headway.runs import RunSpec, RunStore, State, owner
+from headway.runs.campaign import Campaign, run_campaign
+from headway.runs.context import Context
+from headway.runs.processes import LocalProcesses
+from headway.runs.remote import RemoteStore
 
 ROOT = Path(__file__).parents[2]
 MACHINE = "HEADWAY_TEST_MACHINE"

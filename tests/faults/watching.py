@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.experiments.events import Ended, Event, Lost, Started
-from headway.experiments.tally import Tally
+from headway.runs.events import Ended, Event, Lost, Started
+from headway.runs.progress import Tally
 
 
 @dataclass

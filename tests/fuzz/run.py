@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch  # noqa: F401 - which cannot be imported any more once the search goes on
 
-WATCHED = ["headway.runs", "headway.data", "headway.integrations", "headway.experiments"]
+WATCHED = ["headway.runs", "headway.data", "headway.integrations", "headway.study"]
 KEPT = Path(tempfile.gettempdir()) / "headway-fuzz-"
 _TRIED = re.compile(r"Done (\d+) runs")
 

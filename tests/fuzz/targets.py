@@ -19,7 +19,8 @@ from functools import cache
 from pathlib import Path
 from unittest import mock
 
-from headway.cli import main
+from headway.commands.jobs import Shard
+from headway.commands.main import main
 from headway.data.archive import iter_members
 from headway.data.catalogue import CATALOGUE
 from headway.data.cifar import parse_batch
@@ -27,15 +28,14 @@ from headway.data.files import read_bounded
 from headway.data.idx import parse_images, parse_labels
 from headway.data.safe_pickle import loads
 from headway.errors import DataError, HeadwayError, ProtocolError, SpecError, StoreError, UsageError
-from headway.experiments.campaign import parse_seeds, parse_settings
-from headway.experiments.commands.sharing import Shard
-from headway.experiments.lots import read_campaign_file
-from headway.experiments.protocol import Protocol
-from headway.integrations.remote.claims import sighting
-from headway.integrations.remote.manifest import Holder, Manifest, Part
 from headway.runs import FileSum, RunSpec, RunStore, State, Status
+from headway.runs.address import parse_place
+from headway.runs.campaign_file import read_campaign_file
 from headway.runs.metrics import RowLog, from_parquet, to_parquet
-from headway.runs.places import parse_place
+from headway.runs.plan import parse_seeds, parse_settings
+from headway.runs.remote.locks import sighting
+from headway.runs.remote.manifest import Holder, Manifest, Part
+from headway.study.protocols.controlled import Protocol
 from tests.data.formats import colour_rows, grey_images, idx_bytes, labels_for, python2_batch
 from tests.runs.helpers import checkpointed, finish, spec_of
 
@@ -194,7 +194,7 @@ def feed_command(data: bytes) -> None:
         with (
             contextlib.redirect_stdout(output[0]),
             contextlib.redirect_stderr(output[1]),
-            mock.patch("headway.experiments.commands.datasets.load"),  # nothing is to be downloaded
+            mock.patch("headway.commands.datasets.load"),  # nothing is to be downloaded
         ):
             try:
                 code = main(arguments)

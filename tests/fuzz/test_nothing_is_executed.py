@@ -14,16 +14,16 @@ import torch
 from headway.data.archive import iter_members
 from headway.data.safe_pickle import loads
 from headway.errors import DataError
-from headway.experiments.base import Context
-from headway.experiments.controlled import specs as controlled_specs
-from headway.experiments.doorkey import specs as doorkey_specs
-from headway.experiments.exploration import ExplorationProtocol
-from headway.experiments.launchers import InProcess
-from headway.experiments.protocol import Protocol
-from headway.experiments.runner import Campaign, run_campaign
 from headway.runs import RunSpec, RunStore, State
+from headway.runs.campaign import Campaign, run_campaign
+from headway.runs.context import Context
+from headway.runs.launchers import InProcess
+from headway.study.controlled import specs as controlled_specs
+from headway.study.doorkey import specs as doorkey_specs
+from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.doorkey import ExplorationProtocol
 from tests.data.formats import tar_bytes
-from tests.experiments.conftest import Recorder
+from tests.runs.conftest import Recorder
 
 PACKAGE = Path(__file__).parents[2] / "headway"
 FORBIDDEN = {

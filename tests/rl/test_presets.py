@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from headway.errors import MethodError
-from headway.experiments.exploration import ExplorationProtocol
 from headway.rl import PRESETS, make_env, preset
+from headway.study.protocols.doorkey import ExplorationProtocol
 
 
 def test_gmc_and_released_are_those_of_the_study() -> None:

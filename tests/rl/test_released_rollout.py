@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
-from headway.experiments import doorkey
-from headway.experiments.base import Context
-from headway.experiments.exploration import ExplorationProtocol
 from headway.rl.ppo import PPO
+from headway.runs.context import Context
+from headway.study import doorkey
+from headway.study.protocols.doorkey import ExplorationProtocol
 
 STEPS, ROLLOUTS = 384, 2
 """Episodes end after 640 steps, so that one does in the second rollout. In the first one GMC has no moments yet."""

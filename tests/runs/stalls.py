@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headway.integrations.remote import RemoteStore
-from headway.integrations.remote.bucket import Bucket
 from headway.runs import RunStore, State, files, owner
+from headway.runs.remote import RemoteStore
+from headway.runs.remote.bucket import Bucket
 from tests.runs.forks import WATCHED, fork, reference, spec_of, train, wait
 
 LEASE = 0.3

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from headway.analysis import load_results
-from headway.experiments.commands.lots import lot_specs
-from headway.experiments.commands.run import COMMANDS
-from headway.experiments.exploration import ExplorationProtocol
-from headway.experiments.fields import Fields
-from headway.experiments.lots import read_campaign_file
-from headway.experiments.protocol import Protocol
+from headway.commands.run import COMMANDS
+from headway.commands.run_campaign import lot_specs
 from headway.runs import RunSpec
+from headway.runs.campaign_file import read_campaign_file
 from headway.runs.later import LATER, Later, compared, written
+from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.fields import Fields
 
 ROOT = Path(__file__).parents[2]
 FORMER = ROOT / "tests" / "golden" / "former_runs"

@@ -69,7 +69,7 @@ def test_a_run_of_another_machine_is_not_reset_once_that_shows_a_sign_of_life(
         if len(waits) == 3:
             os.utime(claim, (0, 0))
 
-    monkeypatch.setattr("headway.runs.claims.time.sleep", wait)
+    monkeypatch.setattr("headway.runs.locks.time.sleep", wait)
     with pytest.raises(StoreError, match="expected a run that no process holds"):
         RunStore(store.root).reset(spec.run_id)
     assert len(waits) == 3

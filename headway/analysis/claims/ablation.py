@@ -10,10 +10,10 @@ import numpy as np
 from headway.analysis.claims.evidence import Evidence, paired
 from headway.analysis.claims.registry import register
 from headway.analysis.claims.verdicts import Finding, Judgement, above, below, find
-from headway.analysis.names import GROUPS, title
 from headway.analysis.stats import ratio, t_interval
 from headway.analysis.summaries import distance_to_uniform, group_shares, head, share_fluctuation
 from headway.analysis.tables import relative_area
+from headway.study.protocols.names import GROUPS, title
 
 UNIFORM = np.array([len(group) for group in GROUPS]) / sum(map(len, GROUPS))
 CONDITION = "curriculum"

@@ -25,11 +25,11 @@ from headway.analysis.claims.verdicts import (
     seeds_needed,
     within,
 )
-from headway.analysis.names import title
 from headway.analysis.stats import Estimate, contrast, t_interval, unpaired_ratio, welch, why_untested
 from headway.analysis.stats.scipy_stats import scipy_stats
 from headway.analysis.tables import relative_area
-from headway.runs.wording import count
+from headway.runs.text import count
+from headway.study.protocols.names import title
 
 CONDITIONS = (("curriculum", "mnist"), ("curriculum", "cifar10"), ("noise", "mnist"), ("noise", "cifar10"))
 BASELINES = ("uniform", "curiosity", "norm_last", "norm_all", "delta_loss")

@@ -21,7 +21,6 @@ from headway.analysis.claims.verdicts import (
     within,
 )
 from headway.analysis.columns import Array
-from headway.analysis.names import GROUP_NAMES, GROUPS, title
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate, ratio, t_interval
 from headway.analysis.summaries import (
@@ -36,6 +35,7 @@ from headway.analysis.summaries import (
     tail,
     weighted_peaks,
 )
+from headway.study.protocols.names import GROUP_NAMES, GROUPS, title
 
 NAMES = GROUP_NAMES["curriculum"]
 RESAMPLES = 2000

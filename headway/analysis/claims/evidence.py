@@ -11,12 +11,12 @@ import numpy as np
 
 from headway.analysis.claims.verdicts import DivergedError, NoRunsError, TooLittleDataError
 from headway.analysis.columns import Array
-from headway.analysis.names import DATASETS, rank, title
 from headway.analysis.presets import nearest_first
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.analysis.tables import NEEDED, areas, usable
-from headway.runs.wording import count
+from headway.runs.text import count
+from headway.study.protocols.names import DATASETS, rank, title
 
 BySeed: TypeAlias = Mapping[int, float]
 PAPER_DATASETS = ("mnist", "cifar10")

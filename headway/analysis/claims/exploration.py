@@ -13,9 +13,9 @@ from headway.analysis.claims.evidence import Evidence
 from headway.analysis.claims.registry import register
 from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataError, all_positive, find
 from headway.analysis.columns import Array
-from headway.analysis.names import title
 from headway.analysis.stats import Estimate, contrast
 from headway.analysis.summaries import final_return
+from headway.study.protocols.names import title
 
 WITHOUT, WITH = "none", "door"
 ROBUST, FRAGILE = ("icm+gmc", "gmc"), ("ppo", "icm")

@@ -11,9 +11,9 @@ from headway.analysis.claims.evidence import Evidence
 from headway.analysis.claims.registry import register
 from headway.analysis.claims.verdicts import Finding, Judgement, above, below, find
 from headway.analysis.columns import Array
-from headway.analysis.names import GROUP_NAMES, title
 from headway.analysis.stats import Estimate, t_interval
 from headway.analysis.summaries import group_shares, tail
+from headway.study.protocols.names import GROUP_NAMES, title
 
 UNIFORM = 0.25
 NEAR = 0.1

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from headway.analysis.baselines import lenders
 from headway.analysis.figures.style import plain
-from headway.analysis.names import MARK, title
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
 from headway.analysis.tables import BASELINE, NEEDED, usable
+from headway.study.protocols.names import MARK, title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

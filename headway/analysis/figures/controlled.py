@@ -36,10 +36,10 @@ from headway.analysis.figures.style import (
     legend_below,
     new_figure,
 )
-from headway.analysis.names import GROUPS, title
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate
 from headway.analysis.tables import NEEDED, areas, relative_area
+from headway.study.protocols.names import GROUPS, title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -24,9 +24,9 @@ from headway.analysis.figures.style import (
     new_figure,
 )
 from headway.analysis.figures.television import television
-from headway.analysis.names import title
 from headway.analysis.rundata import RunData
 from headway.analysis.summaries import Band
+from headway.study.protocols.names import title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from headway.analysis.figures.catalogue import Drawing, Item, Omission, Setting,
 from headway.analysis.figures.grids import Grid, as_array, grids, row_text
 from headway.analysis.figures.heatmap import ratio_map, share_map
 from headway.analysis.figures.style import TEXT_WIDTH, new_figure
-from headway.analysis.names import title
+from headway.study.protocols.names import title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headway.analysis.names import GROUP_NAMES, title
 from headway.errors import MissingExtraError
+from headway.study.protocols.names import GROUP_NAMES, title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.analysis.names import title
 from headway.analysis.report.groups import EXPLORATION, Setting
 from headway.analysis.results import find_stores
 from headway.errors import StoreError
 from headway.runs.adding import STORE_FILE
 from headway.runs.files import read_bytes
+from headway.study.protocols.names import title
 
 FILM_FILE = "play.gif"
 MOST_BYTES = 2 << 20

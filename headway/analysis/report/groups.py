@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headway.analysis.baselines import lenders
-from headway.analysis.names import METHODS, rank
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
 from headway.analysis.summaries import arms_of_groups
 from headway.analysis.tables import BASELINE, NEEDED
 from headway.runs import State
+from headway.study.protocols.names import METHODS, rank
 
 CONTROLLED, EXPLORATION = "controlled", "exploration"
 """What the metrics of a run can be: per-arm losses and counts, or episode returns."""

@@ -18,7 +18,6 @@ from headway.analysis.claims.areas import published_t
 from headway.analysis.claims.evidence import STANDARD
 from headway.analysis.claims.output import as_markdown
 from headway.analysis.figures.catalogue import plan_figures
-from headway.analysis.names import GROUP_NAMES, MARK, title
 from headway.analysis.report import words
 from headway.analysis.report.groups import Setting
 from headway.analysis.report.markdown_parts import gates_text, grids_text, ratio_cells, table_row
@@ -31,6 +30,7 @@ from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.errors import UsageError
 from headway.runs.files import write_bytes
+from headway.study.protocols.names import GROUP_NAMES, MARK, title
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 FIGURES, FORMAT = "figures", "svg"

@@ -9,11 +9,11 @@ from headway.analysis.figures.catalogue import seeds_text
 from headway.analysis.figures.grids import Cell
 from headway.analysis.figures.heatmap import percent_text
 from headway.analysis.figures.style import number_text
-from headway.analysis.names import title
 from headway.analysis.report import words
 from headway.analysis.report.gates import EXPLANATION, GateRow
 from headway.analysis.report.sensitivity import GridView
 from headway.analysis.stats import Estimate
+from headway.study.protocols.names import title
 
 
 def table_row(*cells: str) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway.analysis.names import METHODS, rank, title
 from headway.analysis.report.groups import Setting
 from headway.analysis.report.progress import is_double, unreadable
 from headway.analysis.report.words import listed, ranges
 from headway.analysis.results import Results
 from headway.analysis.rundata import Problem, RunData
 from headway.runs import State
-from headway.runs.wording import count
+from headway.runs.text import count
+from headway.study.protocols.names import METHODS, rank, title
 
 WORDS = {
     State.DONE: "done",

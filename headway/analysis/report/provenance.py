@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from headway.analysis.names import title
 from headway.analysis.report.groups import Setting
 from headway.analysis.report.words import ranges
 from headway.analysis.rundata import RunData
 from headway.runs import Json
 from headway.runs.later import compared
-from headway.runs.wording import duration, shorten
+from headway.runs.text import duration, shorten
+from headway.study.protocols.names import title
 
 PACKAGES = ("headway", "numpy", "scipy", "pyarrow", "matplotlib", "jinja2")
 

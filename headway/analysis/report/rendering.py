@@ -18,12 +18,12 @@ from typing import Any
 
 from headway.analysis.claims.output import what_it_takes
 from headway.analysis.figures.style import number_text
-from headway.analysis.names import GROUP_NAMES, title
 from headway.analysis.report import words
 from headway.analysis.report.gates import EXPLANATION
 from headway.analysis.report.view import View
 from headway.errors import MissingExtraError
-from headway.runs.wording import count, duration
+from headway.runs.text import count, duration
+from headway.study.protocols.names import GROUP_NAMES, title
 
 HERE = Path(__file__).parent
 STYLES = ("vendor/uPlot.min.css", "page.css")

@@ -9,12 +9,12 @@ from headway.analysis.figures import grids
 from headway.analysis.figures.catalogue import settings_of
 from headway.analysis.figures.grids import Cell, Grid
 from headway.analysis.figures.style import SIGNALS, number_text
-from headway.analysis.names import title
 from headway.analysis.report import looks, series
 from headway.analysis.report.charts import Chart
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group
 from headway.analysis.stats import Estimate
+from headway.study.protocols.names import title
 
 Choose = Callable[[Cell], Estimate | None]
 

@@ -13,7 +13,7 @@ from headway.analysis.report import looks, series
 from headway.analysis.report.charts import Chart
 from headway.analysis.report.rows import STATES, Row, read_rows, telemetry_files
 from headway.errors import DamagedError
-from headway.runs.wording import count
+from headway.runs.text import count
 
 PANELS: Sequence[tuple[str, str, dict[str, Any]]] = (
     ("gradient_norm", "Gradient norm", {"label": "mean of the samples", "zero": True}),

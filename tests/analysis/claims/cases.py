@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headway.analysis.claims import ClaimResult, evaluate_claims
-from headway.analysis.names import GROUPS
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
+from headway.study.protocols.names import GROUPS
 from tests.analysis.made import controlled, exploration, together
 
 POINTS = 40

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headway import cli
+from headway.commands import main as cli
 from headway.runs import RunStore
 from tests.analysis import stores
 

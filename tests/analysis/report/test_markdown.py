@@ -11,11 +11,11 @@ import pytest
 
 from headway.analysis import load_results
 from headway.analysis.claims import as_markdown
-from headway.analysis.commands.report import make_report
 from headway.analysis.report.markdown import BEGIN, END, planned_figures, render
 from headway.analysis.report.view import View, claims_of, make_view
 from headway.analysis.rundata import RunData
 from headway.analysis.tables import method_rows
+from headway.commands.report import make_report
 from headway.errors import UsageError
 from headway.runs import RunStore
 from tests.analysis.made import controlled, together

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from headway.analysis.commands.report import make_report
 from headway.analysis.report import sources, write_report
 from headway.analysis.report.rows import COLUMNS, STATES, Row, read_rows, telemetry_files
 from headway.analysis.report.sources import Stretch
-from headway.cli import main
+from headway.commands.main import main
+from headway.commands.report import make_report
 from headway.errors import StoreError
 from headway.runs import RunStore
 from headway.telemetry import CsvWriter, SourceMonitor, State

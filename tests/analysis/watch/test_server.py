@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headway.analysis.watch.server import open_socket, url_of
-from headway.cli import main
+from headway.commands.main import main
 from headway.errors import ServerError
 from headway.runs import RunStore
 from tests.analysis.stores import controlled_specs, finish_all

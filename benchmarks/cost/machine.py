@@ -1,0 +1,75 @@
+"""Where a benchmark runs: the processor, the cores and the versions, so that numbers can be placed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from benchmarks.cost.results import Machine
+from headway import __version__
+
+PEERS = ("opacus", "backpack-for-pytorch")
+
+
+def describe(threads: int) -> Machine:
+    """This machine, today."""
+    versions = {"headway": __version__, "torch": torch.__version__}
+    for package in PEERS:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    date = datetime.now(timezone.utc).date().isoformat()
+    return Machine(date, cpu_name(), available_cores(), threads, platform.python_version(), versions)
+
+
+def available_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_name(info: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's model name, where the system tells it."""
+    lines: Sequence[str] = info.read_text("utf-8").splitlines() if info.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+class Neighbours:
+    """How busy other processes keep the machine, from its creation on.
+
+    A step on all cores waits for the slowest of its threads. Where another process takes part of a core, times on
+    several threads can be wrong by a factor, so this belongs to a result.
+
+    Args:
+        stat: the system's account of processor time; where there is none, nothing is known.
+    """
+
+    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
+        """Start the account."""
+        self._stat = stat
+        self._start = self._read()
+
+    def cores(self) -> float | None:
+        """The cores that others have kept busy on average, or None where the system does not tell."""
+        if self._start is None or (now := self._read()) is None:
+            return None
+        everyone, own, wall = (late - early for late, early in zip(now, self._start, strict=True))
+        return max(0.0, everyone - own) / wall if wall > 0 else 0.0
+
+    def _read(self) -> tuple[float, float, float] | None:
+        """Seconds of work by everyone, by this process, and on the clock."""
+        if not self._stat.exists():
+            return None
+        user, nice, system, _idle, _wait, *interrupts = map(int, self._stat.read_text().split()[1:9])
+        everyone = (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+        return everyone, time.process_time(), time.perf_counter()

@@ -1,1 +1,0 @@
-"""Commands that read runs and say what is in them."""

@@ -1,0 +1,157 @@
+"""The command `headway figures`: draw every figure that the runs of a store allow."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from headway.analysis.figures.catalogue import Plan, plan_figures, protocol_folders
+from headway.analysis.figures.saving import FORMATS, save
+from headway.analysis.figures.style import house_style, require
+from headway.analysis.results import Results, load_results
+from headway.errors import FigureError, StoreError
+from headway.runs import State
+from headway.runs.address import parse_folder
+from headway.runs.files import write_bytes
+from headway.runs.output import complain, emit
+
+CAPTIONS_FILE = "captions.md"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = "Draws every figure that the finished runs of a store allow, and says which are left out."
+    add = parser.add_argument
+    add("path", type=parse_folder, metavar="PATH", help="a run store, or a folder of exported lots")
+    add("--out", type=Path, default=Path("figures"), metavar="DIR", help="where the figures go (%(default)s)")
+    add(
+        "--format",
+        nargs="+",
+        default=list(FORMATS),
+        choices=FORMATS,
+        metavar="KIND",
+        help=f"out of {', '.join(FORMATS)} (default: all)",
+    )
+    add(
+        "--protocol",
+        metavar="NAME",
+        help="only runs of this protocol, such as released (default: all, a folder for each)",
+    )
+    add(
+        "--only",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="only figures whose names begin with one of these",
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    require()  # better now than after loading
+    results = load_results(options.path)
+    plans = _choose(plan_figures(results, options.protocol), results, options)
+    formats = list(dict.fromkeys(options.format))
+    folders = _folders(plans, options.out)
+    _announce(results, plans)
+    number = 0
+    for plan, folder in zip(plans, folders, strict=True):
+        number += _draw(plan, folder, formats)
+        for reason, names in _by_reason(plan, folder, options.out).items():
+            emit(f"left out {', '.join(names)}: {reason}")
+    write_captions(plans, options.out)
+    emit(f"{number} figures in {options.out}, each as {', '.join(formats)}; captions in {CAPTIONS_FILE}")
+    return 0
+
+
+def _choose(plans: Sequence[Plan], results: Results, options: argparse.Namespace) -> list[Plan]:
+    """The plans with something in them, restricted to the names that were asked for.
+
+    Raises:
+        FigureError: there is nothing to draw; the message says what there is.
+    """
+    found = [_restrict(plan, options.only) for plan in plans]
+    found = [plan for plan in found if plan.drawings or plan.omissions]
+    if any(plan.drawings for plan in found):
+        return found
+    finished = results.finished()
+    if not finished.runs:
+        states = ", ".join(f"{number} {state.value}" for state, number in results.counts().items()) or "no runs"
+        raise FigureError(f"expected finished runs in {options.path}, got {states}")
+    if options.protocol and options.protocol not in finished.protocols():
+        known = "; ".join(finished.protocols())
+        raise FigureError(f"expected a protocol of the finished runs, got {options.protocol!r}; there are: {known}")
+    if options.only and any(plan.drawings for plan in plans):
+        known = ", ".join(drawing.name for plan in plans for drawing in plan.drawings)
+        raise FigureError(
+            f"expected the beginning of a figure's name, got {' '.join(options.only)}; there are: {known}"
+        )
+    reasons = "; ".join(f"{item.name}: {item.reason}" for plan in found for item in plan.omissions)
+    raise FigureError(f"expected runs that allow at least one figure, got none ({reasons or 'unknown experiments'})")
+
+
+def _restrict(plan: Plan, only: Sequence[str]) -> Plan:
+    if not only:
+        return plan
+    chosen = tuple(only)
+    return Plan(
+        plan.protocol,
+        tuple(drawing for drawing in plan.drawings if drawing.name.startswith(chosen)),
+        tuple(omission for omission in plan.omissions if omission.name.startswith(chosen)),
+    )
+
+
+def _folders(plans: Sequence[Plan], out: Path) -> list[Path]:
+    """A folder for each plan: the output itself, or one for each protocol below it if there are several."""
+    names = protocol_folders(plan.protocol for plan in plans if plan.protocol)
+    return [out / names.get(plan.protocol, "") for plan in plans]
+
+
+def _announce(results: Results, plans: Sequence[Plan]) -> None:
+    """Say what the figures rest on, and what is not in them."""
+    finished = results.finished()
+    others = {state: number for state, number in results.counts().items() if state is not State.DONE}
+    rest = ", ".join(f"{number} {state.value}" for state, number in others.items())
+    emit(f"{len(finished)} finished runs" + (f" (not shown: {rest})" if rest else ""))
+    for problem in results.problems:
+        complain(f"headway: left out {problem.name}: {problem.message}")
+
+
+def _draw(plan: Plan, folder: Path, formats: Sequence[str]) -> int:
+    """Draw and save the figures of a plan; returns how many."""
+    if not plan.drawings:
+        return 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot make {folder}: {error.strerror}; choose another folder with --out") from error
+    for drawing in plan.drawings:
+        with house_style():
+            save(drawing.draw(), folder / drawing.name, formats)
+        emit(f"drew {folder / drawing.name}")
+    return len(plan.drawings)
+
+
+def _by_reason(plan: Plan, folder: Path, out: Path) -> dict[str, list[str]]:
+    """What is left out, under the reason why."""
+    found: dict[str, list[str]] = {}
+    for omission in plan.omissions:
+        name = omission.name if folder == out else f"{folder.name}/{omission.name}"
+        found.setdefault(omission.reason, []).append(name)
+    return found
+
+
+def _captions(plans: Sequence[Plan]) -> Iterator[str]:
+    """A paragraph for each figure."""
+    for plan in plans:
+        if plan.protocol and plan.drawings:
+            yield f"# Protocol: {plan.protocol}\n"
+        for drawing in plan.drawings:
+            yield f"**{drawing.name}.** {drawing.caption}\n"
+
+
+def write_captions(plans: Sequence[Plan], out: Path) -> None:
+    """Write the captions of all figures to one file."""
+    write_bytes(out / CAPTIONS_FILE, "\n".join(_captions(plans)).encode())

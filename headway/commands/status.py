@@ -1,0 +1,144 @@
+"""The command `headway status`: where the runs of a store stand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headway.errors import StoreError, UsageError
+from headway.runs import RunRecord, RunStore, State
+from headway.runs.address import Place, Url, parse_place
+from headway.runs.files import store_error
+from headway.runs.opening import open_store
+from headway.runs.output import complain, emit
+from headway.runs.run_text import aligned, dataset_of, last_line, losses_text, steps
+from headway.runs.text import count, duration
+
+EXPORTED = ".parquet"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = "Shows where the runs of a store stand, or of all lots of a campaign."
+    what = "the run store, or a folder of several"
+    parser.add_argument("store", type=parse_place, nargs="?", default=Path("runs"), metavar="DIR", help=what)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--failed", action="store_true", help="only failed and corrupt runs, with their tracebacks")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    found = {place: open_store(place).status() for place in _stores(options.store)}
+    if options.json:
+        records = [record for members in found.values() for record in members]
+        shown = [as_dict(record) for record in _shown(records, options.failed)]
+        is_written = emit(json.dumps({"counts": counts(records), "runs": shown}, indent=1))
+    else:
+        is_written = emit("\n".join(_in_words(place, records, options.failed) for place, records in found.items()))
+    return 0 if is_written else 1
+
+
+def _stores(place: Place) -> list[Place]:
+    """The store at a place, or those in the folders inside it, as a campaign leaves them.
+
+    Raises:
+        UsageError: it is an exported file, or a folder of them.
+        StoreError: it cannot be read.
+    """
+    if isinstance(place, Path) and place.suffix == EXPORTED and place.is_file():
+        raise UsageError(f"expected a run store, got the file {place}; headway report {place} reads exported files")
+    if isinstance(place, Url) or RunStore(place).exists() or not place.is_dir():
+        return [place]
+    try:
+        children = sorted(place.iterdir())
+    except OSError as error:
+        raise store_error("read", place, error) from error
+    stores: list[Place] = [child for child in children if child.is_dir() and _is_store(child)]
+    if not stores and any(child.suffix == EXPORTED for child in children):
+        raise UsageError(f"expected a run store, got exported files in {place}; headway report {place} reads them")
+    return stores or [place]
+
+
+def _is_store(folder: Path) -> bool:
+    """Tell whether a folder is a store; that this cannot be found out is told, since others may be."""
+    try:
+        return RunStore(folder).exists()
+    except StoreError as error:
+        complain(f"headway status: left out {folder}: {error}")
+        return False
+
+
+def _shown(records: Sequence[RunRecord], only_bad: bool) -> Sequence[RunRecord]:
+    return [record for record in records if _is_bad(record)] if only_bad else records
+
+
+def _in_words(place: Place, records: Sequence[RunRecord], only_bad: bool) -> str:
+    shown = _shown(records, only_bad)
+    parts = [_in_full(record) for record in shown] if only_bad else [_table(shown)] if shown else []
+    return "\n".join([*parts, _summary(place, records)])
+
+
+def counts(records: Sequence[RunRecord]) -> dict[str, int]:
+    """How many runs are in each state; states without any are left out."""
+    found = Counter(record.state for record in records)
+    return {state.value: found[state] for state in State if found[state]}
+
+
+def as_dict(record: RunRecord) -> dict[str, Any]:
+    """A run as plain JSON values."""
+    spec, status = record.spec, record.status
+    shown: dict[str, Any] = {"run_id": record.run_id, "state": record.state.value}
+    if spec:
+        shown |= {"experiment": spec.experiment, "dataset": dataset_of(spec), "condition": spec.condition}
+        shown |= {"method": spec.method, "seed": spec.seed}
+    if status:
+        shown |= {"step": status.step, "total": status.total, "seconds": status.seconds, "attempt": status.attempt}
+        shown |= {"speed": status.speed, "losses": {name: _finite(loss) for name, loss in status.losses.items()}}
+        shown |= {"host": status.host, "pid": status.pid, "error": status.error, "note": status.note}
+    return shown | ({"reason": record.reason} if record.reason else {})
+
+
+def _finite(loss: float) -> float | None:
+    """A number that JSON has; NaN and infinities become null."""
+    return loss if abs(loss) < float("inf") else None
+
+
+def _is_bad(record: RunRecord) -> bool:
+    return record.state in (State.FAILED, State.CORRUPT)
+
+
+def _table(records: Sequence[RunRecord]) -> str:
+    header = ("run", "state", "experiment", "dataset", "condition", "method", "seed", "done", "time", "")
+    return aligned([header, *map(_row, records)])
+
+
+def _row(record: RunRecord) -> tuple[str, ...]:
+    spec, status = record.spec, record.status
+    names = (spec.experiment, dataset_of(spec), spec.condition, spec.method, str(spec.seed)) if spec else ("",) * 5
+    progress = (steps(status.step, status.total), duration(status.seconds)) if status else ("", "")
+    return (record.run_id, record.state.value, *names, *progress, _remark(record))
+
+
+def _remark(record: RunRecord) -> str:
+    status = record.status
+    if record.reason or status is None:
+        return record.reason
+    if record.state is State.FAILED:
+        return last_line(status.error)
+    return losses_text(status.losses) if record.state in (State.RUNNING, State.DONE) else status.note
+
+
+def _in_full(record: RunRecord) -> str:
+    name = str(record.spec) if record.spec else "unreadable"
+    text = record.reason or (record.status.error if record.status else "")
+    return f"{record.run_id} {name}: {record.state.value}\n{textwrap.indent(text.rstrip(), '    ')}\n"
+
+
+def _summary(store: Place, records: Sequence[RunRecord]) -> str:
+    numbers = ", ".join(f"{number} {state}" for state, number in counts(records).items())
+    return f"{count(len(records), 'run')} in {store}" + (f": {numbers}" if numbers else "")

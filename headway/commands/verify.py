@@ -1,0 +1,178 @@
+"""The command `headway verify`: run some of the results again, from their specs, and compare every number.
+
+Experiments and analysis do not know each other: this module chooses the runs and compares them, and who registers the
+command joins it with what carries runs out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from headway.analysis.columns import TIMES, Array, is_rounded, same_numbers
+from headway.analysis.results import Results, load_results
+from headway.analysis.rundata import RunData
+from headway.errors import UsageError, did_you_mean
+from headway.runs.address import parse_folder, parse_new_folder
+from headway.runs.output import complain, emit
+
+DIFFERENT = 1
+DRAWN = 2
+"""Runs that are drawn unless a number is given."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = (
+        "Runs some of the results again from their specs, in a store of their own, and compares every number. On the "
+        "same machine with the same versions they are the same to the last bit."
+    )
+    add = parser.add_argument
+    add("path", type=parse_folder, metavar="RESULTS", help="exported lots, or a run store")
+    add("--runs", type=int, metavar="N", help=f"how many runs, chosen at random ({DRAWN})")
+    add("--seed", type=int, metavar="N", help="where the choice starts (default: another one each time)")
+    add("--only", action="append", metavar="RUN", help="the run with this id instead; repeatable")
+    add(
+        "--out", type=parse_new_folder, metavar="DIR", help="where they are run again (default: a new folder in verify)"
+    )
+    add("--workers", type=int, metavar="N", help="processes; 0 runs in this one (default: one per core)")
+    add("--data-dir", type=Path, metavar="DIR", help="where datasets are looked for first")
+    add("--device", default="cpu", metavar="NAME", help="where tensors live, such as cpu or cuda:0 (cpu)")
+
+
+def choose(results: Results, number: int | None, seed: int | None, only: Sequence[str] | None) -> list[RunData]:
+    """The runs to repeat: those that are named, or some at random.
+
+    Raises:
+        UsageError: there are no finished runs, or none of that name, or the number makes no sense beside them.
+    """
+    finished = {run.id: run for run in results.finished()}
+    if not finished:
+        raise UsageError("expected finished runs to repeat, got none")
+    if number is not None and number < 1:
+        raise UsageError(f"expected --runs of at least 1, got {number}")
+    if number is not None and only:
+        raise UsageError(f"expected --runs or --only, got --runs {number} with {len(only)} named")
+    for name in only or ():
+        if name not in finished:
+            raise UsageError(f"expected the id of a finished run, got {name!r}{did_you_mean(name, finished)}")
+    if only:
+        return [finished[name] for name in dict.fromkeys(only)]
+    return random.Random(seed).sample(list(finished.values()), min(number or DRAWN, len(finished)))
+
+
+def prepare(options: argparse.Namespace) -> list[RunData]:
+    """Choose the runs, say which they are and how to go on with them, and fill in the options that were left open.
+
+    Raises:
+        UsageError: there are none, or they would be compared with themselves.
+        StoreError: there are no results at the path.
+    """
+    options.seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    options.out = options.out or Path("verify") / f"{datetime.now():%Y%m%d-%H%M%S}"
+    path, out = options.path.resolve(), options.out.resolve()
+    if out == path or out in path.parents or path in out.parents:
+        raise UsageError(f"expected --out apart from the results, got {options.out} and {options.path}")
+    runs = choose(load_results(options.path), options.runs, options.seed, options.only)
+    for run in runs:
+        emit(f"{run.id} {run.label} ({run.protocol})")
+    chosen = "" if options.only else f"--seed {options.seed} "
+    emit(f"run again in {options.out}; with {chosen}--out {options.out} the same command resumes")
+    return runs
+
+
+def check_data(runs: Sequence[RunData], fingerprints: Mapping[str, str]) -> None:
+    """Make sure that the datasets here are those that runs were made with.
+
+    Args:
+        runs: the runs.
+        fingerprints: of the datasets here, by name.
+
+    Raises:
+        UsageError: one is another copy, with which a run cannot come out the same.
+    """
+    for run in runs:
+        was, here = run.environment.get("fingerprint"), fingerprints.get(run.dataset or "")
+        if was and here and was != here:
+            raise UsageError(
+                f"expected the {run.dataset} that {run.id} was made with (fingerprint {str(was)[:12]}), got another "
+                f"copy ({here[:12]}); --data-dir names where to look"
+            )
+
+
+def compare(before: Sequence[RunData], store: Path, code: str) -> int:
+    """Tell for each run whether it came out the same again, and return the exit code.
+
+    Args:
+        before: the runs as they were.
+        store: where they were run again.
+        code: the fingerprint of the code here; a run that the store had from before may be of other code.
+    """
+    again = {run.id: run for run in load_results(store).finished()}
+    worst = 0
+    for run in before:
+        name = f"{run.id} {run.label}"
+        if run.id not in again:
+            worst = DIFFERENT
+            complain(f"not run again: {name}")
+            continue
+        made_with = again[run.id].environment.get("code", code)
+        if made_with != code:
+            emit(f"note: {name} was run again before, by other code ({made_with}); another --out runs it by this one")
+        found = differences(run.columns, again[run.id].columns)
+        if found:
+            worst = DIFFERENT
+            complain(f"different: {name}: {'; '.join(found)}")
+            for word in _versions(run, again[run.id]):
+                complain(f"  {word}")
+            continue
+        emit(f"identical: {name}, {run.rows} rows of {_extent(run.columns, again[run.id].columns)}")
+    return worst
+
+
+def _extent(before: Mapping[str, Array], after: Mapping[str, Array]) -> str:
+    """How much was compared, in words."""
+    left = sorted(_compared(after) - _compared(before))
+    single = any(is_rounded(before[name], after[name]) for name in _compared(before))
+    words = f"{len(_compared(before))} metrics"
+    words += ", in single precision as they were exported" if single else ""
+    return words + (f"; not among the results: {', '.join(left)}" if left else "")
+
+
+def differences(before: Mapping[str, Array], after: Mapping[str, Array]) -> list[str]:
+    """What differs between the metrics of two runs, in words; empty if nothing does.
+
+    Metrics that were not exported are left alone, and those exported in single precision are compared in it.
+    """
+    found = []
+    for name in sorted(_compared(before)):
+        first, second = before[name], after.get(name)
+        if second is None:
+            found.append(f"{name} is not there any more")
+        elif first.shape != second.shape:
+            found.append(f"{name} has the shape {first.shape} before and {second.shape} now")
+        elif not same_numbers(first, second) and not is_rounded(first, second):
+            row = int(np.argwhere(_unequal(first, second))[0][0])
+            found.append(f"{name} differs from row {row + 1}: {first[row].tolist()} before, {second[row].tolist()} now")
+    return found
+
+
+def _unequal(first: Array, second: Array) -> Array:
+    both_missing = np.isnan(first) & np.isnan(second) if first.dtype.kind == "f" else False
+    return np.asarray((first != second) & ~np.asarray(both_missing))
+
+
+def _compared(columns: Mapping[str, Array]) -> set[str]:
+    return set(columns) - TIMES
+
+
+def _versions(before: RunData, after: RunData) -> list[str]:
+    """What else has changed, which may be the reason."""
+    names = sorted(before.environment.keys() | after.environment.keys())
+    changed = [name for name in names if before.environment.get(name) != after.environment.get(name)]
+    return [f"{name}: {before.environment.get(name)} before, {after.environment.get(name)} now" for name in changed]

@@ -1,1 +1,0 @@
-"""The subcommands `headway run` and `headway status`; each module has `add_arguments` and `execute`."""

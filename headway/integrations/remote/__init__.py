@@ -1,9 +1,0 @@
-"""Run stores behind URLs, such as s3://bucket/runs: `headway run ... --out URL`.
-
-What is written where, and why nothing is lost, is said in `store`.
-"""
-
-from headway.integrations.remote.fetching import fetch
-from headway.integrations.remote.store import RemoteStore, open_url
-
-__all__ = ["RemoteStore", "fetch", "open_url"]

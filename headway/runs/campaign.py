@@ -1,0 +1,130 @@
+"""Carrying out a campaign: many runs on one store, with any launcher and any display."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headway.errors import StoreError, UsageError
+from headway.runs import RunRecord, RunSpec, RunStore, State
+from headway.runs.context import Context
+from headway.runs.display import Display, make_display
+from headway.runs.events import Ended, Outcome
+from headway.runs.launchers import InProcess, Job, Launcher
+from headway.runs.plan import look_up
+from headway.runs.processes import LocalProcesses
+from headway.runs.progress import Tally
+from headway.runs.run_text import last_line
+from headway.runs.stopping import StopRequest, stop_on_signals
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Runs that belong together.
+
+    Attributes:
+        specs: the runs, in the order in which they are started; equal ones count once.
+        store: where they are kept. Any number of campaigns, on any number of machines, may share it.
+        context: what the runs may use.
+        retry_failed: run again what has failed in the store; otherwise it counts as failed.
+    """
+
+    specs: Sequence[RunSpec]
+    store: RunStore
+    context: Context = field(default_factory=Context)
+    retry_failed: bool = False
+
+    def __post_init__(self) -> None:
+        """Drop repeated runs."""
+        object.__setattr__(self, "specs", tuple(dict.fromkeys(self.specs)))
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def default_workers(runs: int) -> int:
+    """One worker per core, but not more than there are runs."""
+    return max(1, min(cores(), runs))
+
+
+def make_launcher(workers: int) -> Launcher:
+    """The launcher for a number of local processes; 0 is this process itself.
+
+    Raises:
+        UsageError: the number is negative.
+    """
+    if workers < 0:
+        raise UsageError(f"expected 0 or more workers, got {workers}")
+    return LocalProcesses(workers) if workers else InProcess()
+
+
+def run_campaign(
+    campaign: Campaign,
+    launcher: Launcher | None = None,
+    display: Callable[[Tally], Display] | None = None,
+    stop: StopRequest | None = None,
+) -> Tally:
+    """Carry out all runs of a campaign that are not done, and return where it then stands.
+
+    Ctrl-C, SIGTERM or `stop` ask the runs under way to stop after the current batch and to leave a checkpoint; a
+    second Ctrl-C ends everything at once. Either way, the same campaign resumes.
+
+    Args:
+        campaign: the runs.
+        launcher: who carries them out; local processes, one per core, by default.
+        display: makes a display out of a tally; by default what suits the standard output.
+        stop: asks to stop.
+
+    Raises:
+        StoreError: the store cannot be written to, or is of a newer version. No finished run is lost.
+        LauncherError: worker processes do not start.
+        KeyboardInterrupt: a second Ctrl-C.
+    """
+    stop = stop or StopRequest()
+    with stop_on_signals(stop):
+        campaign.store.add_all(campaign.specs)
+        records = {record.run_id: record for record in campaign.store.records(spec.run_id for spec in campaign.specs)}
+        tally = Tally(campaign.specs)
+        for record in records.values():
+            if end := _end(campaign, record):
+                tally.apply(end)
+            if record.state is State.DONE:
+                with contextlib.suppress(StoreError):  # it is done all the same
+                    campaign.store.tidy(record.run_id)
+        job = _job(campaign, records, tally)
+        if job.specs:
+            launcher = launcher or LocalProcesses(default_workers(len(job.specs)))
+            with (display or make_display)(tally) as shown:
+                launcher.launch(job, shown.show, stop)
+    return tally
+
+
+def left_over(campaign: Campaign) -> list[RunSpec]:
+    """The runs of a campaign that it would attempt now. Nothing is written, and there may be no store yet.
+
+    Raises:
+        StoreError: the store cannot be read, or is of a newer version.
+    """
+    records = look_up(campaign.store, campaign.specs)
+    return [spec for spec, record in zip(campaign.specs, records, strict=True) if _end(campaign, record) is None]
+
+
+def _end(campaign: Campaign, record: RunRecord) -> Ended | None:
+    """How a run ended that needs no attempt; None for one that does."""
+    if record.state is State.DONE and campaign.store.has_metrics(record):
+        return Ended(record.run_id, Outcome.DONE, here=False)
+    if record.state is State.FAILED and not campaign.retry_failed:
+        return Ended(record.run_id, Outcome.FAILED, last_line(record.status.error if record.status else ""), here=False)
+    return None
+
+
+def _job(campaign: Campaign, records: Mapping[str, RunRecord], tally: Tally) -> Job:
+    failed = frozenset(run_id for run_id, record in records.items() if record.state is State.FAILED)
+    left = tuple(spec for spec in campaign.specs if spec.run_id not in tally.ends)
+    return Job(campaign.store, left, campaign.context, failed)

@@ -1,0 +1,212 @@
+"""Displays of a campaign under way: live with rich on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import sys
+import threading
+from typing import Any, Protocol, TextIO
+
+from headway.runs.events import Advanced, Ended, Event, Lost, Outcome, Stalled, Started, Stopping
+from headway.runs.output import plain, write_line
+from headway.runs.progress import Active, Tally
+from headway.runs.run_text import label, losses_text, speed_text, steps
+from headway.runs.text import count, duration
+
+STOPPING = "stopping after the batches under way; Ctrl-C again stops at once"
+_LINES = 10
+_SECONDS_PER_LINE = 30.0
+
+
+class Display(Protocol):
+    """Shows a campaign; a context manager that is told every event after the tally has taken it in."""
+
+    def __enter__(self) -> Display:
+        """Begin to show."""
+        ...
+
+    def __exit__(self, *error: object) -> None:
+        """End."""
+        ...
+
+    def show(self, event: Event) -> None:
+        """Take an event into the tally and show what has changed."""
+        ...
+
+
+def make_display(tally: Tally, stream: TextIO | None = None) -> Display:
+    """The display that suits the stream: live on a terminal if rich is installed, plain lines otherwise.
+
+    Args:
+        tally: where the campaign stands.
+        stream: where to show it; the standard output by default, which may be closed.
+    """
+    stream = stream or sys.stdout
+    if stream is not None and _is_rich(stream) and importlib.util.find_spec("rich"):
+        from rich.console import Console
+
+        console = Console(file=stream)
+        if console.is_terminal and not console.is_dumb_terminal:
+            return LiveDisplay(tally, console)
+    return PlainDisplay(tally, stream)
+
+
+def _is_rich(stream: TextIO) -> bool:
+    """Tell whether a stream is a terminal that has the characters of a live display."""
+    return stream.isatty() and (stream.encoding or "utf").lower().startswith("utf")
+
+
+class PlainDisplay:
+    """A line when a run starts and ends, and on the whole every 10% or 30 s.
+
+    Args:
+        tally: where the campaign stands.
+        stream: where the lines go; None for nowhere.
+    """
+
+    def __init__(self, tally: Tally, stream: TextIO | None) -> None:
+        """Write nothing yet."""
+        self._tally = tally
+        self._stream = stream
+        self._tenths = 0
+        self._next_time = tally.now() + _SECONDS_PER_LINE
+
+    def __enter__(self) -> PlainDisplay:
+        """Begin to show."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End."""
+
+    def show(self, event: Event) -> None:
+        """Take an event into the tally and write a line if it is worth one."""
+        self._tally.apply(event)
+        if line := describe(event, self._tally):
+            self._write(line)
+        if isinstance(event, (Advanced, Ended)) and self._is_due():
+            self._write(self._progress_line())
+
+    def _is_due(self) -> bool:
+        tenths, now = int(self._tally.fraction() * _LINES + 1e-9), self._tally.now()
+        if tenths >= _LINES or (tenths <= self._tenths and now < self._next_time):
+            return False
+        self._tenths = tenths
+        self._next_time = now + _SECONDS_PER_LINE
+        return True
+
+    def _progress_line(self) -> str:
+        active = "; ".join(_in_words(run) for run in self._tally.active.values())
+        return " | ".join(filter(None, (summary_line(self._tally), active)))
+
+    def _write(self, line: str) -> None:
+        if self._stream is None:
+            return
+        with contextlib.suppress(OSError):  # nobody reads it any more, or the log's disk is full: the runs go on
+            write_line(self._stream, line)
+
+
+class LiveDisplay:
+    """A table with a line for each run under way, and the whole campaign's bar below it.
+
+    Args:
+        tally: where the campaign stands.
+        console: a console of rich.
+    """
+
+    def __init__(self, tally: Tally, console: Any) -> None:
+        """Show nothing yet."""
+        from rich.live import Live
+
+        self._tally = tally
+        self._console = console
+        self._lock = threading.Lock()  # rich draws in a thread of its own
+        self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> LiveDisplay:
+        """Begin to draw."""
+        self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Take the table away; the lines above it stay."""
+        self._live.stop()
+
+    def show(self, event: Event) -> None:
+        """Take an event into the tally; what goes wrong stays as a line above the table."""
+        with self._lock:
+            self._tally.apply(event)
+            line = describe(event, self._tally) if _is_remarkable(event) else ""
+        if line:
+            self._console.print(plain(line), markup=False, highlight=False)
+
+    def _draw(self) -> Any:
+        with self._lock:
+            return render(self._tally)
+
+
+def render(tally: Tally) -> Any:
+    """The table of the runs under way and the bar of the campaign, as something that rich can print."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("run", "", "done", "losses", "speed", "left"):
+        table.add_column(name, no_wrap=True, justify="right" if name in ("done", "speed", "left") else "left")
+    now = tally.now()
+    for run in tally.active.values():
+        bar = ProgressBar(total=1.0, completed=run.fraction(), width=16)
+        done = steps(run.step, run.total) if run.total else "starting"
+        left = duration(run.time_left(now))
+        name, losses = plain(label(run.spec), ""), plain(losses_text(run.losses), "")
+        table.add_row(name, bar, done, losses, speed_text(run.speed(now)), left)
+    whole = Table.grid(padding=(0, 2, 0, 0))
+    whole.add_row(ProgressBar(total=1.0, completed=tally.fraction(), width=30), summary_line(tally))
+    return Group(table, whole) if tally.active else Group(whole)
+
+
+def summary_line(tally: Tally) -> str:
+    """The campaign in a line: share, counts and time left."""
+    done = f"{tally.count(Outcome.DONE)} of {count(len(tally.specs), 'run')} done"
+    failed = tally.count(Outcome.FAILED)
+    held = tally.count(Outcome.HELD)
+    parts = [
+        f"{tally.fraction():.0%}",
+        done,
+        f"{failed} failed" if failed else "",
+        f"{held} with other processes" if held else "",
+        STOPPING if tally.is_stopping else f"{duration(tally.time_left())} left",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def describe(event: Event, tally: Tally) -> str:
+    """An event in a line; nothing if it is not worth one."""
+    if isinstance(event, Stopping):
+        return STOPPING
+    name = label(tally.specs[event.run_id])
+    match event:
+        case Started(pid=pid, host=host):
+            return f"{name}: started (process {pid}{f' on {host}' if host else ''})"
+        case Lost(message=message):
+            return f"{name}: {message}; starts again from its checkpoint"
+        case Stalled(seconds=seconds, pid=pid):
+            process = f" (process {pid})" if pid else ""
+            return f"{name}: no progress for {duration(seconds)}{process}; is it stopped, or its disk or network away?"
+        case Ended(outcome=Outcome.HELD):
+            return f"{name}: another process works on it; waiting"
+        case Ended(outcome=Outcome.FAILED, message=message):
+            return f"{name}: failed: {message}"
+        case Ended(outcome=outcome, here=True):
+            return f"{name}: {outcome.value}"
+    return ""
+
+
+def _is_remarkable(event: Event) -> bool:
+    return isinstance(event, (Lost, Stalled)) or (isinstance(event, Ended) and event.outcome is Outcome.FAILED)
+
+
+def _in_words(run: Active) -> str:
+    done = steps(run.step, run.total) if run.total else "starting"
+    return " ".join(filter(None, (label(run.spec), done, losses_text(run.losses))))

@@ -1,0 +1,286 @@
+"""The launcher for local processes: a crew of workers that are reused from run to run and replaced when they die.
+
+A run that loses its worker (killed, out of memory) is started once more from its checkpoint, because the next
+attempt may find more memory or a gentler administrator. If it loses that worker too, it is recorded as failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import multiprocessing
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from headway.errors import LauncherError, UsageError
+from headway.runs.events import Ended, Outcome, Stalled, Stopping, Tell
+from headway.runs.experiments import registered_experiments
+from headway.runs.launchers import UNASKED, Job, conclude, start_again, take
+from headway.runs.queue import Agenda, Task
+from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
+from headway.runs.worker import Message, Ready, Setup, Trouble, main
+
+END_SECONDS = 1.0
+"""Seconds that workers have to end by themselves when there is nothing more to do, before they are killed ..."""
+DYING_SECONDS = 5.0
+"""... and that one has that has closed its connection."""
+MOST_FAILED_STARTS = 2
+"""How many workers in a row may die before they say a word."""
+
+
+class LocalProcesses:
+    """Carries out runs in processes of this machine, one torch thread each.
+
+    Args:
+        workers: how many; fewer are started if there are fewer runs.
+        devices: the devices that the workers share evenly; none leaves them the one of the job.
+        stall_seconds: after so many without progress, a run is said to stand still.
+    """
+
+    def __init__(self, workers: int, devices: Sequence[str] = (), stall_seconds: float = STALL_SECONDS) -> None:
+        """Start nothing yet."""
+        if workers < 1:
+            raise UsageError(f"expected at least 1 worker, got {workers}")
+        self.workers = workers
+        self.devices = tuple(devices)
+        self.stall_seconds = stall_seconds
+
+    def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
+        """Attempt all runs; see `Launcher`."""
+        crew = _Crew(job, tell, stop, self)
+        try:
+            crew.work()
+        finally:
+            crew.dismiss()
+        if crew.trouble:
+            raise LauncherError(crew.trouble)
+
+
+class _Worker:
+    """A worker process as its parent sees it."""
+
+    def __init__(self, setup: Setup, stall_seconds: float) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=main, args=(theirs, setup), name="headway-worker")
+        self.device = setup.context.device
+        self.task: Task | None = None
+        self.is_ready = False
+        self.is_leaving = False
+        self.has_started = False
+        self.silence = Silence(stall_seconds)
+        with _signals_wait():
+            self.process.start()
+        theirs.close()  # so that the worker's death closes the last copy
+
+    @property
+    def is_free(self) -> bool:
+        return self.task is None and not self.is_leaving
+
+    def send(self, task: Task | None) -> None:
+        """Send a task, or None for a request to stop; a dead worker is noticed elsewhere."""
+        if task:
+            self.task, self.has_started = task, False
+            self.silence.end()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.send(task)
+
+    def receive(self) -> Message | None:
+        """The next message; None when the worker is gone."""
+        try:
+            message: Message = self.connection.recv()
+        except (EOFError, OSError):
+            return None
+        self.silence.end()
+        return message
+
+    def cause_of_death(self) -> str:
+        """Wait until the process has ended, and say how it did."""
+        end([self.process], DYING_SECONDS)
+        code = self.process.exitcode or 0
+        if code >= 0:
+            return f"the worker process {self.process.pid} ended with exit code {code} in the middle of the run"
+        hint = "; was the memory used up?" if -code == signal.SIGKILL else ""
+        return f"the worker process {self.process.pid} was killed by {signal.Signals(-code).name}{hint}"
+
+
+class _Crew:
+    """The workers of one launch, and what they are to do."""
+
+    def __init__(self, job: Job, tell: Tell, stop: StopRequest, launcher: LocalProcesses) -> None:
+        self.trouble = ""
+        self._job = job
+        self._tell = tell
+        self._stop = stop
+        self._size = launcher.workers
+        self._stall_seconds = launcher.stall_seconds
+        self._agenda = Agenda(job.specs, job.retry)
+        self._setup = Setup(job.store, job.context, registered_experiments())
+        self._devices = launcher.devices or (job.context.device,)
+        self._workers: dict[Connection, _Worker] = {}
+        self._failed_starts = 0
+        self._is_stopping = False
+        self._deadline = math.inf
+
+    def work(self) -> None:
+        """Hand out runs until none is left and none is under way."""
+        while True:
+            if self._stop.asked and not self._is_stopping:
+                self._begin_to_stop()
+            if time.monotonic() >= self._deadline:
+                return  # whoever has not stopped by now is killed by `dismiss`
+            self._hand_out()
+            if not self._agenda and not self._busy():
+                return
+            sources = [*self._workers] if self._is_stopping else [*self._workers, self._stop.reader]
+            for source in wait(sources, self._patience()):
+                worker = self._workers.get(source)  # type: ignore[call-overload]
+                if worker:
+                    self._listen(worker)
+            self._tell_silence()
+
+    def dismiss(self) -> None:
+        """Let idle workers end, kill the busy ones, and wait for all that can be waited for."""
+        for worker in self._workers.values():
+            if worker.task:
+                worker.process.kill()
+                if self._is_stopping and worker.has_started:
+                    self._tell(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
+            worker.connection.close()
+        end([worker.process for worker in self._workers.values()], END_SECONDS)
+
+    def _patience(self) -> float | None:
+        """Seconds until there is something to do although nobody says anything; None when there is not."""
+        waits = [worker.silence.left() for worker in self._workers.values() if worker.task]
+        waits += [max(0.0, self._deadline - time.monotonic())] if self._is_stopping else []
+        delay = self._agenda.delay() if self._has_free_hand() else None
+        return min([*waits, *([] if delay is None else [delay])], default=None)
+
+    def _tell_silence(self) -> None:
+        """Name the runs under way of which nothing was heard for long."""
+        for worker in self._workers.values():
+            if worker.task and (seconds := worker.silence.is_worth_saying()) is not None:
+                self._tell(Stalled(worker.task.spec.run_id, seconds, worker.process.pid or 0))
+
+    def _busy(self) -> bool:
+        return any(worker.task for worker in self._workers.values())
+
+    def _has_free_hand(self) -> bool:
+        return len(self._workers) < self._size or any(worker.is_free for worker in self._workers.values())
+
+    def _hand_out(self) -> None:
+        """Give every free worker a run; start workers while there are runs for them."""
+        while self._has_free_hand() and (task := take(self._job.store, self._agenda, self._tell)):
+            free = next((worker for worker in self._workers.values() if worker.is_free), None)
+            if free is None:
+                setup = replace(self._setup, context=replace(self._job.context, device=self._next_device()))
+                free = _Worker(setup, self._stall_seconds)
+                self._workers[free.connection] = free
+            free.send(task)
+
+    def _next_device(self) -> str:
+        """The device with the fewest workers."""
+        used = [worker.device for worker in self._workers.values()]
+        return min(self._devices, key=used.count)
+
+    def _begin_to_stop(self) -> None:
+        """Ask the runs under way to stop, and kill workers whose run has not begun: nothing is lost with them."""
+        self._is_stopping = True
+        self._deadline = time.monotonic() + STOP_SECONDS
+        self._agenda.clear()
+        self._tell(Stopping())
+        for worker in self._workers.values():
+            worker.is_leaving = True
+            if worker.task and not worker.has_started:
+                worker.process.kill()
+            else:
+                worker.send(None)
+
+    def _listen(self, worker: _Worker) -> None:
+        message = worker.receive()
+        if message is None:
+            self._bury(worker)
+        elif isinstance(message, Ready):
+            worker.is_ready, self._failed_starts = True, 0
+        elif isinstance(message, Trouble):
+            self._give_up_all(message.message)
+            worker.task = None
+        elif isinstance(message, Ended):
+            self._conclude(worker, message)
+        else:
+            worker.has_started = True
+            self._tell(message)
+
+    def _conclude(self, worker: _Worker, ended: Ended) -> None:
+        task, worker.task = worker.task, None
+        assert task is not None
+        if self._is_stopping:
+            self._tell(ended)
+        elif ended.outcome is Outcome.INTERRUPTED and not self._stop.asked:
+            worker.is_leaving = True  # somebody has sent it a signal
+            start_again(self._job.store, self._agenda, task, UNASKED, self._tell)
+        else:
+            conclude(self._agenda, task, ended, self._tell)
+
+    def _bury(self, worker: _Worker) -> None:
+        """Take a worker off the list that is gone; what it worked on is started again or given up."""
+        del self._workers[worker.connection]
+        worker.connection.close()
+        why = worker.cause_of_death()
+        if self._is_stopping:
+            if worker.task and worker.has_started:
+                self._tell(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
+        elif not worker.is_ready:
+            self._note_failed_start(worker, why)
+        elif worker.task:
+            start_again(self._job.store, self._agenda, worker.task, why, self._tell)
+
+    def _note_failed_start(self, worker: _Worker, why: str) -> None:
+        assert worker.task is not None  # workers are started for a task
+        self._failed_starts += 1
+        if self._failed_starts >= MOST_FAILED_STARTS:
+            self._give_up_all(f"expected worker processes to start, got none: {why}; --workers 0 does without them")
+        else:
+            self._agenda.push(worker.task)
+
+    def _give_up_all(self, why: str) -> None:
+        """Stop in good order because of something that concerns every run."""
+        self.trouble = self.trouble or why
+        if not self._is_stopping:
+            self._begin_to_stop()
+
+
+def end(processes: Sequence[SpawnProcess], seconds: float) -> None:
+    """Wait for processes to end by themselves, then kill them; what cannot be killed is left alone.
+
+    A process that waits for a dead disk in the kernel cannot be killed. Nothing here waits for it, nor does the end of
+    this process.
+    """
+    for prepare in (lambda process: None, SpawnProcess.kill):
+        deadline = time.monotonic() + seconds
+        for process in processes:
+            prepare(process)
+        for process in processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+    for process in processes:
+        if process.is_alive():
+            multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Hold back Ctrl-C and SIGTERM, here and in a process that is started meanwhile, until it handles them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # its own start would end the holding back too early
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

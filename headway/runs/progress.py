@@ -1,0 +1,161 @@
+"""`Tally`: where a campaign stands, from the events so far. Displays only have to write it out."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from headway.runs import RunSpec
+from headway.runs.events import Advanced, Ended, Event, Lost, Outcome, Stalled, Started
+
+_OVER = {Outcome.DONE, Outcome.FAILED}
+
+
+@dataclass
+class Active:
+    """A run under way.
+
+    Attributes:
+        spec: the run.
+        since: when its first report in this attempt came, or when it started.
+        first: the step of that report.
+        step: how far it is now.
+        total: the step at which it is done, when known.
+        losses: its latest losses.
+    """
+
+    spec: RunSpec
+    since: float
+    first: int | None = None
+    step: int = 0
+    total: int | None = None
+    losses: Mapping[str, float] = field(default_factory=dict)
+
+    def fraction(self) -> float:
+        """How much of the run is done, from 0 to 1."""
+        return min(1.0, self.step / self.total) if self.total else 0.0
+
+    def gained(self) -> float:
+        """How much of it was done in this attempt, as far as the reports tell."""
+        return min(1.0, (self.step - (self.first or 0)) / self.total) if self.total else 0.0
+
+    def speed(self, now: float) -> float | None:
+        """Steps per second; None while unknown."""
+        gained = self.step - (self.first or 0)
+        return gained / (now - self.since) if gained > 0 and now > self.since else None
+
+    def time_left(self, now: float) -> float | None:
+        """Seconds to its end; None while unknown."""
+        speed = self.speed(now)
+        return max(0, self.total - self.step) / speed if speed and self.total else None
+
+
+class Tally:
+    """Counts of a campaign's runs, those under way, and the time left.
+
+    Args:
+        specs: all runs of the campaign.
+        clock: gives seconds.
+    """
+
+    def __init__(self, specs: Iterable[RunSpec], clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with all runs waiting."""
+        self.specs = {spec.run_id: spec for spec in specs}
+        self.ends: dict[str, Ended] = {}
+        self.active: dict[str, Active] = {}
+        self.is_stopping = False
+        self._clock = clock
+        self._began: float | None = None
+        self._gained = 0.0
+        self._whole = self._open = sum(map(_weight, self.specs.values()))
+        self._counts: Counter[tuple[Outcome, bool]] = Counter()
+
+    def apply(self, event: Event) -> None:
+        """Take an event into account."""
+        match event:
+            case Started(run_id=run_id):
+                self._start(run_id)
+            case Advanced(run_id=run_id):
+                self._advance(self.active.get(run_id), event)
+            case Lost(run_id=run_id):
+                self.active.pop(run_id, None)
+            case Stalled():
+                pass
+            case Ended():
+                self._end(event)
+            case _:
+                self.is_stopping = True
+
+    def count(self, outcome: Outcome, here: bool | None = None) -> int:
+        """How many runs ended so; `here` asks for those that this campaign carried out, or found so."""
+        return sum(self._counts[outcome, where] for where in (True, False) if here in (None, where))
+
+    def failures(self) -> list[Ended]:
+        """The failed runs."""
+        return [end for end in self.ends.values() if end.outcome is Outcome.FAILED]
+
+    def is_complete(self) -> bool:
+        """Whether every run is done or has failed."""
+        return self.count(Outcome.DONE) + self.count(Outcome.FAILED) == len(self.specs)
+
+    def fraction(self) -> float:
+        """How much of the campaign's work is done, from 0 to 1."""
+        return 1.0 - self._work_left() / self._whole if self._whole else 1.0
+
+    def time_left(self) -> float | None:
+        """Seconds to the end, at the pace so far; None while unknown."""
+        now = self._clock()
+        gained = self._gained + sum(run.gained() * _weight(run.spec) for run in self.active.values())
+        if self._began is None or gained <= 0:
+            return None
+        paced = self._work_left() * (now - self._began) / gained
+        return max([paced, *(left for run in self.active.values() if (left := run.time_left(now)))])
+
+    def now(self) -> float:
+        """The time on the tally's clock."""
+        return self._clock()
+
+    def _start(self, run_id: str) -> None:
+        now = self._clock()
+        self._began = now if self._began is None else self._began
+        self._reopen(run_id)
+        self.active[run_id] = Active(self.specs[run_id], now)
+
+    def _advance(self, run: Active | None, event: Advanced) -> None:
+        if run is None:
+            return
+        if run.first is None and event.step > 1:  # it goes on from a checkpoint
+            run.first, run.since = event.step, self._clock()
+        run.first = run.first or 0
+        run.step, run.total, run.losses = event.step, event.total, event.losses
+
+    def _end(self, event: Ended) -> None:
+        self._reopen(event.run_id)
+        self.ends[event.run_id] = event
+        self._counts[event.outcome, event.here] += 1
+        weight = _weight(self.specs[event.run_id])
+        if event.outcome in _OVER:
+            self._open -= weight
+        run = self.active.pop(event.run_id, None)
+        if run and event.outcome is Outcome.DONE:
+            first = (run.first or 0) / run.total if run.total else 0.0
+            self._gained += weight * (1.0 - first)
+
+    def _reopen(self, run_id: str) -> None:
+        """Forget how a run ended before: another process held it, say, and has died."""
+        before = self.ends.pop(run_id, None)
+        if before:
+            self._counts[before.outcome, before.here] -= 1
+            self._open += _weight(self.specs[run_id]) if before.outcome in _OVER else 0.0
+
+    def _work_left(self) -> float:
+        begun = sum(run.fraction() * _weight(run.spec) for run in self.active.values())
+        return max(0.0, self._open - begun)
+
+
+def _weight(spec: RunSpec) -> float:
+    """How much work a run is, compared with others of its campaign: its length."""
+    length = spec.params.get("epochs", spec.params.get("steps", 1))
+    return float(length) if isinstance(length, (int, float)) and length > 0 else 1.0

@@ -1,0 +1,285 @@
+"""A connection to a Ray cluster: finding or starting it, what it has room for, and whether it still answers."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import logging
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from headway.errors import LauncherError, MissingExtraError, UsageError
+from headway.runs.campaign import cores
+from headway.runs.launching import Request
+
+PATIENCE = 45.0
+"""Seconds without an answer of the head after which a campaign gives up; Ray itself ends the process after 60."""
+BEAT = 2.0
+"""Seconds between two questions to the head."""
+
+
+LOST_WORKER = "A worker died or was killed while executing a task"
+
+
+def import_ray() -> Any:
+    """Ray, imported when it is first needed.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise MissingExtraError("ray", "ray") from error
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a run takes up on a node.
+
+    Attributes:
+        cpus: cores.
+        gpus: GPUs; less than one for runs that share a GPU.
+    """
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+    @classmethod
+    def of(cls, request: Request) -> Resources:
+        """What a request means.
+
+        Raises:
+            UsageError: it contradicts itself.
+        """
+        on_gpu = request.device != "cpu"
+        if ":" in request.device:
+            raise UsageError(
+                f"expected a device without a number, got {request.device}: Ray chooses which; --device cuda"
+            )
+        if request.gpus_per_run is not None and request.runs_per_gpu is not None:
+            raise UsageError("expected --gpus-per-run or --runs-per-gpu, got both")
+        if not on_gpu and (request.gpus_per_run is not None or request.runs_per_gpu is not None):
+            raise UsageError("expected --device cuda with GPUs for each run, got --device cpu")
+        share = 1.0 / request.runs_per_gpu if request.runs_per_gpu else request.gpus_per_run or 1.0
+        if share > 1 and share != int(share):
+            raise UsageError(f"expected a part of a GPU or whole GPUs for each run, got {share:g}")
+        return cls(request.cpus_per_run or 1.0, share if on_gpu else 0.0)
+
+    def room_on(self, node: Mapping[str, float]) -> int:
+        """How many runs a node of these resources has room for."""
+        rooms = [node.get("CPU", 0.0) / self.cpus]
+        if self.gpus:
+            rooms.append(node.get("GPU", 0.0) / self.gpus)
+        return int(min(rooms) + 1e-6)
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"{self.cpus:g} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "")
+
+
+class Cluster:
+    """A Ray cluster that this process is connected to.
+
+    Args:
+        address: what the cluster is called in messages.
+        ray: the module.
+    """
+
+    def __init__(self, address: str, ray: Any) -> None:
+        """Ask nothing yet."""
+        self.address = address
+        self.ray = ray
+
+    def nodes(self) -> list[Mapping[str, Any]]:
+        """The nodes that are alive."""
+        return [node for node in self.ray.nodes() if node["Alive"]]
+
+    def room(self, resources: Resources) -> int:
+        """How many runs have room at once."""
+        return sum(resources.room_on(node["Resources"]) for node in self.nodes())
+
+    def check_room(self, resources: Resources) -> None:
+        """Refuse runs that no node could ever take.
+
+        Raises:
+            LauncherError: no node is large enough.
+        """
+        nodes = self.nodes()
+        if not any(resources.room_on(node["Resources"]) for node in nodes):
+            most = [max((n["Resources"].get(name, 0.0) for n in nodes), default=0.0) for name in ("CPU", "GPU")]
+            raise LauncherError(
+                f"expected a node with {resources} in the cluster {self.address}, got nodes with at most "
+                f"{most[0]:g} CPU and {most[1]:g} GPU; ask for less (--cpus-per-run, --gpus-per-run, --runs-per-gpu) "
+                f"or let such a node join first"
+            )
+
+    def here(self) -> str:
+        """The id of the node that this process is connected through."""
+        return str(self.ray.get_runtime_context().get_node_id())
+
+
+@contextlib.contextmanager
+def connected(address: str | None, workers: int | None) -> Iterator[Cluster]:
+    """Be connected to a cluster; what was connected before stays so.
+
+    Args:
+        address: of the cluster. None takes the one that $RAY_ADDRESS or `ray start` on this machine offers, and
+            starts one on this machine if there is none.
+        workers: cores of a cluster that is started here; all by default.
+
+    Raises:
+        LauncherError: there is no such cluster, or it does not let this process in.
+        MissingExtraError: Ray is not installed.
+    """
+    ray = import_ray()
+    with contextlib.redirect_stdout(Remarks(sys.stderr)):
+        if ray.is_initialized():
+            yield Cluster(address or "of this process", ray)
+            return
+        name = _connect(ray, address, workers)
+        try:
+            yield Cluster(name, ray)
+        finally:
+            _within(PATIENCE / 3, ray.shutdown)  # without a head, it may wait for one
+
+
+class Remarks(io.TextIOBase):
+    """What Ray prints while a campaign goes on: passed on, but for lost workers, which the display tells in its words.
+
+    Args:
+        stream: where the rest goes; not where the display is.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """Print nothing yet."""
+        self._stream = stream
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        """Pass on whole lines."""
+        *lines, self._begun = (self._begun + text).split("\n")
+        kept = [line for line in lines if line.strip() and LOST_WORKER not in line]
+        if kept:
+            self._stream.write("\n".join(kept) + "\n")
+        return len(text)
+
+    def flush(self) -> None:
+        """Pass it on at once."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+def _connect(ray: Any, address: str | None, workers: int | None) -> str:
+    with _own_signals(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about what will change in Ray
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        own = {"num_cpus": workers or cores(), "include_dashboard": False}
+        try:
+            return (
+                _name(ray.init(address=address, **options), address) if address else _find_or_start(ray, options, own)
+            )
+        except Exception as error:  # Ray and gRPC raise errors of many kinds
+            what = f"at {address}" if address else "on this machine, or to start one"
+            raise LauncherError(
+                f"expected a Ray cluster {what}, got {_first_line(error)}; `ray status` shows what is there, and "
+                f"--launcher local does without Ray"
+            ) from error
+
+
+def _find_or_start(ray: Any, options: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """Take the cluster that $RAY_ADDRESS or `ray start` offers; start one of this process's own if there is none."""
+    for has_another_try in (True, False):
+        try:
+            ray.init(**options, **own)
+            return "of this machine"
+        except ValueError:  # there is a cluster, which has its own idea of its cores
+            return _name(ray.init(**options), "auto")
+        except Exception:
+            ray.shutdown()
+            if not has_another_try:  # Ray gives up after half a minute, which a busy machine may take
+                raise
+    raise AssertionError
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _name(info: Any, address: str | None) -> str:
+    found = getattr(info, "address_info", None) or {}
+    return str(found.get("gcs_address", address))
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep the handlers of Ctrl-C and SIGTERM, which Ray replaces by its own when it starts."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _within(seconds: float, act: Callable[[], object]) -> bool:
+    """Do something that may hang, but do not wait longer than so; tell whether it was done."""
+    thread = threading.Thread(target=act, name="headway-ray-shutdown", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+class Pulse:
+    """Asks the head again and again which nodes are alive, in a thread, since the answer may never come.
+
+    Args:
+        cluster: the cluster.
+        patience: seconds without an answer after which the head counts as lost.
+        clock: gives seconds.
+    """
+
+    def __init__(self, cluster: Cluster, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin to ask."""
+        self._cluster = cluster
+        self._patience = patience
+        self._clock = clock
+        self._heard = clock()
+        self._nodes: Sequence[Mapping[str, Any]] = cluster.nodes()
+        self._here = cluster.here()
+        self._over = threading.Event()
+        threading.Thread(target=self._ask, name="headway-ray-pulse", daemon=True).start()
+
+    def room(self, resources: Resources) -> int:
+        """How many runs had room at once when the head last answered."""
+        return sum(resources.room_on(node["Resources"]) for node in self._nodes)
+
+    def problem(self) -> str:
+        """What is wrong with the cluster; empty when all is well."""
+        silence = self._clock() - self._heard
+        if silence > self._patience:
+            return f"the head of the Ray cluster {self._cluster.address} has not answered for {silence:.0f} s"
+        if not any(node["NodeID"] == self._here for node in self._nodes):
+            return f"the Ray node of this process has dropped out of the cluster {self._cluster.address}"
+        return ""
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._over.set()
+
+    def _ask(self) -> None:
+        while not self._over.wait(BEAT):
+            with contextlib.suppress(Exception):  # no answer is what is noticed
+                self._nodes = self._cluster.nodes()
+                self._heard = self._clock()

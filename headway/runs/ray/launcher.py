@@ -1,0 +1,330 @@
+"""The launcher for a Ray cluster: every attempt at a run is a task of Ray.
+
+Ray chooses the node, keeps worker processes for the next task, and brings datasets to every node once. Whatever else
+a campaign needs is where it is for all launchers: claims and checkpoints in the store, events for the display. A run
+whose worker or node is lost is started again from its last checkpoint, as often as it gets on between two losses.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headway.data import load
+from headway.errors import LauncherError, UsageError
+from headway.runs import RunStore
+from headway.runs.events import Advanced, Ended, Outcome, Stalled, Started, Stopping, Tell
+from headway.runs.experiments import needed_datasets, registered_experiments
+from headway.runs.launchers import UNASKED, Job, Launcher, conclude, start_again, take
+from headway.runs.launching import Request
+from headway.runs.queue import Agenda, Task
+from headway.runs.ray import cluster
+from headway.runs.ray.board import Board
+from headway.runs.ray.cluster import Cluster, Pulse, Resources, connected, import_ray
+from headway.runs.ray.work import RaySetup, carry_out, versions
+from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
+from headway.runs.worker import Trouble
+
+MOST_LOSSES = 9
+"""How many times in a row a run that lost its worker, without having come any further, is started again.
+
+A new worker is at work for seconds (torch imports more when it is first used) before its run has come any further. A
+cluster that loses workers every few seconds may take several from one run in that time.
+"""
+MOST_FAILED_STARTS = 10
+"""How many workers in a row may be lost before they say a word."""
+LEAST_WAITING = 32
+"""Runs that wait in the cluster beyond those that have room, so that a cluster that can grow sees a reason to."""
+WAIT = 0.2
+"""Seconds between two looks at what has happened."""
+
+
+class RayLauncher:
+    """Carries out runs as tasks of a Ray cluster.
+
+    Args:
+        resources: what a run takes up.
+        address: of the cluster, as in `ray.init`; None for the one at hand, or one that is started on this machine.
+        workers: how many runs go on at once, at most; None for as many as have room.
+        patience: seconds after which a head that does not answer counts as lost; None for what Ray allows.
+        stall_seconds: after so many without progress, a run is said to stand still.
+    """
+
+    def __init__(
+        self,
+        resources: Resources | None = None,
+        address: str | None = None,
+        workers: int | None = None,
+        patience: float | None = None,
+        stall_seconds: float = STALL_SECONDS,
+    ) -> None:
+        """Connect to nothing yet."""
+        if workers is not None and workers < 1:
+            raise UsageError(f"expected at least 1 worker, got {workers}; leave --workers out for as many as have room")
+        self.resources = resources or Resources()
+        self.address = address
+        self.workers = workers
+        self.patience = cluster.PATIENCE if patience is None else patience
+        self.stall_seconds = stall_seconds
+
+    def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
+        """Attempt all runs; see `Launcher`."""
+        with connected(self.address, self.workers) as found:
+            found.check_room(self.resources)
+            conductor = _Conductor(job, tell, stop, found, self)
+            try:
+                conductor.work()
+            finally:
+                conductor.dismiss()
+        if conductor.trouble:
+            raise LauncherError(conductor.trouble)
+
+
+def make_ray(request: Request) -> Launcher:
+    """The launcher that a command asks for.
+
+    Raises:
+        UsageError: the request contradicts itself.
+        MissingExtraError: Ray is not installed.
+    """
+    import_ray()
+    return RayLauncher(Resources.of(request), request.address, request.workers, stall_seconds=request.stall_seconds)
+
+
+@dataclass
+class _Attempt:
+    """A task of Ray, as the launcher sees it."""
+
+    task: Task
+    host: str = ""
+    reached: int = 0
+    silence: Silence = field(default_factory=lambda: Silence(STALL_SECONDS))
+
+    @property
+    def has_started(self) -> bool:
+        return bool(self.host)
+
+
+class _Conductor:
+    """The attempts of one launch, and what is still to be done."""
+
+    def __init__(self, job: Job, tell: Tell, stop: StopRequest, cluster: Cluster, launcher: RayLauncher) -> None:
+        self.trouble = ""
+        self._job = job
+        self._tell = tell
+        self._stop = stop
+        self._ray = cluster.ray
+        self._cluster = cluster
+        self._launcher = launcher
+        self._agenda = Agenda(job.specs, job.retry, most_losses=MOST_LOSSES)
+        self._attempts: dict[int, _Attempt] = {}
+        self._references: dict[Any, int] = {}
+        self._count = 0
+        self._failed_starts = 0
+        self._is_stopping = False
+        self._deadline = math.inf
+        self._pulse = Pulse(cluster, launcher.patience)
+        self._board = self._make_board()
+        self._setup = self._ray.put(self._make_setup())
+        resources = launcher.resources
+        options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "max_retries": 0}
+        self._remote = self._ray.remote(**options)(carry_out)
+
+    def work(self) -> None:
+        """Hand out runs until none is left and none is under way."""
+        while True:
+            if self._stop.asked and not self._is_stopping:
+                self._begin_to_stop()
+            self._hand_out()
+            if not self._agenda and not self._references:
+                return
+            if time.monotonic() >= self._deadline:
+                self._end_all()
+                return
+            ready = self._wait()
+            self._hear()
+            self._tell_silence()
+            for reference in ready:
+                self._conclude(self._attempts.pop(self._references.pop(reference)), reference)
+            if problem := self._pulse.problem():
+                raise LauncherError(
+                    f"{problem}; runs that were done are kept, and the same command resumes the others once the "
+                    f"cluster is back, or with --launcher local"
+                )
+
+    def dismiss(self) -> None:
+        """Leave nothing behind in the cluster; runs under way end at once."""
+        self._pulse.stop()
+        for reference in self._references:
+            self._ray.cancel(reference, force=True)
+        self._ray.kill(self._board)
+
+    def _make_board(self) -> Any:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        near = NodeAffinitySchedulingStrategy(node_id=self._cluster.here(), soft=True)
+        options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 3, "scheduling_strategy": near}
+        return self._ray.remote(Board).options(**options).remote()
+
+    def _make_setup(self) -> RaySetup:
+        context = self._job.context
+        names = needed_datasets(self._job.specs)
+        datasets = {name: self._ray.put(load(name, context.data_dir)) for name in names}
+        return RaySetup(_anywhere(self._job.store), context, registered_experiments(), datasets, versions())
+
+    def _window(self) -> int:
+        """How many tasks Ray should know of."""
+        if self._launcher.workers is not None:
+            return self._launcher.workers
+        room = self._pulse.room(self._launcher.resources)
+        return room + max(room, LEAST_WAITING)
+
+    def _hand_out(self) -> None:
+        """Make tasks of runs."""
+        while len(self._references) < self._window() and (task := self._take()):
+            run_id = task.spec.run_id
+            if self._agenda.waits_for(run_id) and not self._job.store.free(run_id):
+                self._agenda.postpone(task)
+                continue
+            self._count += 1
+            reference = self._remote.remote(task, self._count, self._setup, self._board)
+            self._references[reference] = self._count
+            self._attempts[self._count] = _Attempt(task, silence=Silence(self._launcher.stall_seconds))
+
+    def _take(self) -> Task | None:
+        return take(self._job.store, self._agenda, self._tell)
+
+    def _wait(self) -> list[Any]:
+        """Tasks that are over, after a moment."""
+        if not self._references:
+            self._stop.wait(min(WAIT, self._agenda.delay() or 0.0))
+            return []
+        references = list(self._references)
+        ready, _ = self._ray.wait(references, num_returns=len(references), timeout=WAIT)
+        found: list[Any] = ready
+        return found
+
+    def _begin_to_stop(self) -> None:
+        """Cancel what has not started, and only then let the others know: a core that they leave would start it."""
+        self._agenda.clear()
+        self._tell(Stopping())
+        self._hear()
+        for reference, number in self._references.items():
+            if not self._attempts[number].has_started:
+                self._ray.cancel(reference)
+        self._is_stopping = True
+        self._deadline = time.monotonic() + STOP_SECONDS
+
+    def _end_all(self) -> None:
+        """Tell that the runs under way are interrupted, which have not stopped in time; `dismiss` ends them."""
+        for attempt in self._attempts.values():
+            self._end_stopped(attempt)
+
+    def _tell_silence(self) -> None:
+        """Name the runs under way of which nothing was heard for long."""
+        for attempt in self._attempts.values():
+            if attempt.has_started and (seconds := attempt.silence.is_worth_saying()) is not None:
+                self._tell(Stalled(attempt.task.spec.run_id, seconds))
+
+    def _hear(self) -> None:
+        """Pass on what the workers have written on the board."""
+        try:
+            notes = self._ray.get(self._board.take.remote(self._is_stopping), timeout=self._patience())
+        except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError):
+            return  # it comes back, or the pulse notices what is wrong
+        for note in notes:
+            attempt = self._attempts.get(note.attempt)
+            if attempt is None:
+                continue  # it counts as lost; its run has another attempt by now
+            event = note.event
+            attempt.silence.end()
+            if isinstance(event, Started):
+                attempt.host, self._failed_starts = note.host, 0
+                event = replace(event, host=note.host)
+            elif isinstance(event, Advanced):
+                attempt.reached = event.step
+            self._tell(event)
+
+    def _patience(self) -> float:
+        """Seconds that an answer of the cluster is waited for."""
+        left = max(0.0, self._deadline - time.monotonic())
+        return min(self._launcher.patience, left)
+
+    def _conclude(self, attempt: _Attempt, reference: Any) -> None:
+        """Take in how an attempt ended."""
+        errors = self._ray.exceptions
+        try:
+            message = self._ray.get(reference)
+        except errors.TaskCancelledError:
+            self._end_stopped(attempt)
+        except errors.RayTaskError as error:
+            self._give_up_all(f"expected a node that can carry out runs, got {_last_words(error)}")
+            self._end_stopped(attempt)
+        except (errors.RuntimeEnvSetupError, errors.TaskUnschedulableError) as error:
+            self._give_up_all(str(error))
+        except errors.RayError as error:
+            if not attempt.has_started and not isinstance(error, (errors.NodeDiedError, errors.LocalRayletDiedError)):
+                self._failed_starts += 1  # a lost node says nothing about whether workers start elsewhere
+            self._bury(attempt, self._cause_of_death(error, attempt))
+        else:
+            self._take_in(attempt, message)
+
+    def _take_in(self, attempt: _Attempt, message: Ended | Trouble) -> None:
+        if isinstance(message, Trouble):
+            self._give_up_all(message.message)
+            self._end_stopped(attempt)
+        elif self._is_stopping:
+            self._tell(message)
+        elif message.outcome is Outcome.INTERRUPTED and not self._stop.asked:
+            start_again(self._job.store, self._agenda, attempt.task, UNASKED, self._tell, attempt.reached)
+        else:
+            conclude(self._agenda, attempt.task, message, self._tell)
+
+    def _bury(self, attempt: _Attempt, why: str) -> None:
+        """Start a run again, or give it up, whose worker or node is gone."""
+        if self._is_stopping:
+            self._end_stopped(attempt)
+            return
+        if self._failed_starts >= MOST_FAILED_STARTS:
+            self._give_up_all(f"expected Ray workers to start, got {self._failed_starts} that did not: {why}")
+            return
+        start_again(self._job.store, self._agenda, attempt.task, why, self._tell, attempt.reached)
+
+    def _cause_of_death(self, error: Exception, attempt: _Attempt) -> str:
+        errors = self._ray.exceptions
+        where = f" on {attempt.host}" if attempt.host else ""
+        words: Mapping[type, str] = {
+            errors.OutOfMemoryError: f"Ray has ended its worker{where} because the memory was used up",
+            errors.NodeDiedError: f"its node{where or ' of the cluster'} was lost",
+            errors.LocalRayletDiedError: f"its node{where or ' of the cluster'} was lost",
+            errors.WorkerCrashedError: f"its worker process{where} was killed or has crashed",
+        }
+        known = next((text for kind, text in words.items() if isinstance(error, kind)), None)
+        return known or f"its worker{where} was lost ({type(error).__name__})"
+
+    def _end_stopped(self, attempt: _Attempt) -> None:
+        """Tell that a run under way has stopped; one that has not started is not worth a word."""
+        if attempt.has_started:
+            self._tell(Ended(attempt.task.spec.run_id, Outcome.INTERRUPTED))
+
+    def _give_up_all(self, why: str) -> None:
+        """Stop in good order because of something that concerns every run."""
+        self.trouble = self.trouble or why
+        if not self._is_stopping:
+            self._begin_to_stop()
+
+
+def _anywhere(store: RunStore) -> RunStore:
+    """A store that means the same folder in a process with another working directory."""
+    if type(store) is RunStore and not store.root.is_absolute():
+        return RunStore(store.root.absolute(), store.lease)
+    return store
+
+
+def _last_words(error: Exception) -> str:
+    """The last line of the traceback that a task has left."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1].strip()

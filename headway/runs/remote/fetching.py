@@ -1,0 +1,91 @@
+"""Copying a store behind a URL to a folder, where reports and figures are made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headway.errors import DamagedError
+from headway.runs import RunRecord, RunStore, State
+from headway.runs.files import read_bytes, store_error, write_bytes
+from headway.runs.jsonable import MAX_BYTES
+from headway.runs.records import STATUS_FILE, read_status
+from headway.runs.remote.store import RemoteStore
+from headway.runs.status import Status
+
+FETCHED_FILE = ".fetched.json"
+"""The status that a run was copied with: another one beside it was written here."""
+
+Told = Callable[[RunRecord, bool], object]
+
+
+def fetch(remote: RemoteStore, local: RunStore, told: Told = lambda record, is_new: None) -> int:
+    """Copy the runs that are new or have changed; return how many.
+
+    A run appears in the folder only with all of its files. Checkpoints of runs that are not done come along, so that
+    a run can be resumed from the copy. One that was, and has come as far here, is left alone.
+
+    Args:
+        remote: where from.
+        local: where to; nothing of it is removed.
+        told: told each run, and whether it was copied.
+
+    Raises:
+        StoreError: the store cannot be read, the folder cannot be written to, or a process works on a run there.
+    """
+    records = [record for record in remote.status() if record.state is not State.CORRUPT]
+    local.add_all(record.spec for record in records if record.spec)
+    copied = 0
+    for record in records:
+        is_new = record.status is not None and _is_wanted(local, record.run_id, record.status)
+        if is_new:
+            is_new = _copy(remote, local, record.run_id)
+            copied += is_new
+        told(record, is_new)
+    return copied
+
+
+def _is_wanted(local: RunStore, run_id: str, theirs: Status) -> bool:
+    """Tell whether a run's copy is to be replaced."""
+    folder = local.folder(run_id)
+    try:
+        ours = read_status(folder, run_id)
+    except DamagedError:
+        return True
+    if ours is None:
+        return True
+    if ours == theirs:
+        return not _has_files(local, run_id, ours)
+    if read_bytes(folder / STATUS_FILE, MAX_BYTES) == read_bytes(folder / FETCHED_FILE, MAX_BYTES):
+        return True  # nobody has worked on it here
+    if ours.state is State.DONE and local.has_metrics(local.record(run_id)):
+        return False
+    return theirs.state is State.DONE or theirs.step > ours.step
+
+
+def _has_files(local: RunStore, run_id: str, status: Status) -> bool:
+    """Whether a copy has every file that its run has saved, and its metrics if it is done."""
+    folder = local.folder(run_id)
+    if status.state is State.DONE and not local.has_metrics(local.record(run_id)):
+        return False
+    return all((folder / name).is_file() for name in status.files)
+
+
+def _copy(remote: RemoteStore, local: RunStore, run_id: str) -> bool:
+    """Bring a run's files beside its folder, then move them in; its status comes last. False when it need not be."""
+    folder = local.folder(run_id)
+    with local.held(run_id) as claim:
+        staging = claim.staging
+        manifest = remote.bring(run_id, staging)
+        if manifest is None or not _is_wanted(local, run_id, manifest.status):  # it was worked on here just now
+            return False
+        status = manifest.status.to_json().encode()
+        try:
+            for path in list(staging.iterdir()):
+                claim.check()
+                path.replace(folder / path.name)
+        except OSError as error:
+            raise store_error("write", folder, error) from error
+        claim.check()
+        write_bytes(folder / STATUS_FILE, status, staging)
+        write_bytes(folder / FETCHED_FILE, status, staging)
+    return True

@@ -1,0 +1,272 @@
+"""The DoorKey experiment: which intrinsic reward helps an agent to explore, and which sends it to watch the noise."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import io
+import json
+import math
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from headway.errors import EnvError, MethodError, SpecError, did_you_mean
+from headway.rl import make_env
+from headway.rl.agent import Policy
+from headway.rl.ppo import PPO
+from headway.rl.reward import IntrinsicReward, make_reward
+from headway.runs import Run, RunSpec, Writer
+from headway.runs.context import WEIGHTS_FILE, Context, Stopped
+from headway.runs.determinism import use_common_instructions
+from headway.runs.provenance import continued, in_words
+from headway.study.determinism import keep_memory, made_here, one_thread, saves
+from headway.study.protocols.doorkey import ExplorationProtocol
+
+EXPERIMENT = "doorkey"
+CONDITIONS = ("none", "door")
+PAPER_METHODS = ("ppo", "icm", "gmc", "icm+gmc")
+"""The four methods that the paper compares."""
+
+COLUMNS = (
+    "env_steps",
+    "episodes",
+    "episode_return",
+    "episode_length",
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "clip_fraction",
+    "explained_variance",
+    "approx_kl",
+    "extrinsic_mean",
+    "extrinsic_std",
+    "intrinsic_mean",
+    "intrinsic_std",
+    "predictor_loss",
+    "forward_loss",
+    "inverse_loss",
+    "score_mean",
+    "score_std",
+    "noise_reward_share",
+    "noise_time_share",
+    "steps_per_second",
+)
+"""The metrics of each rollout; what a method does not have is NaN. Only the last one depends on the machine."""
+
+POLICY_FILE = "policy.pt"
+CALIBRATION_STEPS = 256
+
+
+def specs(
+    methods: Iterable[str],
+    noises: Iterable[str],
+    seeds: Iterable[int],
+    protocol: ExplorationProtocol,
+    preset: str,
+    env_id: str | None = None,
+    steps: int | None = None,
+) -> list[RunSpec]:
+    """All combinations, as runs.
+
+    Args:
+        methods: such as "ppo" and "icm+gmc".
+        noises: "none", "door".
+        seeds: seeds.
+        protocol: the choices of the experiment.
+        preset: the name of the preset that it came from.
+        env_id: the environment, if not the protocol's.
+        steps: the length of the runs, if not the protocol's.
+
+    Raises:
+        SpecError: an unknown name, or parts that do not go together.
+    """
+    methods, noises, seeds = list(methods), list(noises), list(seeds)
+    for noise in noises:
+        if noise not in CONDITIONS:
+            hint = did_you_mean(noise, CONDITIONS)
+            raise SpecError(f"expected noise out of {', '.join(CONDITIONS)}, got {noise!r}{hint}")
+    if steps is not None and steps < 1:
+        raise SpecError(f"expected at least one step, got {steps}")
+    env_id = check(methods, noises, protocol, env_id or protocol.env_id)
+    return [
+        RunSpec(
+            experiment=EXPERIMENT,
+            condition=noise,
+            method=method,
+            seed=seed,
+            params={"env_id": env_id, "preset": preset, "steps": protocol.steps_for(steps)},
+            protocol=protocol.to_dict(),
+        )
+        for noise in noises
+        for seed in seeds
+        for method in methods
+    ]
+
+
+def check(methods: Sequence[str], noises: Sequence[str], protocol: ExplorationProtocol, env_id: str) -> str:
+    """Make everything once, so that what cannot work fails before any run starts; returns the full id of the env.
+
+    Raises:
+        SpecError: an unknown method or environment, noise at a door where there is none, or spaces that an agent or a
+            predictor cannot handle.
+    """
+    use_common_instructions()  # networks are made here, and torch computes with what it has begun with
+    try:
+        for noise in noises:
+            env = _env(protocol, env_id, noise, seed=0, num_envs=1)
+            observations, actions = env.single_observation_space, env.single_action_space
+            Policy(observations, actions, protocol.ppo(), torch.Generator())
+            for method in methods:
+                make_reward(method, observations, actions, protocol.intrinsic())
+            env_id = getattr(env.unwrapped, "env_id", env_id)
+            env.close()
+    except (EnvError, MethodError) as error:
+        raise SpecError(str(error)) from error
+    return env_id
+
+
+def run(run: Run, context: Context) -> None:
+    """Carry out a claimed run, from its last checkpoint if it has one.
+
+    Raises:
+        Stopped: the context asked for it; the run has left a checkpoint.
+    """
+    keep_memory()
+    here = made_here(context.device, "numpy", "gymnasium")
+    with one_thread():
+        ppo = make(run.spec, context)
+        try:
+            made_with = _train(run, ppo, context, here)
+        finally:
+            ppo.close()
+        run.save(POLICY_FILE, saves(ppo.agent.policy.state_dict()))
+        if context.keep_weights:
+            run.save(WEIGHTS_FILE, saves(_weights(ppo)))
+        facts = json.dumps(in_words(made_with)).encode()
+        run.save("provenance.json", lambda file: _write(file, facts))
+        run.finish()
+
+
+def _train(run: Run, ppo: PPO, context: Context, here: dict[str, str]) -> list[dict[str, str]]:
+    """Rollout after rollout; asked to stop in the midst of one, it goes back to where that one began.
+
+    Returns:
+        what the run was made with, as `continued` gives it; ``here`` is the last.
+    """
+    checkpoint, made_with = run.restore(), [here]
+    if checkpoint is not None:
+        state = torch.load(io.BytesIO(checkpoint.payload), map_location="cpu", weights_only=True)
+        made_with = continued(state.pop("provenance", [{}]), here)
+        ppo.load_state_dict(state)
+    total = _steps(run.spec)
+    first, start = ppo.env_steps, time.monotonic()
+    saved, last = first, start
+    run.progress(first, total)
+    if context.report is not None and first:
+        context.report(first, total, {})
+    while ppo.env_steps < total:
+        began, before = time.monotonic(), copy.deepcopy(ppo.state_dict())
+        metrics = ppo.iterate(context.should_stop)
+        if metrics is None:
+            if before["env_steps"] > saved:
+                run.checkpoint(before["env_steps"], saves({**before, "provenance": made_with}))
+            raise Stopped("stopped on request")
+        now = time.monotonic()
+        speed = (ppo.env_steps - before["env_steps"]) / max(now - began, 1e-9)
+        run.log({name: metrics.get(name, math.nan) for name in COLUMNS[:-1]} | {COLUMNS[-1]: speed})
+        reached = metrics["episode_return"] / (ppo.config.extrinsic_scale or 1.0)  # in the environment's own unit
+        shown = {} if math.isnan(reached) else {"return": reached}
+        run.progress(ppo.env_steps, total, shown, (ppo.env_steps - first) / max(now - start, 1e-9))
+        if context.report is not None:
+            context.report(ppo.env_steps, total, shown)
+        if now - last >= context.checkpoint_seconds:
+            run.checkpoint(ppo.env_steps, saves({**ppo.state_dict(), "provenance": made_with}))
+            saved, last = ppo.env_steps, now
+    return made_with
+
+
+def estimate(spec: RunSpec, context: Context) -> float:
+    """Seconds that a run takes on one core, from a short rollout."""
+    protocol = ExplorationProtocol.from_dict(spec.protocol)
+    steps = -(-CALIBRATION_STEPS // protocol.num_envs)
+    short = dataclasses.replace(protocol, rollout_steps=min(steps, protocol.rollout_steps))
+    keep_memory()
+    with one_thread():
+        ppo = make(dataclasses.replace(spec, protocol=short.to_dict()), dataclasses.replace(context, threads=1))
+        ppo.iterate()
+        start, before = time.perf_counter(), ppo.env_steps
+        ppo.iterate()
+        seconds = time.perf_counter() - start
+        taken = ppo.env_steps - before
+        ppo.close()
+    return _steps(spec) * seconds / taken
+
+
+def make(spec: RunSpec, context: Context) -> PPO:
+    """The agent of a run, in its environment, before its first step."""
+    protocol = ExplorationProtocol.from_dict(spec.protocol)
+    env = _env(protocol, str(spec.params["env_id"]), spec.condition, spec.seed, protocol.num_envs)
+    return PPO(
+        env,
+        protocol.ppo(),
+        _reward(spec, protocol, env, context.device),
+        seed=spec.seed,
+        device=context.device,
+        threads=context.threads,
+        window=protocol.return_window,
+    )
+
+
+def load_policy(spec: RunSpec, content: bytes) -> Policy:
+    """The trained policy of a finished run.
+
+    Args:
+        spec: the run.
+        content: of its file `POLICY_FILE`.
+    """
+    protocol = ExplorationProtocol.from_dict(spec.protocol)
+    env = _env(protocol, str(spec.params["env_id"]), spec.condition, spec.seed, num_envs=1)
+    policy = Policy(env.single_observation_space, env.single_action_space, protocol.ppo(), torch.Generator())
+    policy.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
+    return policy
+
+
+def _env(protocol: ExplorationProtocol, env_id: str, noise: str, seed: int, num_envs: int) -> Any:
+    return make_env(
+        env_id,
+        num_envs,
+        noise,
+        protocol.backend,
+        seed,
+        protocol.view,
+        noise_channel=True if protocol.noise_channel == "always" else None,
+    )
+
+
+def _reward(spec: RunSpec, protocol: ExplorationProtocol, env: Any, device: str) -> IntrinsicReward | None:
+    spaces = env.single_observation_space, env.single_action_space
+    return make_reward(spec.method, *spaces, protocol.intrinsic(), device, spec.seed)
+
+
+def _steps(spec: RunSpec) -> int:
+    steps = spec.params["steps"]
+    if not isinstance(steps, int):
+        raise SpecError(f"expected a whole number of steps, got {steps!r}")
+    return steps
+
+
+def _weights(ppo: PPO) -> dict[str, Any]:
+    """The final weights of all networks."""
+    predictor = None if ppo.reward is None else ppo.reward.predictor.state_dict()
+    return {
+        "policy": ppo.agent.policy.state_dict(),
+        "value": ppo.agent.value.state_dict(),
+        "predictor": predictor,
+    }
+
+
+def _write(file: Writer, content: bytes) -> None:
+    file.write(content)

@@ -1,0 +1,251 @@
+"""One trial of the controlled study: dynamics model, signal and actor, epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headway.data import Dataset
+from headway.errors import ProtocolError
+from headway.selection import Actor, ActorConfig, perceptron
+from headway.selection.networks import Adam
+from headway.signals import MomentSignal
+from headway.study.environment import GROUPS, Environment
+from headway.study.perceptron import PerceptronMeter
+from headway.study.protocols.controlled import Protocol
+from headway.study.signals import make_signal
+
+TEST_CHUNK = 2560
+
+
+class UniformDraws:
+    """In the place of an actor: every arm has the same probability, and nothing is learned.
+
+    Args:
+        arms: the number of arms.
+        generator: where the draws come from.
+        device: where they go to.
+    """
+
+    def __init__(self, arms: int, generator: torch.Generator, device: str) -> None:
+        """Nothing is drawn yet."""
+        self._arms, self._generator, self._device = arms, generator, device
+        self.entropy = torch.tensor(float(arms)).log()
+
+    def draw(self, samples: int) -> Tensor:
+        """An arm for each of B samples: [B]."""
+        return torch.randint(self._arms, (samples,), generator=self._generator).to(self._device)
+
+    def learn(self, scores: Tensor) -> None:
+        """Scores make no difference."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: the generator belongs to whoever passed it in."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from nothing."""
+
+
+class RunningMeans:
+    """The greatest running mean of an arm's scores, by which scores are divided on their way to the actor.
+
+    Args:
+        arms: the number of arms.
+        device: where scores live.
+        rate: the weight of the latest batch.
+    """
+
+    def __init__(self, arms: int, device: str, rate: float = 0.01) -> None:
+        """Nothing has been seen."""
+        self._rate = rate
+        self.sums = torch.zeros(2, arms, dtype=torch.float64, device=device)  # of scores, and of the weights so far
+
+    def scale(self, scores: Tensor, arms: Tensor) -> Tensor:
+        """Take in the scores [B] of a batch and return them in units of the greatest mean."""
+        ones = torch.ones_like(scores)
+        totals = torch.zeros_like(self.sums).index_add_(1, arms, torch.stack([scores.abs(), ones]).double())
+        means = torch.stack([totals[0] / totals[1].clamp(min=1), torch.ones_like(totals[1])])
+        self.sums = torch.where(totals[1] > 0, self.sums.lerp(means, self._rate), self.sums)
+        best = (self.sums[0] / self.sums[1].clamp(min=self._rate)).max()
+        return torch.where(best > 0, scores / best.to(scores), scores)
+
+
+class Trial:
+    """Everything that a controlled run consists of.
+
+    Args:
+        dataset: the images.
+        condition: "curriculum" or "noise".
+        signal: the name of the signal that rewards the actor.
+        protocol: the choices of the study.
+        seed: where all randomness starts.
+        device: where the networks live.
+        groups: the classes of each group.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        condition: str,
+        signal: str,
+        protocol: Protocol,
+        seed: int,
+        device: str = "cpu",
+        groups: Sequence[Sequence[int]] = GROUPS,
+    ) -> None:
+        """Make the networks and the environment."""
+        self.protocol = protocol
+        self._device = device
+        self._generator = torch.Generator().manual_seed(seed)
+        self.environment = Environment(dataset, condition, protocol, self._generator, groups, device)
+        if self.batches < 1:
+            raise ProtocolError(
+                f"batch_size: expected at most the {self.environment.samples} images of {dataset.name}, "
+                f"got {protocol.batch_size}"
+            )
+        arms = self.environment.arms
+        self.model = perceptron(
+            [self.environment.inputs, protocol.hidden, protocol.hidden, len(dataset.class_names)], self._generator
+        ).to(device)
+        self._optimizer = Adam(list(self.model.parameters()), protocol.learning_rate)
+        self.actor = self._make_actor(arms, no_actor=signal == "uniform" and protocol.uniform == "arms")
+        self._signal = make_signal(signal, protocol, arms)
+        self.meter = PerceptronMeter(self.model, self._signal)
+        self._running = RunningMeans(arms, device)
+        self.epoch = 0
+        self._seen: list[tuple[Tensor, Tensor, Tensor]] = []  # arms, losses and scores of this epoch's batches
+
+    def _make_actor(self, arms: int, no_actor: bool) -> Actor | UniformDraws:
+        p = self.protocol
+        if no_actor:
+            return UniformDraws(arms, self._generator, self._device)
+        config = ActorConfig(
+            arms,
+            p.actor,
+            p.actor_inputs,
+            (p.actor_hidden, p.actor_hidden),
+            p.actor_learning_rate,
+            (p.actor_beta1, p.actor_beta2),
+            entropy_weight=p.entropy_weight,
+        )
+        return Actor(config, self._generator, self._device)
+
+    @property
+    def batches(self) -> int:
+        """Batches of an epoch."""
+        return self.environment.samples // self.protocol.batch_size
+
+    @property
+    def step(self) -> int:
+        """Batches so far."""
+        return self.epoch * self.batches + len(self._seen)
+
+    def train_batch(self, mark: Callable[[str], None] = lambda phase: None) -> None:
+        """Draw a batch, learn from it, score it, and let the actor learn from the scores.
+
+        Args:
+            mark: told the name of each phase when it ends, for whoever measures the time.
+        """
+        arms = self.actor.draw(self.protocol.batch_size)
+        mark("choose arms")
+        pixels, labels = self.environment.draw(arms)
+        mark("draw samples")
+        losses, scores = self.meter.backward(pixels, labels, arms)
+        mark("model and scores")
+        self._optimizer.advance()
+        mark("optimizer")
+        self.actor.learn(scores if self.protocol.actor_scores == "raw" else self._running.scale(scores, arms))
+        mark("actor")
+        self._seen.append((arms, losses, scores))
+
+    def run_epoch(self, should_stop: Callable[[], bool]) -> dict[str, Any] | None:
+        """Train to the end of the epoch, then test. Returns a row of metrics, or None if asked to stop before."""
+        while len(self._seen) < self.batches:
+            if should_stop():
+                return None
+            self.train_batch()
+        row = {"epoch": self.epoch + 1, **self._training_row(), **self.test()}
+        self.meter.end_epoch()
+        self.epoch += 1
+        self._seen.clear()
+        return row
+
+    def _training_row(self) -> dict[str, Any]:
+        """What the epoch's batches were, by arm."""
+        arms, losses, scores = (torch.cat(column) for column in zip(*self._seen, strict=True))
+        counts = torch.bincount(arms, minlength=self.environment.arms)
+        row: dict[str, Any] = {
+            "train_count": counts.tolist(),
+            "draw_share": (counts / counts.sum()).tolist(),
+            "train_loss": _mean_by_arm(losses, arms, counts),
+            "score_mean": _mean_by_arm(scores, arms, counts),
+            "policy_entropy": float(self.actor.entropy),
+        }
+        if isinstance(self._signal, MomentSignal):
+            moments = self.meter.moments()
+            floor = self._signal.floor_for(self.protocol.batch_size, moments)
+            row["under_floor"] = float(moments.share_under(floor))
+            row["momentum_within_bound"] = float(moments.share_within_bound())
+        return row
+
+    @torch.no_grad()
+    def test(self) -> dict[str, Any]:
+        """The losses of a test over all arms, as part of a row of metrics."""
+        arms = self._test_arms()
+        pieces = []
+        for chunk in arms.split(TEST_CHUNK):
+            pixels, labels = self.environment.draw(chunk, test=True)
+            pieces.append(F.cross_entropy(self.model(pixels), labels, reduction="none"))
+        losses = torch.cat(pieces)
+        counts = torch.bincount(arms, minlength=self.environment.arms)
+        return {
+            "test_count": counts.tolist(),
+            "test_loss": _mean_by_arm(losses, arms.to(losses.device), counts),
+            "test_loss_mean": float(losses.double().mean()),
+        }
+
+    def _test_arms(self) -> Tensor:
+        number, arms = self.protocol.test_batches * self.protocol.batch_size, self.environment.arms
+        if self.protocol.test_draw == "uniform":
+            return torch.randint(arms, (number,), generator=self._generator)
+        return torch.arange(arms).repeat(max(1, number // arms))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the rest of the run depends on."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "meter": self.meter.state_dict(),
+            "actor": self.actor.state_dict(),
+            "running": self._running.sums.clone(),
+            "environment": self.environment.state_dict(),
+            "generator": self._generator.get_state(),
+            "epoch": self.epoch,
+            "seen": [list(batch) for batch in self._seen],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.meter.load_state_dict(state["meter"])
+        self.actor.load_state_dict(state["actor"])
+        self._running.sums.copy_(state.get("running", self._running.sums))
+        self.environment.load_state_dict(state["environment"])
+        self._generator.set_state(state["generator"])
+        self.epoch = state["epoch"]
+        self._seen = []
+        for batch in state["seen"]:
+            arms, losses, scores = (tensor.to(self._device) for tensor in batch)
+            self._seen.append((arms, losses, scores))
+
+
+def _mean_by_arm(values: Tensor, arms: Tensor, counts: Tensor) -> list[float]:
+    """The mean of each arm's values; NaN for an arm without any."""
+    sums = torch.zeros(len(counts), dtype=torch.float64, device=values.device).index_add_(0, arms, values.double())
+    return (sums.cpu() / counts.cpu()).tolist()

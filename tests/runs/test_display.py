@@ -1,0 +1,225 @@
+"""Displays, on a clock that the test sets."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from headway.runs import RunSpec
+from headway.runs.attempt import Reporter
+from headway.runs.display import LiveDisplay, PlainDisplay, describe, make_display, render, summary_line
+from headway.runs.events import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
+from headway.runs.progress import Tally
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def spec_of(seed: int, epochs: int = 10) -> RunSpec:
+    params = {"dataset": "mnist", "epochs": epochs}
+    return RunSpec(experiment="controlled", condition="noise", method="gmc", seed=seed, params=params)
+
+
+SPECS = [spec_of(seed) for seed in range(4)]
+A, B, C, D = (spec.run_id for spec in SPECS)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def tally(clock: Clock) -> Tally:
+    return Tally(SPECS, clock)
+
+
+def apply(tally: Tally, *events: Event) -> Tally:
+    for event in events:
+        tally.apply(event)
+    return tally
+
+
+def test_time_left_follows_the_pace_so_far(tally: Tally, clock: Clock) -> None:
+    assert tally.time_left() is None
+    apply(tally, Started(A, 1))
+    clock.now = 20.0
+    apply(tally, Advanced(A, 5, 10, {"test": 1.5}))
+    run = tally.active[A]
+    assert run.speed(clock.now) is None  # 5 steps at once: it goes on from a checkpoint, whose step is not known
+    clock.now = 24.0
+    apply(tally, Advanced(A, 7, 10, {"test": 1.25}))
+    assert run.speed(clock.now) == 0.5
+    assert run.time_left(clock.now) == 6.0
+    assert tally.fraction() == pytest.approx(7 / 40)
+    assert tally.time_left() == pytest.approx(24.0 / 2 * 33)
+
+
+def test_a_new_run_has_a_speed_from_its_first_step(tally: Tally, clock: Clock) -> None:
+    apply(tally, Started(A, 1))
+    clock.now = 2.0
+    apply(tally, Advanced(A, 1, 10))
+    assert tally.active[A].speed(clock.now) == 0.5
+    assert tally.time_left() == pytest.approx(2.0 * 39)
+    clock.now = 20.0
+    apply(tally, Ended(A, Outcome.DONE))
+    assert tally.fraction() == 0.25
+    assert tally.time_left() == pytest.approx(60.0)
+
+
+def test_longer_runs_weigh_more(clock: Clock) -> None:
+    short, long = spec_of(0, epochs=10), spec_of(0, epochs=30)
+    tally = apply(Tally([short, long], clock), Ended(short.run_id, Outcome.DONE))
+    assert tally.fraction() == 0.25
+
+
+def test_counts(tally: Tally) -> None:
+    apply(
+        tally,
+        Ended(A, Outcome.DONE, here=False),
+        Started(B, 1),
+        Ended(B, Outcome.FAILED, "ValueError: no"),
+        Ended(C, Outcome.HELD),
+    )
+    assert tally.count(Outcome.DONE) == 1
+    assert tally.count(Outcome.DONE, here=True) == 0
+    assert tally.count(Outcome.HELD) == 1
+    assert not tally.is_complete()
+    apply(tally, Started(C, 1), Ended(C, Outcome.DONE), Started(D, 1), Lost(D, "killed"))
+    assert tally.active == {}
+    assert tally.count(Outcome.HELD) == 0
+    assert [end.run_id for end in tally.failures()] == [B]
+    assert tally.fraction() == 0.75
+    apply(tally, Ended(D, Outcome.DONE))
+    assert tally.is_complete()
+    assert tally.fraction() == 1.0
+
+
+def test_plain_lines(tally: Tally, clock: Clock) -> None:
+    stream = io.StringIO()
+    with PlainDisplay(tally, stream) as display:
+        display.show(Started(A, 17))
+        for step in range(1, 11):
+            clock.now = float(step)
+            display.show(Advanced(A, step, 10, {"test": 0.25}))
+        display.show(Ended(A, Outcome.DONE))
+        display.show(Started(B, 17))
+        clock.now = 55.0
+        display.show(Advanced(B, 1, 10))
+        display.show(Ended(B, Outcome.FAILED, "ValueError: no"))
+        display.show(Ended(C, Outcome.HELD))
+        display.show(Stopping())
+    assert stream.getvalue().splitlines() == [
+        "mnist noise gmc seed 0: started (process 17)",
+        "10%, 0 of 4 runs done, 36 s left | mnist noise gmc seed 0 4/10 test 0.25",
+        "20%, 0 of 4 runs done, 32 s left | mnist noise gmc seed 0 8/10 test 0.25",
+        "mnist noise gmc seed 0: done",
+        "mnist noise gmc seed 1: started (process 17)",
+        "28%, 1 of 4 runs done, 6 min 45 s left | mnist noise gmc seed 1 1/10",
+        "mnist noise gmc seed 1: failed: ValueError: no",
+        "50%, 1 of 4 runs done, 1 failed, 1 min 50 s left",
+        "mnist noise gmc seed 2: another process works on it; waiting",
+        "stopping after the batches under way; Ctrl-C again stops at once",
+    ]
+
+
+def test_plain_lines_to_nobody_do_no_harm(tally: Tally) -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    PlainDisplay(tally, Broken()).show(Started(A, 17))
+    assert list(tally.active) == [A]
+
+
+def test_a_closed_output_is_no_trouble(tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    make_display(tally).show(Started(A, 17))
+    assert list(tally.active) == [A]
+
+
+def test_plain_lines_go_to_streams_of_any_encoding(tally: Tally) -> None:
+    inner = io.BytesIO()
+    stream = io.TextIOWrapper(inner, encoding="ascii")
+    PlainDisplay(tally, stream).show(Ended(A, Outcome.FAILED, "ValueError: …"))
+    assert inner.getvalue().splitlines()[0] == b"mnist noise gmc seed 0: failed: ValueError: ?"
+
+
+def drawn(tally: Tally) -> list[str]:
+    console = Console(file=io.StringIO(), width=140, color_system=None)
+    console.print(render(tally))
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+def test_the_table_has_a_line_for_each_run_under_way(tally: Tally, clock: Clock) -> None:
+    apply(tally, Started(A, 1), Started(B, 2), Ended(C, Outcome.FAILED, "no", here=False), Ended(D, Outcome.HELD))
+    clock.now = 2.0
+    apply(tally, Advanced(A, 1, 10, {"train": 2.0, "test": 1.23456}))
+    header, first, second, whole = drawn(tally)
+    assert header.split() == ["run", "done", "losses", "speed", "left"]
+    assert first.startswith("mnist noise gmc seed 0  ")
+    assert first.endswith("1/10  train 2, test 1.235  2 s each  18 s")
+    assert second.startswith("mnist noise gmc seed 1  ")
+    assert "starting" in second
+    assert whole.endswith("28%, 0 of 4 runs done, 1 failed, 1 with other processes, 58 s left")
+    apply(tally, Ended(A, Outcome.DONE), Ended(B, Outcome.DONE))
+    (whole,) = drawn(tally)
+    assert "2 of 4 runs done" in whole
+
+
+def test_the_live_display_draws_and_keeps_what_went_wrong(tally: Tally) -> None:
+    stream = Terminal()
+    console = Console(file=stream, force_terminal=True, width=140, color_system=None)
+    with LiveDisplay(tally, console) as display:
+        display.show(Started(A, 1))
+        display.show(Ended(A, Outcome.FAILED, "ValueError: [bold]no[/bold]"))
+        display.show(Stopping())
+    assert "mnist noise gmc seed 0: failed: ValueError: [bold]no[/bold]\n" in stream.getvalue()
+    assert "Ctrl-C again stops at once" in stream.getvalue()
+
+
+def test_the_display_suits_the_stream(tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(make_display(tally, io.StringIO()), PlainDisplay)
+    assert isinstance(make_display(tally, Terminal()), LiveDisplay)
+    monkeypatch.setattr(Terminal, "encoding", "ascii")
+    assert isinstance(make_display(tally, Terminal()), PlainDisplay)
+    monkeypatch.setattr(Terminal, "encoding", "utf-8")
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(make_display(tally, Terminal()), PlainDisplay)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert isinstance(make_display(tally, Terminal()), PlainDisplay)
+
+
+def test_every_event_has_its_words(tally: Tally) -> None:
+    assert describe(Advanced(A, 1, 2), tally) == ""
+    assert describe(Ended(A, Outcome.DONE, here=False), tally) == ""
+    assert describe(Lost(A, "it was killed"), tally) == (
+        "mnist noise gmc seed 0: it was killed; starts again from its checkpoint"
+    )
+    assert summary_line(tally) == "0%, 0 of 4 runs done, ? left"
+
+
+def test_reports_come_at_a_bearable_rate(clock: Clock) -> None:
+    told: list[Event] = []
+    report = Reporter(A, told.append, clock)
+    for step in range(1, 101):
+        clock.now += 0.01
+        report(step, 100, {})
+    steps = [event.step for event in told if isinstance(event, Advanced)]
+    assert steps[0] == 1
+    assert steps[-1] == 100
+    assert len(steps) == 11

@@ -1,0 +1,94 @@
+"""Options in words, plans and estimates."""
+
+from __future__ import annotations
+
+import pytest
+
+from headway.errors import UsageError
+from headway.runs import RunRecord, RunStore, State
+from headway.runs import run_text as wording
+from headway.runs.context import Context
+from headway.runs.plan import Estimator, Plan, look_up, make_plan, parse_seeds, parse_settings
+from tests.runs import dummy
+from tests.runs.dummy import spec_of
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [("5", [5]), ("0:3", [0, 1, 2]), ("0,3,7", [0, 3, 7]), ("7, 0:2", [7, 0, 1]), ("1,0:3", [1, 0, 2])],
+)
+def test_seeds(text: str, seeds: list[int]) -> None:
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3:3", "20:0", "-1", "0:-1", "a", "1.5", "0:", ":3", "0:2:4", "1,,2", "٣", "9" * 19]
+)
+def test_seeds_that_make_no_range(text: str) -> None:
+    with pytest.raises(UsageError, match="expected seeds such as 5 or 0,3,7 or 0:20"):
+        parse_seeds(text)
+
+
+def test_there_is_a_limit_to_seeds() -> None:
+    with pytest.raises(UsageError, match="expected at most 100000 seeds, got '0:9999999999'"):
+        parse_seeds("0:9999999999")
+
+
+def test_settings() -> None:
+    assert parse_settings(["beta=0.9", " floor = 1e-8", "name=a=b"]) == {"beta": "0.9", "floor": "1e-8", "name": "a=b"}
+    for texts, message in [
+        (["beta"], "expected FIELD=VALUE, got 'beta'"),
+        (["=1"], "expected FIELD=VALUE, got '=1'"),
+        (["a=1", "a=2"], "expected every field once, got 'a' twice"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            parse_settings(texts)
+
+
+def test_looking_up_runs_makes_no_store(store: RunStore) -> None:
+    specs = [spec_of(seed=0), spec_of(seed=1)]
+    assert look_up(store, specs) == tuple(RunRecord(spec.run_id, State.PENDING, spec) for spec in specs)
+    assert not store.root.exists()
+    run = store.claim(specs[1])
+    assert run is not None
+    run.interrupt()
+    assert [record.state for record in look_up(store, specs)] == [State.PENDING, State.INTERRUPTED]
+    assert not (store.root / specs[0].run_id).exists()
+
+
+def test_runs_go_to_whoever_is_free() -> None:
+    assert Plan((), {"a": 10.0, "b": 2.0, "c": 3.0, "d": 6.0}, 2).total_seconds() == 11.0
+    assert Plan((), {"a": 10.0, "b": 2.0}, 0).total_seconds() == 12.0
+    assert Plan((), {}, 2).total_seconds() == 0.0
+
+
+@pytest.mark.usefixtures("dummies")
+def test_an_estimate_leaves_out_what_is_done(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = [spec_of(seed=seed, steps=4) for seed in range(4)]
+    done, failed, half = (store.claim(spec) for spec in specs[:3])
+    assert done
+    assert failed
+    assert half
+    done.restore()
+    done.finish()
+    failed.fail(ValueError("no"))
+    half.progress(2, 4)
+    half.interrupt()
+    asked = []
+    estimate = dummy.estimate
+    monkeypatch.setattr(dummy, "estimate", lambda spec, context: asked.append(spec) or estimate(spec, context))
+    records = look_up(store, specs)
+    plan = make_plan(records, specs, 2, retry_failed=False, estimate=Estimator(Context()))
+    assert plan.seconds == {specs[2].run_id: 20.0, specs[3].run_id: 40.0}
+    assert len(asked) == 1  # seeds take the same time
+    plan = make_plan(records, specs, 2, retry_failed=True, estimate=Estimator(Context()))
+    assert plan.seconds.keys() == {spec.run_id for spec in specs[1:]}
+    assert make_plan(records, specs, 2, retry_failed=True, estimate=None).seconds == {}
+
+
+def test_words() -> None:
+    assert wording.speed_text(None) == ""
+    assert wording.speed_text(12.345) == "12.3/s"
+    assert wording.last_line("Traceback:\n  x\nValueError: no\n") == "ValueError: no"
+    assert wording.last_line("") == ""
+    assert len(wording.shorten("x" * 999)) == 300
