@@ -96,7 +96,7 @@ def test_a_benchmark(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_stored_benchmark_can_be_read(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stored = Path(__file__).parents[3] / "benchmarks" / "results" / "bench.json"
+    stored = Path(__file__).parents[2] / "benchmarks" / "results" / "bench.json"
     assert main(["claims", str(root / "store"), "--only", "C16", "--bench", str(stored), "--protocol", LABEL]) == 0
     assert "no benchmark" not in capsys.readouterr().out
 
@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_written(root: Path, tmp_path: Path, capsys: pytes
 
 
 def test_every_claim_is_tested_by_the_results_of_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
-    results = Path(__file__).parents[3] / "results"
+    results = Path(__file__).parents[2] / "results"
     assert main(["claims", str(results), "--brief"]) == 0
     out = capsys.readouterr().out
     assert ", 0 not tested\n" in out

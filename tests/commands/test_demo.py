@@ -13,7 +13,8 @@ from headway.commands.demo import table
 from headway.commands.main import _compare
 from headway.runs import RunStore
 from headway.runs.context import Context
-from headway.study import controlled, demo, names
+from headway.study import controlled, demo
+from headway.study.protocols import names
 from headway.study.protocols.controlled import Protocol
 
 
