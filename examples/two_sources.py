@@ -28,7 +28,9 @@ from headway.selection import Sources, SourceSampler, Tagged
 
 INPUTS, CLASSES, BATCH, PER_SOURCE = 20, 5, 64, 50_000
 SIGNALS = {"uniform": headway.Uniform(), "loss": headway.Curiosity(), "gmc": headway.GMC(beta=0.99)}
-COLOURS = {"uniform": "#777777", "loss": "#c2410c", "gmc": "#1d4ed8"}
+LABELS = {"uniform": "uniform", "loss": "by loss", "gmc": "by GMC"}
+COLOURS = {"uniform": "#6e7781", "loss": "#c2410c", "gmc": "#1d4ed8"}
+DARK = {"uniform": "#8b949e", "loss": "#f0883e", "gmc": "#79a8ff"}
 
 
 class RuleAndNoise(Dataset[tuple[Tensor, Tensor]]):
@@ -93,26 +95,34 @@ def check_drawing(parser: argparse.ArgumentParser, figure: Path | None) -> None:
         parser.error("--figure: matplotlib is not installed; run: pip install 'headway[report]'")
 
 
-def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
+def draw(results: dict[str, list[dict[str, Any]]], path: Path, dark: bool = False) -> None:
     """The share of the noise over time: the mean over seeds, and their range."""
     import matplotlib
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import PercentFormatter
 
-    figure, ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
-    for signal, runs in results.items():
-        curves = torch.tensor([one["over_time"] for one in runs])
-        steps = range(1, curves.shape[1] + 1)
-        ax.plot(steps, curves.mean(0), color=COLOURS[signal], label=signal)
-        ax.fill_between(steps, curves.amin(0), curves.amax(0), color=COLOURS[signal], alpha=0.15, linewidth=0)
-        ax.annotate(signal, (curves.shape[1], float(curves[:, -1].mean())), xytext=(4, 0), textcoords="offset points",
-                    va="center", color=COLOURS[signal])  # fmt: skip
-    ax.set(xlabel="batches", ylabel="share of the noise", ylim=(0, 1), xlim=(0, None))
-    ax.spines[["top", "right"]].set_visible(False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=160)
-    plt.close(figure)
+    ink, colours = ("#c9d1d9", DARK) if dark else ("#24292f", COLOURS)
+    style = {"text.color": ink, "axes.labelcolor": ink, "axes.edgecolor": ink, "xtick.color": ink, "ytick.color": ink}
+    with plt.rc_context({**style, "font.size": 11, "svg.hashsalt": "headway", "svg.fonttype": "path"}):
+        figure, ax = plt.subplots(figsize=(7.2, 3.2), layout="constrained")
+        for signal, runs in results.items():
+            curves = torch.tensor([one["over_time"] for one in runs])
+            steps, colour = range(1, curves.shape[1] + 1)[::10], colours[signal]
+            ax.plot(steps, curves.mean(0)[::10], color=colour, linewidth=2)
+            ax.fill_between(steps, curves.amin(0)[::10], curves.amax(0)[::10], color=colour, alpha=0.2, linewidth=0)
+            end = (curves.shape[1], float(curves[:, -1].mean()))
+            ax.annotate(LABELS[signal], end, xytext=(6, 0), textcoords="offset points", va="center", color=colour)
+        ax.set(
+            xlabel="training batches", ylabel="share of noise in the samples", ylim=(0, 1), xlim=(0, curves.shape[1])
+        )
+        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+        ax.spines[["top", "right"]].set_visible(False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        metadata = {"Date": None} if path.suffix == ".svg" else None
+        figure.savefig(path, dpi=160, transparent=path.suffix == ".svg", metadata=metadata)
+        plt.close(figure)
 
 
 def main(arguments: list[str] | None = None) -> dict[str, list[dict[str, Any]]]:
@@ -122,9 +132,10 @@ def main(arguments: list[str] | None = None) -> dict[str, list[dict[str, Any]]]:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=1500, help="batches of each run")
     parser.add_argument("--figure", type=Path, help="draw the shares over time; needs matplotlib")
+    parser.add_argument("--dark", type=Path, help="draw them for a dark page too")
     parser.add_argument("--out", type=Path, help="write the figures of the table as JSON")
     options = parser.parse_args(arguments)
-    check_drawing(parser, options.figure)
+    check_drawing(parser, options.figure or options.dark)
     seeds, steps = (1, 400) if options.quick else (options.seeds, options.steps)
     torch.set_num_threads(1)
     start = time.perf_counter()
@@ -135,9 +146,9 @@ def main(arguments: list[str] | None = None) -> dict[str, list[dict[str, Any]]]:
         share, accuracy = (statistics.fmean(one[key] for one in results[signal]) for key in ("noise_share", "accuracy"))
         print(f"{signal:8}  {share:18.1%}  {accuracy:20.1%}", flush=True)
     print(f"{seeds} seeds, {steps} batches of {BATCH} each, {time.perf_counter() - start:.0f} s")
-    if options.figure:
-        draw(results, options.figure)
-        print(f"drawn: {options.figure}")
+    for path in filter(None, (options.figure, options.dark)):
+        draw(results, path, dark=path == options.dark)
+        print(f"drawn: {path}")
     if options.out:
         kept = {
             signal: {key: [one[key] for one in runs] for key in ("noise_share", "accuracy")}

@@ -54,7 +54,7 @@ def test_the_two_sources() -> None:
     text = page("signals.md")
     assert f"the loss {shares['loss']:.0%}" in text
     assert f"GMC {shares['gmc']:.0%}" in text
-    assert (ROOT / "docs" / "figures" / "two_sources.png").exists()
+    assert (ROOT / "docs" / "figures" / "two_sources.svg").exists()
 
 
 def test_the_couplings() -> None:
