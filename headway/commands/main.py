@@ -151,21 +151,12 @@ class _WithReport:
 
     def execute(self, options: argparse.Namespace) -> int:
         """Run the command; if all went well, write the report, or say why there is none."""
-        options.compare = _compare
         code = self._command.execute(options)
         if code == 0:
             from headway.commands import report
 
             report.report_if_possible(options.out, options.report)
         return code
-
-
-def _compare(areas: Sequence[float], uniform: Sequence[float]) -> tuple[float, float, float]:
-    """A ratio and its interval, so that a command says what the report says."""
-    from headway.analysis.stats import ratio
-
-    found = ratio(areas, uniform)
-    return found.value, found.low, found.high
 
 
 @register("report", "write one page about the runs of a store, with tables and figures", "report")

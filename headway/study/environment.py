@@ -13,11 +13,9 @@ from headway.data import Dataset, Split
 from headway.errors import DataError
 from headway.selection import Pools
 from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.names import GROUP_NAMES, GROUPS
 
-GROUPS = ((0,), (1, 2), (3, 4, 5), (6, 7, 8, 9))
-"""Groups A, B, C and D of the ten classes."""
-
-CONDITIONS = ("curriculum", "noise")
+CONDITIONS = tuple(GROUP_NAMES)
 
 
 @dataclass(frozen=True)

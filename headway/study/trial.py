@@ -14,9 +14,10 @@ from headway.errors import ProtocolError
 from headway.selection import Actor, ActorConfig, perceptron
 from headway.selection.networks import Adam
 from headway.signals import MomentSignal
-from headway.study.environment import GROUPS, Environment
+from headway.study.environment import Environment
 from headway.study.perceptron import PerceptronMeter
 from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.names import GROUPS
 from headway.study.signals import make_signal
 
 TEST_CHUNK = 2560

@@ -11,19 +11,17 @@ import numpy as np
 
 from headway.analysis.claims.verdicts import DivergedError, NoRunsError, TooLittleDataError
 from headway.analysis.columns import Array
-from headway.analysis.presets import nearest_first
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.analysis.tables import NEEDED, areas, usable
 from headway.runs.text import count
+from headway.study.protocols.labels import STANDARD, nearest_first
 from headway.study.protocols.names import DATASETS, rank, title
 
 BySeed: TypeAlias = Mapping[int, float]
 PAPER_DATASETS = ("mnist", "cifar10")
 PAPER_ENVIRONMENT = "MiniGrid-DoorKey-8x8-v0"
 REWARDS = ("episode_return", "env_steps")
-STANDARD = "released"
-"""The protocol that made the published figures."""
 SHOWN = 3
 """Protocols that a message names."""
 

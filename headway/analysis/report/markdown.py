@@ -15,7 +15,6 @@ import numpy as np
 
 from headway.analysis import summaries
 from headway.analysis.claims.areas import published_t
-from headway.analysis.claims.evidence import STANDARD
 from headway.analysis.claims.output import as_markdown
 from headway.analysis.figures.catalogue import plan_figures
 from headway.analysis.report import words
@@ -30,6 +29,7 @@ from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.errors import UsageError
 from headway.runs.files import write_bytes
+from headway.study.protocols.labels import STANDARD
 from headway.study.protocols.names import GROUP_NAMES, MARK, title
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.analysis.claims import ClaimResult, evaluate_claims
-from headway.analysis.claims.evidence import STANDARD, exploration_label
+from headway.analysis.claims.evidence import exploration_label
 from headway.analysis.report import charts, films, numbers, provenance, tables
 from headway.analysis.report.charts import Chart
 from headway.analysis.report.films import Film
@@ -25,6 +25,7 @@ from headway.analysis.report.tables import Table
 from headway.analysis.results import Results
 from headway.analysis.stats import Estimate
 from headway.analysis.tables import BASELINE, WelchRow
+from headway.study.protocols.labels import STANDARD
 
 MOST_PROTOCOLS = 3
 """Claims are judged for this many protocols at most: presets first, then those with the most finished runs."""
