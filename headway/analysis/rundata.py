@@ -246,7 +246,7 @@ def _last_step(run: RunData) -> int | None:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in a store or a lot that could not be used."""
+    """Something in a store or an export that could not be used."""
 
     id: str
     """The id of the run, or the name of the file."""

@@ -26,7 +26,7 @@ from headway.analysis.claims.verdicts import (
     within,
 )
 from headway.analysis.stats import Estimate, contrast, t_interval, unpaired_ratio, welch, why_untested
-from headway.analysis.stats.scipy_stats import scipy_stats
+from headway.analysis.stats.intervals import scipy_stats
 from headway.analysis.tables import relative_area
 from headway.runs.text import count
 from headway.study.protocols.names import title

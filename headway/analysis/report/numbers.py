@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway.analysis import summaries, tables
-from headway.analysis.overall import OverallRow, epochs_to, overall_rows, profiles
 from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate, Profile, Survival, t_interval
-from headway.analysis.tables import BASELINE, MethodRow, WelchRow
+from headway.analysis.tables import BASELINE, MethodRow, OverallRow, WelchRow, epochs_to, overall_rows, profiles
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from headway.analysis.columns import Array
-from headway.analysis.stats.scipy_stats import scipy_stats
+from headway.errors import MissingExtraError
 
 CONFIDENCE = 0.95
+
+
+def scipy_stats() -> Any:
+    """The module scipy.stats, imported when it is first needed: it takes a second, and is an extra.
+
+    Raises:
+        MissingExtraError: SciPy is not installed.
+    """
+    try:
+        return importlib.import_module("scipy.stats")
+    except ImportError as error:
+        raise MissingExtraError("scipy", "report") from error
 
 
 @dataclass(frozen=True)
