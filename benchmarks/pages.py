@@ -22,7 +22,7 @@ from torch import nn
 from benchmarks.cost.quoting import quoted
 from headway.analysis import load_results
 from headway.analysis.report.provenance import notes_of
-from headway.analysis.report.words import ranges
+from headway.analysis.table import ranges
 from headway.analysis.tables import MethodRow, method_rows
 from headway.commands.run import COMMANDS
 from headway.commands.run_campaign import lot_specs

@@ -14,7 +14,7 @@ from headway.analysis.figures.curves import FEW_RUNS
 from headway.analysis.figures.style import MAIN, OTHERS, VARIANTS
 from headway.analysis.report import looks, series
 from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting
-from headway.analysis.report.numbers import Areas, Overall
+from headway.analysis.report.tables import Areas, Overall
 from headway.analysis.rundata import RunData
 from headway.analysis.summaries import Band, Curve
 from headway.study.protocols.names import LEAST_LOSS, METHODS, rank, title
