@@ -8,8 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from headway.analysis.claims.evidence import Evidence, paired
-from headway.analysis.claims.registry import register
+from headway.analysis.claims.registry import Evidence, paired, register
 from headway.analysis.claims.verdicts import (
     MIN_SEEDS,
     MOST_SEEDS,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.analysis.claims import ClaimResult, evaluate_claims
-from headway.analysis.claims.evidence import exploration_label
+from headway.analysis.claims.registry import exploration_label
 from headway.analysis.report import charts, films, provenance, tables
 from headway.analysis.report.charts import Chart
 from headway.analysis.report.films import Film
