@@ -114,7 +114,6 @@ class ExportReader:
     """
 
     def __init__(self, path: Path, wanted: Collection[str] | None = None) -> None:
-        """Read nothing yet."""
         self._path = path
         self._wanted = wanted
         self._last: tuple[Stamp, list[RunData], list[Problem]] | None = None

@@ -123,7 +123,6 @@ class ResultsReader:
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Collection[str] | None = None) -> None:
-        """Find out what there is; read nothing yet."""
         self.path = Path(path)
         self._wanted = None if columns is None else frozenset(columns)
         self._readers: dict[Path, StoreReader | ExportReader] = {}

@@ -32,7 +32,6 @@ class StoreReader:
     """
 
     def __init__(self, root: Path, wanted: Collection[str] | None = None) -> None:
-        """Read nothing yet."""
         self._store = RunStore(root)
         self._wanted = wanted
         self._cache: dict[str, Cached] = {}

@@ -60,6 +60,8 @@ def test_latex_numbers() -> None:
 
 def test_text() -> None:
     assert TABLE.text() == "T\nname  x     n\n----  ----  -\na     0.12  3\nb     –     –"
+    wide = Table(("x", "long head"), (("1", "2"), ("wide cell", "3")), "numbers")
+    assert wide.text() == "numbers\nx          long head\n---------  ---------\n1          2\nwide cell  3"
     assert Table(["a"], [["b"]]).text() == "a\n-\nb"
 
 

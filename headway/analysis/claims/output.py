@@ -10,11 +10,13 @@ from typing import Any
 from headway.analysis.claims.registry import ClaimResult
 from headway.analysis.claims.verdicts import MOST_SEEDS, Finding, Verdict
 from headway.analysis.stats import Estimate
-from headway.analysis.table import Table
+from headway.analysis.table import Cell, Table
 
 SCHEMA = 1
 NOT_COUNTED = "does not count"
 NOT_COUNTED_MEANS = f'Parts marked "{NOT_COUNTED}" are there to compare with; they do not decide the verdict.'
+CLAIM_HEADS = ("claim", "verdict", "what is claimed", "decided by", "remark")
+PART_HEADS = ("claim", "part", "verdict", "ours", "paper", "seeds", "remark")
 SHOWN_REASONS = 3
 """Reasons for which parts have no figure that one line names."""
 
@@ -101,46 +103,30 @@ def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str
         results: the claims with their verdicts.
         only_found: leave out claims and parts for which there are no runs, and say which claims and how many parts.
     """
-    claims = [result for result in results if _is_said(result, only_found)]
-    silent = [result.claim.id for result in results if not _is_said(result, only_found)]
+    said = [result for result in results if _is_said(result, only_found)]
+    silent = [result.claim.id for result in results if result not in said]
     findings = [(result.claim.id, finding) for result in results for finding in result.findings]
     parts = [(claim_id, finding) for claim_id, finding in findings if finding.judgement.ours or not only_found]
+    lacking = len(findings) - len(parts)
     texts = [
         summary(results),
-        Table(
-            ("claim", "verdict", "what is claimed", "decided by", "remark"),
-            [
-                (
-                    result.claim.id,
-                    f"**{result.verdict}**",
-                    result.claim.text,
-                    result.claim.decided_by,
-                    _besides(result, results).strip(" ()"),
-                )
-                for result in claims
-            ],
-        ).markdown(),
+        Table(CLAIM_HEADS, [_claim_row(result, _besides(result, results)) for result in said]).markdown(),
         f"Not tested, for want of runs: {', '.join(silent)}." if silent else "",
-        Table(
-            ("claim", "part", "verdict", "ours", "paper", "seeds", "remark"),
-            [
-                (
-                    claim_id,
-                    finding.part,
-                    str(finding.verdict),
-                    finding.judgement.ours,
-                    finding.paper,
-                    finding.judgement.n or "",
-                    _remark(finding),
-                )
-                for claim_id, finding in parts
-            ],
-        ).markdown(),
+        Table(PART_HEADS, [_part_row(*part) for part in parts]).markdown(),
+        f"For {lacking} other parts there are no runs, or too few for a figure." if lacking else "",
+        NOT_COUNTED_MEANS if _has_uncounted(results) else "",
     ]
-    if len(parts) < len(findings):
-        texts.append(f"For {len(findings) - len(parts)} other parts there are no runs, or too few for a figure.")
-    texts.append(NOT_COUNTED_MEANS if _has_uncounted(results) else "")
     return "\n\n".join(filter(None, texts)) + "\n"
+
+
+def _claim_row(result: ClaimResult, remark: str) -> tuple[Cell, ...]:
+    claim = result.claim
+    return claim.id, f"**{result.verdict}**", claim.text, claim.decided_by, remark.strip(" ()")
+
+
+def _part_row(claim_id: str, finding: Finding) -> tuple[Cell, ...]:
+    found = finding.judgement
+    return claim_id, finding.part, finding.verdict.value, found.ours, finding.paper, found.n or "", _remark(finding)
 
 
 def _is_said(result: ClaimResult, only_found: bool) -> bool:

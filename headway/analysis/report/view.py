@@ -16,7 +16,7 @@ from headway.analysis.report.films import Film
 from headway.analysis.report.gates import GateRow, gate_tables
 from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting, settings_of
 from headway.analysis.report.overview import Campaign, Overview, campaign_of, overview_of
-from headway.analysis.report.provenance import Origin, Rules
+from headway.analysis.report.provenance import Origin, ProtocolFields
 from headway.analysis.report.sensitivity import GridView, grid_views
 from headway.analysis.report.sources import Telemetry, telemetry_at
 from headway.analysis.report.tables import Areas, Overall
@@ -73,7 +73,7 @@ class View:
     charts: Mapping[str, Sequence[Chart]]
     films: Sequence[Film]
     origins: Sequence[Origin]
-    rules: Sequence[Rules]
+    rules: Sequence[ProtocolFields]
     versions: Sequence[tuple[str, str]]
     tables: Sequence[Table] = field(default_factory=tuple)
     telemetry: Sequence[Telemetry] = field(default_factory=tuple)
