@@ -14,20 +14,19 @@ from pathlib import Path
 import numpy as np
 
 from headway.analysis import summaries
+from headway.analysis.charts.catalogue import plan_figures
 from headway.analysis.claims.areas import published_t
 from headway.analysis.claims.evidence import STANDARD
 from headway.analysis.claims.output import as_markdown
-from headway.analysis.figures.catalogue import plan_figures
 from headway.analysis.report import words
-from headway.analysis.report.groups import Setting
+from headway.analysis.report.figures import Printed, Tell, named_charts, print_figures
 from headway.analysis.report.markdown_parts import gates_text, grids_text, ratio_cells, table_row
-from headway.analysis.report.printing import Printed, Tell, named_drawings, print_figures
 from headway.analysis.report.provenance import facts_of, notes_of
-from headway.analysis.report.rows import NUMBERS
-from headway.analysis.report.sources import Strip, Telemetry
+from headway.analysis.report.sources import NUMBERS, Strip, Telemetry
 from headway.analysis.report.view import View
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import Setting
 from headway.errors import UsageError
 from headway.runs.files import write_bytes
 from headway.study.protocols.names import GROUP_NAMES, MARK, title
@@ -102,8 +101,8 @@ def planned_figures(results: Results, path: Path) -> list[Printed]:
     """The figures that a page has, without drawing them."""
     folder = path.parent / FIGURES / path.stem
     return [
-        Printed(name, drawing.caption, [folder / f"{name}.{FORMAT}"])
-        for name, drawing in named_drawings(plan_figures(results))
+        Printed(name, chart.caption, [folder / f"{name}.{FORMAT}"])
+        for name, chart in named_charts(plan_figures(results))
     ]
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from headway.analysis.figures.catalogue import seeds_text
-from headway.analysis.figures.grids import Cell
-from headway.analysis.figures.heatmap import percent_text
-from headway.analysis.figures.style import number_text
+from headway.analysis.charts.model import seeds_text
+from headway.analysis.charts.sensitivity import Cell, GridView
+from headway.analysis.charts.style import number_text, percent_text
 from headway.analysis.report import words
 from headway.analysis.report.gates import EXPLANATION, GateRow
-from headway.analysis.report.sensitivity import GridView
 from headway.analysis.stats import Estimate
 from headway.study.protocols.names import title
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from headway.analysis import summaries, tables
 from headway.analysis.overall import OverallRow, epochs_to, overall_rows, profiles
-from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import CONTROLLED, EXPLORATION, Setting
 from headway.analysis.stats import Estimate, Profile, Survival, t_interval
 from headway.analysis.tables import BASELINE, MethodRow, WelchRow
 

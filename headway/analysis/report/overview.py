@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway.analysis.report.groups import Setting
 from headway.analysis.report.progress import is_double, unreadable
 from headway.analysis.report.words import listed, ranges
 from headway.analysis.results import Results
 from headway.analysis.rundata import Problem, RunData
+from headway.analysis.settings import Setting
 from headway.runs import State
 from headway.runs.text import count
 from headway.study.protocols.names import METHODS, rank, title

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from headway.analysis.report.groups import Setting
 from headway.analysis.report.words import ranges
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import Setting
 from headway.runs import Json
 from headway.runs.later import compared
 from headway.runs.text import duration, shorten

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting
 from headway.analysis.report.numbers import Areas, Overall
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import CONTROLLED, EXPLORATION, Setting
 from headway.analysis.stats import Estimate
 from headway.analysis.tables import WelchRow
 from headway.study.protocols.names import GROUP_NAMES, title

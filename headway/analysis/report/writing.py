@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from headway.analysis.figures.saving import FORMATS
 from headway.analysis.lots import find_lots
-from headway.analysis.report.films import stores_at
-from headway.analysis.report.printing import Tell, print_figures
+from headway.analysis.report.figures import Tell, print_figures
 from headway.analysis.report.rendering import Links, render_page
-from headway.analysis.report.rows import COLUMNS, CSV, telemetry_files
-from headway.analysis.report.sources import Telemetry, telemetry_at
+from headway.analysis.report.sources import COLUMNS, CSV, Telemetry, telemetry_at, telemetry_files
 from headway.analysis.report.view import View, make_view
-from headway.analysis.results import Results, load_results
+from headway.analysis.results import Results, load_results, stores_at
 from headway.errors import StoreError
 from headway.runs.files import write_bytes
 from headway.runs.status import METRICS_FILE
 
+FORMATS = ("pdf", "svg", "png")
 INDEX, TABLES, FIGURES = "index.html", "tables", "figures"
 
 

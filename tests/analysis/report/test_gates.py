@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from headway.analysis.report.gates import gate_tables
-from headway.analysis.report.groups import settings_of
 from headway.analysis.report.markdown_parts import gates_text
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import settings_of
 from tests.analysis.made import controlled, together
 
 

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from headway.analysis.report.groups import settings_of
 from headway.analysis.report.numbers import areas_of, comparisons, final_rewards, overall_of
 from headway.analysis.report.tables import (
     Table,
@@ -19,6 +18,7 @@ from headway.analysis.report.tables import (
     summary_table,
     welch_table,
 )
+from headway.analysis.settings import settings_of
 from headway.analysis.stats import welch
 from tests.analysis.made import controlled, exploration, together
 
