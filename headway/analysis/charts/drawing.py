@@ -99,8 +99,9 @@ def draw_panel(ax: Axes, panel: Panel, chart: Chart) -> Axes:
     bands = {key: percent(band) if panel.y.percent else band for key, band in panel.series.items()}
     scale = 100 if panel.y.percent else 1
     for line in panel.lines:
-        style = {"color": chart.styles[line.key].colour, "linewidth": 0.6, "alpha": 0.7} if line.key else {}
-        ax.axhline(scale * line.value, **({"color": PALE, "linewidth": 0.8} | style), zorder=1)
+        colour = chart.styles[line.key].colour if line.key else PALE
+        width, alpha = (0.6, 0.7) if line.key else (0.8, None)
+        ax.axhline(scale * line.value, color=colour, linewidth=width, alpha=alpha, zorder=1)
     draw_bands(ax, bands, chart.styles, from_zero=panel.y.zero, few=chart.few)
     if panel.y.full:
         ax.set_ylim(0, 104)
@@ -134,8 +135,8 @@ def draw_bands(
         draw_band(ax, bands[key], styles[key], turn, len(marked), few)
     for key in [key for key in bands if key not in marked]:
         style = styles[key]
-        line = {"color": style.colour, "linewidth": 1.0, "linestyle": style.dash}
-        ax.plot(bands[key].x, bands[key].mean, label=plain(style.name), zorder=4, **line)
+        look: dict[str, Any] = {"color": style.colour, "linewidth": 1.0, "linestyle": style.dash}
+        ax.plot(bands[key].x, bands[key].mean, label=plain(style.name), zorder=4, **look)
     return fit(ax, bands.values(), from_zero=from_zero, few=few)
 
 
@@ -268,7 +269,7 @@ def _step_axis(ax: Axes) -> None:
     ax.set_xlabel(f"{STEPS[1]} ({name})" if name else STEPS[1])
 
 
-def _name_outer_axes(grid: Any, shown: Mapping[tuple[int, ...], Panel]) -> None:
+def _name_outer_axes(grid: Any, shown: Mapping[tuple[int, int], Panel]) -> None:
     """Name axes and panels once: what the neighbour on the left, above or below says already is left out."""
     for (row, column), panel in shown.items():
         left, above = shown.get((row, column - 1)), shown.get((row - 1, column))

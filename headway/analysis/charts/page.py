@@ -84,7 +84,7 @@ def _panel(panel: Panel, chart: Chart) -> dict[str, Any]:
     flags = {name: True for name in ("zero", "percent", "log") if getattr(panel.y, name)}
     data: dict[str, Any] = {
         "key": panel.key,
-        "title": panel.title if len(chart.panels) > 1 else "",
+        "title": panel.title if chart.rows > 1 or len({each.title for each in chart.panels}) > 1 else "",
         "x": x,
         "y": {"label": panel.y.label.replace("\n", " "), **flags},
         "series": found,

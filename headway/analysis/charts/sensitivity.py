@@ -183,7 +183,7 @@ def _of_kind(settings: Sequence[Setting], kind: Rows) -> list[Grid]:
     return sorted(found.values(), key=lambda grid: grid.common.count(","))
 
 
-def _pooled(first: tuple[RunData, ...], second: tuple[RunData, ...]) -> tuple[RunData, ...]:
+def _pooled(first: Sequence[RunData], second: Sequence[RunData]) -> tuple[RunData, ...]:
     """Runs of two groups that come to the same, such as two ways to say that both rates are equal; each seed once."""
     known = {run.seed for run in first}
     return (*first, *(run for run in second if run.seed not in known))

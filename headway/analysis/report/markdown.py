@@ -19,11 +19,11 @@ from headway.analysis.claims.areas import published_t
 from headway.analysis.claims.evidence import STANDARD
 from headway.analysis.claims.output import as_markdown
 from headway.analysis.report import words
-from headway.analysis.report.figures import Printed, Tell, named_charts, print_figures
 from headway.analysis.report.markdown_parts import gates_text, grids_text, ratio_cells, table_row
 from headway.analysis.report.provenance import facts_of, notes_of
 from headway.analysis.report.sources import NUMBERS, Strip, Telemetry
 from headway.analysis.report.view import View
+from headway.analysis.report.writing import Printed, Tell, named_charts, print_figures
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.analysis.settings import Setting

@@ -268,7 +268,8 @@ def chart(rows: Sequence[Row], name: str, key: str) -> Chart:
 
 def _panels(sources: Mapping[str, Sequence[Row]]) -> list[Panel]:
     steps = _thinned(sorted({row.step for own in sources.values() for row in own}))
-    kept, panels = set(steps), []
+    kept = set(steps)
+    panels: list[Panel] = []
     for column, heading, axis in PANELS:
         curves = {}
         for source, own in sources.items():

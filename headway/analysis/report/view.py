@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -21,17 +22,38 @@ from headway.analysis.report.progress import Campaign, campaign_of
 from headway.analysis.report.provenance import Origin, Rules
 from headway.analysis.report.sources import Telemetry, telemetry_at
 from headway.analysis.report.tables import Table
-from headway.analysis.results import Results
+from headway.analysis.results import Results, stores_at
 from headway.analysis.settings import EXPLORATION, Setting, settings_of
 from headway.analysis.stats import Estimate
 from headway.analysis.tables import BASELINE, WelchRow
+from headway.errors import StoreError
+from headway.runs.files import read_bytes
+from headway.study.protocols.names import title
 
 if TYPE_CHECKING:
     from headway.analysis.charts.sensitivity import GridView
-    from headway.analysis.report.recordings import Recording
 
 MOST_PROTOCOLS = 3
 """Claims are judged for this many protocols at most: presets first, then those with the most finished runs."""
+RECORDING_FILE = "play.gif"
+MOST_BYTES = 2 << 20
+"""A recording larger than this is not put into the page ..."""
+MOST_BYTES_IN_ALL = 7 << 20
+"""... nor one that would make all of them together larger than this."""
+_GIF = (b"GIF87a", b"GIF89a")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording.
+
+    Attributes:
+        title: what it shows.
+        source: a data: URL.
+    """
+
+    title: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -154,7 +176,7 @@ def make_view(
         gates=gate_tables(settings),
         charts=charts,
         figures={chart.id: chart_data(chart) for members in charts.values() for chart in members},
-        recordings=[] if live else _recordings(source, settings),
+        recordings=[] if live else recordings_of(source, settings),
         origins=provenance.origins(settings),
         rules=provenance.protocols(results.runs),
         versions=provenance.versions(),
@@ -213,10 +235,27 @@ def _grids(settings: Sequence[Setting]) -> list[GridView]:
     return grid_views(finished)
 
 
-def _recordings(source: Path, settings: Sequence[Setting]) -> list[Recording]:
-    exploring = [setting for setting in settings if setting.kind == EXPLORATION]
-    if not exploring:
-        return []
-    from headway.analysis.report.recordings import recordings
+def recordings_of(source: Path, settings: Sequence[Setting]) -> list[Recording]:
+    """The recordings of a store: for each setting of exploration and method that of its first seed that has one."""
+    stores, found, room = stores_at(source), [], MOST_BYTES_IN_ALL
+    for setting in (each for each in settings if each.kind == EXPLORATION):
+        for name, runs in setting.all.items():
+            for run in runs:
+                content = next(filter(None, (_read(store / run.id) for store in stores)), b"")
+                if content and len(content) <= room:
+                    room -= len(content)
+                    data = base64.b64encode(content).decode()
+                    found.append(
+                        Recording(f"{title(name)}, {setting.title}, seed {run.seed}", f"data:image/gif;base64,{data}")
+                    )
+                    break
+    return found
 
-    return recordings(source, exploring)
+
+def _read(folder: Path) -> bytes:
+    """The recording in the folder of a run; nothing if there is none, or something else under its name."""
+    try:
+        content = read_bytes(folder / RECORDING_FILE, MOST_BYTES) or b""
+    except StoreError:
+        return b""
+    return content if content.startswith(_GIF) else b""
