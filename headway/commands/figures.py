@@ -8,7 +8,8 @@ from pathlib import Path
 
 from headway.analysis.charts.catalogue import Plan, plan_figures, protocol_folders
 from headway.analysis.charts.drawing import draw
-from headway.analysis.charts.figure import FORMATS, house_style, require, save
+from headway.analysis.charts.figure import house_style, require, save
+from headway.analysis.charts.model import FORMATS
 from headway.analysis.results import Results, load_results
 from headway.errors import FigureError, StoreError
 from headway.runs import State

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headway.analysis.charts.model import FORMATS
 from headway.analysis.charts.style import INK
 from headway.errors import FigureError, MissingExtraError
 from headway.runs.files import write_bytes
@@ -31,8 +32,6 @@ _METADATA: dict[str, dict[str, Any]] = {
 }
 """What a file must not hold, because it changes from day to day or from machine to machine."""
 
-FORMATS = tuple(_METADATA)
-"""The formats that figures can be written in."""
 
 RC: Mapping[str, Any] = {
     "axes.axisbelow": True,

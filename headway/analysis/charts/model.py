@@ -20,6 +20,9 @@ LINES, BARS, MAP = "lines", "bars", "map"
 EPOCHS, STEPS = ("epoch", "epoch"), ("step", "environment steps")
 """Horizontal axes: what a position is called, and the label."""
 
+FORMATS = ("pdf", "svg", "png")
+"""The formats that figures for print can be written in."""
+
 Runs = Mapping[str, Sequence[RunData]]
 """Runs by method."""
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from headway.analysis.charts.catalogue import Plan, plan_figures, protocol_folders
-from headway.analysis.charts.model import Chart
+from headway.analysis.charts.model import FORMATS, Chart
 from headway.analysis.lots import find_lots
 from headway.analysis.report.rendering import Links, render_page
 from headway.analysis.report.sources import COLUMNS, CSV, Telemetry, telemetry_at, telemetry_files
@@ -24,7 +24,6 @@ from headway.errors import FigureError, StoreError
 from headway.runs.files import write_bytes
 from headway.runs.status import METRICS_FILE
 
-FORMATS = ("pdf", "svg", "png")
 INDEX, TABLES, FIGURES = "index.html", "tables", "figures"
 WORTH_A_PROCESS = 6
 """A further process reads all runs again, which pays from this many figures on."""
