@@ -158,13 +158,18 @@ class ResultsReader:
 
     def _sources(self) -> dict[Path, StoreReader | ExportReader]:
         """The stores and exports that are there now; each keeps its reader, which remembers what it has read."""
-        folders = [self.path] if _is_store(self.path) else find_stores(self.path)
+        folders = stores_at(self.path)
         for folder in folders:
             self._readers.setdefault(folder, StoreReader(folder, self._wanted))
         files = find_exports(self.path)
         for file in files:
             self._readers.setdefault(file, ExportReader(file, self._wanted))
         return {source: self._readers[source] for source in (*folders, *files)}
+
+
+def stores_at(path: Path) -> list[Path]:
+    """The run stores at a path: the path itself, or those inside it."""
+    return [path] if _is_store(path) else find_stores(path)
 
 
 def find_stores(path: Path) -> list[Path]:

@@ -124,7 +124,7 @@ def make_report(
 
 def _refuse(store: Path, formats: list[str] | None, bench: Sequence[Path] | None) -> None:
     """Say that an option is about runs, where there is telemetry alone."""
-    from headway.analysis.report.rows import telemetry_files
+    from headway.analysis.report.sources import telemetry_files
 
     for option, given in (("--formats", formats), ("--bench", bench)):
         if given and telemetry_files(store):

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C, and return the exit code."""
     require()
-    from headway.analysis.report.rows import telemetry_files
+    from headway.analysis.report.sources import telemetry_files
     from headway.analysis.report.writing import holds_runs
     from headway.analysis.watch.server import serve
 

@@ -6,11 +6,11 @@ from datetime import datetime
 from pathlib import Path
 
 from headway.analysis import load_results
+from headway.analysis.charts.catalogue import plan_figures
 from headway.analysis.claims.verdicts import MIN_SEEDS
-from headway.analysis.figures.catalogue import plan_figures
 from headway.analysis.report.markdown import FIGURES, FORMAT, frame, render
-from headway.analysis.report.printing import Printed, named_drawings
 from headway.analysis.report.view import make_view
+from headway.analysis.report.writing import Printed, named_charts
 from headway.commands.claims import read_bench
 from headway.commands.run import COMMANDS
 from headway.commands.run_campaign import lot_specs
@@ -27,7 +27,7 @@ def test_the_page_is_that_of_the_results() -> None:
     results = load_results(RESULTS)
     figures = [
         Printed(name, drawing.caption, [PAGE.parent / FIGURES / PAGE.stem / f"{name}.{FORMAT}"])
-        for name, drawing in named_drawings(plan_figures(results))
+        for name, drawing in named_charts(plan_figures(results))
     ]
     before, after = frame(PAGE)
     made = render(

@@ -14,21 +14,19 @@ from pathlib import Path
 import numpy as np
 
 from headway.analysis import summaries
+from headway.analysis.charts.model import seeds_text
+from headway.analysis.charts.sensitivity import Cell as GridCell
+from headway.analysis.charts.sensitivity import GridView
+from headway.analysis.charts.style import number_text, percent_text
 from headway.analysis.claims.areas import published_t
 from headway.analysis.claims.output import as_markdown
-from headway.analysis.figures import grids
-from headway.analysis.figures.catalogue import seeds_text
-from headway.analysis.figures.heatmap import percent_text
-from headway.analysis.figures.style import number_text
 from headway.analysis.report.gates import EXPLANATION, gates_table
-from headway.analysis.report.groups import Setting
-from headway.analysis.report.printing import Printed, Tell, print_figures
 from headway.analysis.report.provenance import facts_of, notes_of
-from headway.analysis.report.rows import NUMBERS
-from headway.analysis.report.sensitivity import GridView
-from headway.analysis.report.sources import Strip, Telemetry
+from headway.analysis.report.sources import NUMBERS, Strip, Telemetry
 from headway.analysis.report.view import View
+from headway.analysis.report.writing import Printed, Tell, print_figures
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import Setting
 from headway.analysis.table import Cell, Table, interval, number, percent, probability, ranges, ratio_cells
 from headway.errors import UsageError
 from headway.runs.files import write_bytes
@@ -245,7 +243,7 @@ def _grid(view: GridView) -> str:
     return f"### {view.title}\n\n{about} {grid.uniform_text}.\n\n{table.markdown()}"
 
 
-def _cell_text(cell: grids.Cell | None) -> str:
+def _cell_text(cell: GridCell | None) -> str:
     if cell is None:
         return "–"
     under = percent_text(cell.under_floor.value) if cell.under_floor else "–"

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway.analysis.report.groups import Setting
 from headway.analysis.results import Results
 from headway.analysis.rundata import Problem, RunData
+from headway.analysis.settings import Setting
 from headway.analysis.table import ranges
 from headway.runs import State
 from headway.runs.text import count

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from headway.analysis.report.groups import Setting
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import Setting
 from headway.analysis.table import ranges
 from headway.runs import Json
 from headway.runs.later import compared

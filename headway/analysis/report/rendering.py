@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from headway.analysis import table
+from headway.analysis.charts.page import caption
+from headway.analysis.charts.style import number_text
 from headway.analysis.claims.output import what_it_takes
-from headway.analysis.figures.style import number_text
 from headway.analysis.report.gates import EXPLANATION, gates_table
 from headway.analysis.report.view import View
 from headway.errors import MissingExtraError
@@ -181,6 +182,7 @@ def _environment() -> Any:
     )
     environment.filters.update(
         title=title,
+        caption=caption,
         count=count,
         duration=duration,
         number=table.number,

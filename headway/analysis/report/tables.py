@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import CONTROLLED, EXPLORATION, Setting
 from headway.analysis.stats import Estimate, Profile, Survival, t_interval
 from headway.analysis.summaries import auc, final_return
 from headway.analysis.table import Cell, Table

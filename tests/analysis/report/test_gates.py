@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from headway.analysis.report.gates import gate_tables, gates_table
-from headway.analysis.report.groups import settings_of
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import settings_of
 from tests.analysis.made import controlled, together
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from headway.analysis import load_results
+from headway.analysis.charts.catalogue import plan_figures
 from headway.analysis.claims import as_markdown
-from headway.analysis.figures.catalogue import plan_figures
 from headway.analysis.report.markdown import BEGIN, END, render
-from headway.analysis.report.printing import named_drawings
 from headway.analysis.report.view import View, claims_of, make_view
+from headway.analysis.report.writing import named_charts
 from headway.analysis.rundata import RunData
 from headway.analysis.tables import method_rows
 from headway.commands.report import make_report
@@ -58,7 +58,7 @@ def test_a_page_is_made_and_made_anew(store: RunStore, tmp_path: Path, capsys: p
     first = page.read_text("utf-8")
     assert first.startswith(f"# Results\n\n{BEGIN}\n")
     assert f"{page}: the same in Markdown" in capsys.readouterr().out
-    names = [name for name, _ in named_drawings(plan_figures(load_results(store.root)))]
+    names = [name for name, _ in named_charts(plan_figures(load_results(store.root)))]
     assert names
     for name in names:
         assert (page.parent / "figures" / "results" / f"{name}.svg").read_text("utf-8").startswith("<?xml")

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from headway.analysis.report.groups import settings_of
 from headway.analysis.report.tables import (
     areas_of,
     areas_table,
@@ -20,6 +19,7 @@ from headway.analysis.report.tables import (
     summary_table,
     welch_table,
 )
+from headway.analysis.settings import settings_of
 from headway.analysis.stats import welch
 from headway.analysis.table import Table
 from tests.analysis.made import controlled, exploration, together

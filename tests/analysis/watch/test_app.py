@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headway.analysis.watch.app import allowed_hosts, host_name, is_loopback, make_app
 from headway.analysis.watch.page import LivePage
+from headway.analysis.watch.server import allowed_hosts, host_name, is_loopback, make_app
 from headway.runs import RunStore
 from tests.analysis.stores import controlled_specs, finish_all
 from tests.analysis.watch.client import ask
