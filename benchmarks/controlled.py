@@ -19,7 +19,7 @@ import torch
 
 from headway.data import Dataset, Split
 from headway.study.protocols.controlled import Protocol
-from headway.study.signals import NAMES
+from headway.study.signals import SIGNALS
 from headway.study.trial import Trial
 
 TURN = 10
@@ -79,7 +79,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     dataset = random_images(options.inputs)
-    trials = {name: Trial(dataset, "noise", name, Protocol.released(), 0) for name in NAMES}
+    trials = {name: Trial(dataset, "noise", name, Protocol.released(), 0) for name in SIGNALS.names()}
     result = measure(trials, options.batches)
     print(f"{options.inputs} inputs, batch {Protocol.released().batch_size}, {options.threads} threads, medians")
     print(table(result))

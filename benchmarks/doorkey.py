@@ -66,8 +66,8 @@ def make(preset: str, situation: str, method: str, threads: int) -> PPO:
         env = make_env("MiniGrid-DoorKey-8x8-v0", protocol.num_envs, noise_channel=True)
     else:
         env = DoorNoise(DoorKeyVectorEnv(8, protocol.num_envs), distance=100)
-    reward = make_reward(method, env.single_observation_space, env.single_action_space, protocol.intrinsic())
-    return PPO(env, protocol.ppo(), reward, threads=threads)
+    reward = make_reward(method, env.single_observation_space, env.single_action_space, protocol.reward)
+    return PPO(env, protocol.ppo, reward, threads=threads)
 
 
 class TimedLanes(Lanes):
@@ -168,8 +168,7 @@ def price(preset: str, method: str, situation: str, rounds: int) -> dict[str, An
     agent = make(preset, situation, method, 1)
     spaces = agent.env.single_observation_space, agent.env.single_action_space
     rewards = {
-        name: make_reward(name, *spaces, ExplorationProtocol.named(preset).intrinsic())
-        for name in (method, PRICED[method])
+        name: make_reward(name, *spaces, ExplorationProtocol.named(preset).reward) for name in (method, PRICED[method])
     }
     times: dict[str, list[float]] = {name: [] for name in rewards}
     for _ in range(rounds + 1):

@@ -43,10 +43,10 @@ def measure(noise: str, rounds: int, threads: int) -> dict[str, dict[str, float]
     protocol = ExplorationProtocol.released()
     env = make_env(protocol.env_id, noise=noise, noise_channel=True)
     tap: Any = Tap()
-    ppo = PPO(env, protocol.ppo(), tap, threads=threads)
+    ppo = PPO(env, protocol.ppo, tap, threads=threads)
     spaces = env.single_observation_space, env.single_action_space
     names = [f"{predictor}+{scorer}" for predictor in PREDICTORS for scorer in ("error", "gmc")]
-    rewards = {name: make_reward(name, *spaces, protocol.intrinsic()) for name in names}
+    rewards = {name: make_reward(name, *spaces, protocol.reward) for name in names}
     times: dict[str, list[float]] = {name: [] for name in ("rollout", *names)}
     for number in range(WARM_UP + rounds):
         start = time.perf_counter()

@@ -6,12 +6,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from headway.commands.report import report_if_possible
 from headway.runs import RunStore
 from headway.runs.address import parse_new_folder
 from headway.runs.campaign import Campaign, make_launcher, run_campaign
 from headway.runs.events import Outcome
 from headway.runs.output import emit
-from headway.study.demo import GROUP_NAMES, Line, conclusion, demo_specs, summarise
+from headway.study.demo import Line, conclusion, demo_specs, summarise
+from headway.study.protocols.names import GROUP_NAMES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,11 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--out", type=parse_new_folder, default=Path("runs/demo"), help="where the runs are kept (%(default)s)")
     add("--workers", type=int, help="processes; 0 runs in this one (default: one per core)")
+    add("--report", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
     add("--seeds", type=int, default=3, choices=range(2, 21), metavar="N", help="2 to 20 (%(default)s)")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run what is not done, and print the table; `options.compare` gives it its intervals."""
+    """Run what is not done, print the table, and write a report if its packages are installed."""
     runs = demo_specs(options.seeds)
     emit(f"Digits, two conditions, six signals, {options.seeds} seeds: {len(runs)} runs in {options.out}")
     store = RunStore(options.out)
@@ -36,12 +39,21 @@ def execute(options: argparse.Namespace) -> int:
     if done < len(runs):
         emit(f"{done} of {len(runs)} runs are done; the same command goes on with the rest")
         return 130
-    lines = summarise(store, runs, options.compare)
+    lines = summarise(store, runs, compare)
     emit(table(lines))
     emit()
     emit(conclusion(lines))
     emit(f"\nThe runs: headway status {options.out}")
+    report_if_possible(options.out, options.report)
     return 0
+
+
+def compare(areas: Sequence[float], uniform: Sequence[float]) -> tuple[float, float, float]:
+    """A ratio and its interval, as the report gives them."""
+    from headway.analysis.stats import ratio
+
+    found = ratio(areas, uniform)
+    return found.value, found.low, found.high
 
 
 def table(lines: Sequence[Line]) -> str:

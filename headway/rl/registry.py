@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from headway.errors import MethodError, did_you_mean
+from headway.errors import HeadwayError, MethodError, did_you_mean
 
 Thing = TypeVar("Thing")
 Kind = TypeVar("Kind")
@@ -16,11 +16,13 @@ class Registry(Generic[Thing]):
 
     Args:
         what: the kind, for messages.
+        error: what is raised.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, error: type[HeadwayError] = MethodError) -> None:
         """Start empty."""
         self._what = what
+        self._error = error
         self._things: dict[str, Thing] = {}
 
     def register(self, name: str) -> Callable[[Kind], Kind]:
@@ -30,12 +32,12 @@ class Registry(Generic[Thing]):
             name: letters, digits, dashes and underscores, so that names can be joined by a plus.
 
         Raises:
-            MethodError: the name is taken or not valid.
+            HeadwayError: the name is taken or not valid.
         """
         if name in self._things:
-            raise MethodError(f"expected a new name for a {self._what}, got {name!r} twice")
+            raise self._error(f"expected a new name for a {self._what}, got {name!r} twice")
         if not name.replace("-", "_").isidentifier():
-            raise MethodError(f"expected a name of letters, digits, dashes and underscores, got {name!r}")
+            raise self._error(f"expected a name of letters, digits, dashes and underscores, got {name!r}")
 
         def add(thing: Kind) -> Kind:
             self._things[name] = thing  # type: ignore[assignment]
@@ -51,9 +53,9 @@ class Registry(Generic[Thing]):
         """The thing of that name.
 
         Raises:
-            MethodError: there is none; the message lists the names.
+            HeadwayError: there is none; the message lists the names.
         """
         if name not in self._things:
             hint = did_you_mean(name, self._things)
-            raise MethodError(f"expected a {self._what} out of {', '.join(self._things)}, got {name!r}{hint}")
+            raise self._error(f"expected a {self._what} out of {', '.join(self._things)}, got {name!r}{hint}")
         return self._things[name]

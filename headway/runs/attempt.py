@@ -14,6 +14,7 @@ from headway.runs.context import Context, Stopped
 from headway.runs.determinism import use_common_instructions
 from headway.runs.events import Advanced, Ended, Outcome, Started, Tell
 from headway.runs.experiments import ExperimentModule, find_experiment
+from headway.runs.plugins import load_plugins
 from headway.runs.run_text import last_line
 from headway.runs.text import shorten
 
@@ -42,6 +43,7 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, tell: Tell, retry_
         ExperimentError: there is no such experiment.
     """
     use_common_instructions()
+    load_plugins(context.plugins)
     experiment = find_experiment(spec.experiment)
     if context.should_stop():  # the imports above may have taken a while
         return Ended(spec.run_id, Outcome.INTERRUPTED)

@@ -32,6 +32,7 @@ class Context:
         report: told (step, total, losses) between epochs.
         threads: cores that a run may use.
         datasets: those that are in memory already, by name; the others are loaded.
+        plugins: modules that are imported before the run, wherever it is carried out.
     """
 
     data_dir: Path | None = None
@@ -42,6 +43,7 @@ class Context:
     report: Callable[[int, int, dict[str, float]], None] | None = None
     threads: int = 1
     datasets: Mapping[str, Any] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
 
 
 class Stopped(HeadwayError):  # noqa: N818 - it is a request, not an error

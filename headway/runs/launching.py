@@ -119,4 +119,12 @@ def _accelerators() -> int:
     return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
 
+def make_ray(request: Request) -> Launcher:
+    """The launcher for a Ray cluster; Ray is imported only here."""
+    from headway.runs.ray import make_ray as make
+
+    return make(request)
+
+
 register_launcher("local", make_local)
+register_launcher("ray", make_ray)

@@ -9,12 +9,11 @@ from typing import TypeAlias, cast
 
 from headway.runs import RunSpec, RunStore
 from headway.study.controlled import specs
-from headway.study.environment import CONDITIONS, GROUPS
+from headway.study.image_environment import CONDITIONS
 from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.names import GROUPS
 from headway.study.signals import SIX
 
-GROUP_NAMES: Mapping[str, tuple[str, ...]] = {"curriculum": ("G0", "G1", "G2", "G3"), "noise": ("A", "B", "C", "D")}
-"""What the four groups are called in each condition."""
 Compare: TypeAlias = Callable[[Sequence[float], Sequence[float]], tuple[float, float, float]]
 """The ratio of the means of two signals' areas, seed by seed, with the ends of its 95% interval."""
 LAST_PART = 0.1

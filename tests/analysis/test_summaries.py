@@ -260,7 +260,7 @@ def test_no_runs() -> None:
 
 
 def test_groups_are_those_of_the_study() -> None:
-    from headway.study.environment import GROUPS
+    from headway.study.protocols.names import GROUPS
 
     assert summaries.GROUPS == GROUPS
 

@@ -9,12 +9,10 @@ import pytest
 
 from headway.analysis import load_results
 from headway.analysis.tables import MethodRow, method_rows
-from headway.commands.demo import table
-from headway.commands.main import _compare
+from headway.commands.demo import compare, table
 from headway.runs import RunStore
 from headway.runs.context import Context
 from headway.study import controlled, demo
-from headway.study.protocols import names
 from headway.study.protocols.controlled import Protocol
 
 
@@ -33,10 +31,6 @@ def test_shares_are_added_up_by_group() -> None:
     assert demo._group_shares([[0.0, 0.0, 0.0, 1.0]] * 9 + [[0.25] * 4], "noise") == [0.25] * 4
 
 
-def test_groups_are_called_what_the_report_calls_them() -> None:
-    assert demo.GROUP_NAMES == names.GROUP_NAMES
-
-
 def test_the_summary_of_small_runs(tmp_path: Path) -> None:
     tiny = dataclasses.replace(Protocol.demo(), hidden=8, actor_hidden=8, batch_size=256, test_batches=1)
     runs = controlled.specs(["digits"], ["curriculum", "noise"], ["uniform", "curiosity", "gmc"], range(2), tiny, 2)
@@ -44,7 +38,7 @@ def test_the_summary_of_small_runs(tmp_path: Path) -> None:
     for spec in runs:
         with store.claim(spec) as run:
             controlled.run(run, Context())
-    lines = demo.summarise(store, runs, _compare)
+    lines = demo.summarise(store, runs, compare)
     assert [(line.condition, line.signal) for line in lines][:2] == [
         ("curriculum", "uniform"),
         ("curriculum", "curiosity"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,22 +9,22 @@ import pytest
 from PIL import Image
 
 from headway.commands import main as cli
+from headway.commands.play import load_player
 from headway.errors import UsageError
 from headway.runs import RunSpec, RunStore
 from headway.runs.context import Context, Stopped
 from headway.runs.find_run import find_run
 from headway.study import doorkey
-from headway.study.playing import load_player
 from headway.study.protocols.doorkey import ExplorationProtocol
 from tests.runs import dummy
 
-TINY = dataclasses.replace(
-    ExplorationProtocol.quick(), num_envs=2, rollout_steps=16, channels=(4,), hidden=(8,), predictor_hidden=8
+TINY = ExplorationProtocol.quick().replaced(
+    num_envs=2, rollout_steps=16, channels=(4,), hidden=(8,), predictor_hidden=8
 )
 
 
 def spec_of(noise: str, method: str = "gmc", steps: int = 64, **changes: object) -> RunSpec:
-    protocol = dataclasses.replace(TINY, **changes)
+    protocol = TINY.replaced(**changes)
     (spec,) = doorkey.specs([method], [noise], [0], protocol, "quick", steps=steps)
     return spec
 

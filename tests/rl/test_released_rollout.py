@@ -7,7 +7,6 @@ else it works out for itself: intrinsic rewards, the predictor's step, values, a
 from __future__ import annotations
 
 import copy
-import dataclasses
 import itertools
 from typing import Any
 
@@ -182,7 +181,7 @@ class Recorded(PPO):
 
 @pytest.mark.parametrize("method", ["icm", "gmc", "icm+gmc"])
 def test_intrinsic_rewards_and_advantages_are_those_of_a_second_version(method: str) -> None:
-    protocol = dataclasses.replace(ExplorationProtocol.released(), rollout_steps=STEPS)
+    protocol = ExplorationProtocol.released().replaced(rollout_steps=STEPS)
     (spec,) = doorkey.specs([method], ["door"], [0], protocol, "released")
     ppo = doorkey.make(spec, Context())
     ppo.__class__, ppo.kept = Recorded, []  # type: ignore[assignment,attr-defined]

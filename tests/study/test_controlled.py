@@ -18,7 +18,7 @@ from headway.runs import RunSpec, RunStore, State
 from headway.runs.context import Context, Stopped
 from headway.study import controlled
 from headway.study.protocols.controlled import Protocol
-from headway.study.signals import NAMES
+from headway.study.signals import SIGNALS
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = dataclasses.replace(Protocol.demo(), hidden=8, actor_hidden=8, batch_size=256, test_batches=1)
@@ -38,7 +38,7 @@ def carry_out(folder: Path, spec: RunSpec, context: Context | None = None) -> di
 
 
 @pytest.mark.parametrize("condition", ["noise", "curriculum"])
-@pytest.mark.parametrize("signal", NAMES)
+@pytest.mark.parametrize("signal", SIGNALS.names())
 def test_every_signal_runs_and_logs(tmp_path: Path, signal: str, condition: str) -> None:
     rows = carry_out(tmp_path / "runs", one(signal, condition, epochs=3))
     arms = 4 if condition == "noise" else 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import math
@@ -27,8 +26,7 @@ from headway.study import doorkey
 from headway.study.protocols.doorkey import ExplorationProtocol
 
 ROOT = Path(__file__).parent.parent.parent
-TINY = dataclasses.replace(
-    ExplorationProtocol.quick(),
+TINY = ExplorationProtocol.quick().replaced(
     num_envs=4,
     rollout_steps=16,
     minibatch_size=32,
@@ -45,7 +43,7 @@ TINY = dataclasses.replace(
 def one(
     method: str = "icm+gmc", noise: str = "door", rollouts: int = 3, seed: int = 0, protocol: Any = TINY
 ) -> RunSpec:
-    steps = rollouts * protocol.num_envs * protocol.rollout_steps
+    steps = rollouts * protocol.num_envs * protocol.ppo.rollout_steps
     return doorkey.specs([method], [noise], [seed], protocol, "quick", steps=steps)[0]
 
 
@@ -90,7 +88,7 @@ def test_every_method_runs_and_logs(tmp_path: Path, method: str) -> None:
 
 
 def test_the_noise_is_where_it_should_be(tmp_path: Path) -> None:
-    many = dataclasses.replace(TINY, num_envs=16)
+    many = TINY.replaced(num_envs=16)
     quiet = carry_out(tmp_path, one("gmc", "none", 2, protocol=many))
     noisy = carry_out(tmp_path, one("gmc", "door", 2, protocol=many))
     assert quiet["noise_time_share"] == [0, 0]
@@ -162,7 +160,7 @@ def test_killed_at_random_instants_and_resumed_equals_uninterrupted(tmp_path: Pa
 
 
 def test_farama_s_environments_resume_too(tmp_path: Path) -> None:
-    spec = one("gmc", rollouts=2, protocol=dataclasses.replace(TINY, backend="minigrid", num_envs=2))
+    spec = one("gmc", rollouts=2, protocol=TINY.replaced(backend="minigrid", num_envs=2))
     whole = carry_out(tmp_path / "whole", spec)
     store = RunStore(tmp_path / "parts")
     asked = iter(range(100_000))
@@ -230,7 +228,7 @@ def test_specs_are_all_combinations() -> None:
             {
                 "env_id": "MiniGrid-Empty-5x5-v0",
                 "noises": ["none", "door"],
-                "protocol": dataclasses.replace(TINY, backend="minigrid"),
+                "protocol": TINY.replaced(backend="minigrid"),
             },
             "door",
         ),

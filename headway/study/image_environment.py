@@ -13,9 +13,7 @@ from headway.data import Dataset, Split
 from headway.errors import DataError
 from headway.selection import Pools
 from headway.study.protocols.controlled import Protocol
-
-GROUPS = ((0,), (1, 2), (3, 4, 5), (6, 7, 8, 9))
-"""Groups A, B, C and D of the ten classes."""
+from headway.study.protocols.names import groups_of
 
 CONDITIONS = ("curriculum", "noise")
 
@@ -48,7 +46,7 @@ class Environment:
         condition: "curriculum" or "noise".
         protocol: the choices of the study.
         generator: where the labels and the order of the images come from.
-        groups: the classes of each group.
+        groups: the classes of each group; None for `groups_of` their number.
         device: where batches are put.
 
     Raises:
@@ -61,12 +59,13 @@ class Environment:
         condition: str,
         protocol: Protocol,
         generator: torch.Generator,
-        groups: Sequence[Sequence[int]] = GROUPS,
+        groups: Sequence[Sequence[int]] | None = None,
         device: str = "cpu",
     ) -> None:
         """Scramble the labels and shuffle the arms."""
         if condition not in CONDITIONS:
             raise DataError(f"expected a condition out of {', '.join(CONDITIONS)}, got {condition!r}")
+        groups = groups_of(len(dataset.class_names)) if groups is None else groups
         if sorted(label for group in groups for label in group) != list(range(len(dataset.class_names))):
             raise DataError(
                 f"expected groups that hold each of the {len(dataset.class_names)} classes once, got {list(groups)}"
@@ -83,7 +82,6 @@ class Environment:
         for number, group in enumerate(groups):
             self._group_of[list(group)] = number
         self.arms = len(groups) if condition == "noise" else len(dataset.class_names)
-        self.group_of_arm = list(range(len(groups))) if condition == "noise" else self._group_of.tolist()
         self._train = self._show(dataset.train, protocol)
         self._test = self._train
         if protocol.test_images == "test":

@@ -9,8 +9,9 @@ import torch
 
 from headway.data import load
 from headway.errors import DataError
-from headway.study.environment import GROUPS, Environment
+from headway.study.image_environment import Environment
 from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.names import GROUPS
 
 
 def make(condition: str, seed: int = 0, **choices) -> Environment:
