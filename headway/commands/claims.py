@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "another one count."
     )
     add = parser.add_argument
-    what = "a run store or exported lots (runs)"
+    what = "a run store or exported runs (runs)"
     add("path", type=parse_folder, nargs="?", default=Path("runs"), metavar="PATH", help=what)
     add(
         "--protocol",

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "The commands that say what runs say (report, watch, claims, figures, verify) read such files too."
     )
     add = parser.add_argument
-    add("path", type=parse_folder, metavar="STORE", help="a run store, or exported lots to put together")
+    add("path", type=parse_folder, metavar="STORE", help="a run store, or exported runs to put together")
     add("--out", type=Path, required=True, metavar="FILE", help=f"the file, ending in {SUFFIX}")
     add("--finished", action="store_true", help="leave out runs that are not finished")
     add("--columns", action="extend", nargs="+", metavar="NAME", help="keep only these metrics")

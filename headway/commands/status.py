@@ -24,7 +24,7 @@ EXPORTED = ".parquet"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.description = "Shows where the runs of a store stand, or of all lots of a campaign."
+    parser.description = "Shows where the runs of a store stand, or of all sections of a campaign."
     what = "the run store, or a folder of several"
     parser.add_argument("store", type=parse_place, nargs="?", default=Path("runs"), metavar="DIR", help=what)
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -6,7 +6,6 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from headway.commands import main as cli
 from headway.runs import RunSpec
@@ -24,7 +23,7 @@ class DummyRequest(Request):
     seeds: tuple[int, ...] = option((0,), seeds, "seeds")
     steps: int = option(3, whole, "length of a run")
     folder: str | None = option(None, word, "where runs leave a line")
-    patience: Any = option(None, lambda name, value: float(value), "of the launcher for Ray")
+    patience: float | None = option(None, lambda name, value: float(value), "of the launcher for Ray")
 
     def expand(self) -> list[RunSpec]:
         if self.patience is not None:

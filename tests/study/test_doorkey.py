@@ -264,6 +264,6 @@ def test_an_action_space_that_nobody_can_handle_is_refused(
     def make(*arguments: Any, **options: Any) -> Any:
         return SyncVectorEnv([lambda: Odd(actions)], autoreset_mode=AutoresetMode.SAME_STEP)
 
-    monkeypatch.setattr(doorkey, "make_env", make)
+    monkeypatch.setattr(doorkey, "make_envs", make)
     with pytest.raises(SpecError, match=message):
         specs(methods=["icm"])

@@ -44,7 +44,7 @@ def test_released_is_the_papers_table() -> None:
 
 def test_fast_is_released_with_more_environments() -> None:
     fast, released = ExplorationProtocol.fast(), ExplorationProtocol.released()
-    assert (fast.num_envs, fast.rollout_steps) == (16, 128)
+    assert (fast.num_envs, fast.ppo.rollout_steps) == (16, 128)
     assert fast.replaced(num_envs=1, rollout_steps=2048, return_window=10) == released
 
 
