@@ -13,7 +13,7 @@ from headway.runs import Run, RunSpec, RunStore, State
 from headway.runs.context import Context, Stopped
 from headway.runs.determinism import use_common_instructions
 from headway.runs.events import Advanced, Ended, Outcome, Started, Tell
-from headway.runs.experiments import ExperimentModule, find_experiment
+from headway.runs.experiments import find_experiment
 from headway.runs.plugins import load_plugins
 from headway.runs.run_text import last_line
 from headway.runs.text import shorten
@@ -54,7 +54,17 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, tell: Tell, retry_
     _tell_start(run, tell)
     try:
         with run:
-            return _carry_out(experiment, run, store, context)
+            try:
+                experiment.run(run, context)
+            except Stopped:
+                run.interrupt("stopped on request")
+                return Ended(run.run_id, Outcome.INTERRUPTED)
+            except StoreError as error:
+                if concerns_every_run(error):
+                    with contextlib.suppress(StoreError):  # without a status it counts as interrupted too
+                        run.interrupt(str(error))
+                raise
+            return _outcome(run, store)
     except ClaimLostError:
         return Ended(spec.run_id, Outcome.HELD)
     except Exception as error:
@@ -113,17 +123,8 @@ def _tell_start(run: Run, tell: Tell) -> None:
         raise
 
 
-def _carry_out(experiment: ExperimentModule, run: Run, store: RunStore, context: Context) -> Ended:
-    try:
-        experiment.run(run, context)
-    except Stopped:
-        run.interrupt("stopped on request")
-        return Ended(run.run_id, Outcome.INTERRUPTED)
-    except StoreError as error:
-        if concerns_every_run(error):
-            with contextlib.suppress(StoreError):  # without a status it counts as interrupted too
-                run.interrupt(str(error))
-        raise
+def _outcome(run: Run, store: RunStore) -> Ended:
+    """How a run ended whose experiment has returned."""
     state = store.record(run.run_id).state
     if state is State.RUNNING:
         raise ExperimentError(f"expected the experiment {run.spec.experiment} to finish() its run, got a return")

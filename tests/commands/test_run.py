@@ -6,13 +6,17 @@ import json
 import shlex
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headway.commands.main import main
 from headway.runs import RunStore, State
+from headway.study.trial import Trial
 from tests.runs.dummy import spec_of
 
 QUICK = ["--protocol", "demo", "--set", "hidden=8", "--set", "batch_size=256", "--set", "test_batches=1"]
@@ -248,3 +252,19 @@ def test_status_as_json(mixed: RunStore, capsys: pytest.CaptureFixture[str]) -> 
     assert "reason" in runs["corrupt"]
     assert main(["status", str(mixed.root), "--json", "--failed"]) == 0
     assert {run["state"] for run in json.loads(capsys.readouterr().out)["runs"]} == {"failed", "corrupt"}
+
+
+def test_five_frames_lead_from_the_command_to_the_training_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stacks: list[list[str]] = []
+    run_epoch = Trial.run_epoch
+
+    def noting(trial: Trial, should_stop: Callable[[], bool]) -> dict[str, Any] | None:
+        frames = [frame for frame in traceback.extract_stack() if "/headway/" in frame.filename]
+        stacks.append([frame.name for frame in frames])
+        return run_epoch(trial, should_stop)
+
+    monkeypatch.setattr(Trial, "run_epoch", noting)
+    assert run(tmp_path / "runs", *SMALL, "--seeds", "0") == 0
+    assert stacks == [["main", "execute", "run_campaign", "launch", "attempt", "run"]]
