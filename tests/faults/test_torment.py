@@ -30,5 +30,12 @@ def test_whatever_signals_do_all_runs_end_as_in_peace(tmp_path: Path, part: str)
     assert (outcome.done, outcome.identical) == (3, 3), outcome.messages
 
 
+def test_the_length_of_runs_follows_the_time_of_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    times = iter([0.0, 5.0, 5.0, 15.0])  # the first run imports torch; the second takes 10 s
+    monkeypatch.setattr(soak, "_conduct", lambda *_: None)
+    monkeypatch.setattr(soak.time, "monotonic", lambda: next(times))
+    assert soak.epochs_that_take(30.0, tmp_path) == 3 * soak.TIMED_EPOCHS
+
+
 def test_a_process_without_workers_has_none() -> None:
     assert workers_of(1) == []
