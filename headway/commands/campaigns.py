@@ -14,19 +14,16 @@ from headway.commands.datasets import find_data
 from headway.commands.jobs import DEFAULT_OUT, add_sharing_arguments, choose, print_jobs
 from headway.errors import UsageError
 from headway.runs import RunRecord, RunSpec, State
-from headway.runs.address import Place, Url, parse_new_folder, parse_place
-from headway.runs.campaign import Campaign, cores, default_workers, left_over, run_campaign
+from headway.runs.address import Place, Url, open_store, parse_new_folder, parse_place
+from headway.runs.campaign import Campaign, default_workers, left_over, run_campaign
 from headway.runs.context import WEIGHTS_FILE, Context
-from headway.runs.events import Outcome
-from headway.runs.launching import Request, known_launchers, make_named_launcher
-from headway.runs.opening import open_store
+from headway.runs.launchers import Request, cores, known_launchers, make_named_launcher
 from headway.runs.output import complain, emit
 from headway.runs.plan import Estimator, Plan, look_up, make_plan
-from headway.runs.progress import Tally
-from headway.runs.run_text import aligned, dataset_of, label, length_of
+from headway.runs.progress import CampaignProgress, Outcome
 from headway.runs.stopping import STALL_SECONDS
 from headway.runs.tensorboard import Mirror, mirrored
-from headway.runs.text import count, duration
+from headway.runs.text import aligned, count, dataset_of, duration, label, length_of
 
 FAILED, INTERRUPTED = 1, 130
 _SHOWN_FAILURES = 10
@@ -162,7 +159,13 @@ def carry_out(prepared: Prepared) -> int:
 
 def _request(options: argparse.Namespace) -> Request:
     names = ("workers", "device", "address", "cpus_per_run", "gpus_per_run", "runs_per_gpu", "stall_seconds")
-    return Request(**{name: getattr(options, name) for name in names})
+    return Request(**{name: getattr(options, name) for name in names}, count_gpus=_count_gpus)
+
+
+def _count_gpus() -> int:
+    import torch
+
+    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
 
 def _threads(runs: int, options: argparse.Namespace) -> int:
@@ -233,7 +236,7 @@ def _how(options: argparse.Namespace, left: int) -> str:
     return f"with {count(workers, 'worker')}" if workers else "in this process"
 
 
-def _last_words(tally: Tally, out: Place) -> int:
+def _last_words(tally: CampaignProgress, out: Place) -> int:
     """Say how a campaign ended and what to do next; return the exit code."""
     done, before = tally.count(Outcome.DONE), tally.count(Outcome.DONE, here=False)
     failures = tally.failures()
@@ -250,7 +253,7 @@ def _last_words(tally: Tally, out: Place) -> int:
     return FAILED if failures else 0
 
 
-def _complain(tally: Tally, out: Place) -> None:
+def _complain(tally: CampaignProgress, out: Place) -> None:
     failures = tally.failures()
     lines = [f"headway: {len(failures)} of {count(len(tally.specs), 'run')} failed:"]
     for end in failures[:_SHOWN_FAILURES]:

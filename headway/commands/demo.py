@@ -9,8 +9,8 @@ from pathlib import Path
 from headway.runs import RunStore
 from headway.runs.address import parse_new_folder
 from headway.runs.campaign import Campaign, make_launcher, run_campaign
-from headway.runs.events import Outcome
 from headway.runs.output import emit
+from headway.runs.progress import Outcome
 from headway.study.demo import GROUP_NAMES, Line, conclusion, demo_specs, summarise
 
 

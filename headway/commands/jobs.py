@@ -14,8 +14,7 @@ from headway.runs import RunSpec, RunStore, State
 from headway.runs.address import Place, parse_place
 from headway.runs.output import complain, emit
 from headway.runs.plan import look_up
-from headway.runs.run_text import label
-from headway.runs.text import count
+from headway.runs.text import count, label
 
 _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
 _PRINT_JOBS, _RETRY_FAILED = "--print-jobs", "--retry-failed"

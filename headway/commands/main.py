@@ -20,13 +20,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 from headway.errors import HeadwayError, MissingExtraError, UsageError, did_you_mean
-
-if TYPE_CHECKING:
-    from headway.runs.launchers import Launcher
-    from headway.runs.launching import Request
 
 
 class CommandModule(Protocol):
@@ -84,34 +80,14 @@ def _bench() -> CommandModule:
 @register("run", "carry out the runs of an experiment; the same command resumes")
 def _run() -> CommandModule:
     from headway.commands import run
-    from headway.runs.launching import register_launcher
-    from headway.runs.opening import register_opener
 
-    register_launcher("ray", _make_ray)
-    register_opener(_open_url)
     return run
-
-
-def _open_url(url: str) -> Any:
-    """The store behind a URL."""
-    from headway.runs.remote import open_url
-
-    return open_url(url)
-
-
-def _make_ray(request: Request) -> Launcher:
-    """The launcher for Ray; experiments and integrations do not know each other, so they are joined here."""
-    from headway.runs.ray import make_ray
-
-    return make_ray(request)
 
 
 @register("status", "show where the runs of a store stand")
 def _status() -> CommandModule:
     from headway.commands import status
-    from headway.runs.opening import register_opener
 
-    register_opener(_open_url)
     return status
 
 

@@ -12,9 +12,8 @@ from headway.commands.campaigns import whole
 from headway.errors import UsageError
 from headway.rl.film import Title, check_suffix, write_film
 from headway.rl.playback import Shot, watch
-from headway.runs.address import parse_folder
+from headway.runs.address import find_run, parse_folder
 from headway.runs.files import write_bytes
-from headway.runs.find_run import find_run
 from headway.runs.output import complain, emit
 from headway.runs.text import count
 from headway.study.playing import Player, load_player

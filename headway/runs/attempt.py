@@ -1,4 +1,4 @@
-"""One attempt at one run: claim it, carry it out, and say how it ended. Every launcher ends up here."""
+"""One attempt at one run: lock it, carry it out, and say how it ended. Every launcher ends up here."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from headway.errors import ClaimLostError, DamagedError, ExperimentError, StoreError, WorkerLostError
+from headway.errors import DamagedError, ExperimentError, LockLostError, StoreError, WorkerLostError
 from headway.runs import Run, RunSpec, RunStore, State
 from headway.runs.context import Context, Stopped
-from headway.runs.determinism import use_common_instructions
-from headway.runs.events import Advanced, Ended, Outcome, Started, Tell
-from headway.runs.experiments import ExperimentModule, find_experiment
-from headway.runs.run_text import last_line
-from headway.runs.text import shorten
+from headway.runs.experiments import ExperimentModule, find_experiment, use_common_instructions
+from headway.runs.progress import Advanced, Ended, Outcome, Started, Tell
+from headway.runs.text import last_line, shorten
 
 REPORT_INTERVAL = 0.1
 """The least time between two reports of a run, in seconds."""
@@ -46,14 +44,14 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, tell: Tell, retry_
     if context.should_stop():  # the imports above may have taken a while
         return Ended(spec.run_id, Outcome.INTERRUPTED)
     context = replace(context, report=Reporter(spec.run_id, tell))
-    run = store.claim(spec, retry_failed=retry_failed)
+    run = store.lock(spec, retry_failed=retry_failed)
     if run is None:
         return _found(store, spec, retry_failed)
     _tell_start(run, tell)
     try:
         with run:
             return _carry_out(experiment, run, store, context)
-    except ClaimLostError:
+    except LockLostError:
         return Ended(spec.run_id, Outcome.HELD)
     except Exception as error:
         if concerns_every_run(error):
@@ -63,7 +61,7 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, tell: Tell, retry_
 
 def give_up(store: RunStore, spec: RunSpec, why: str) -> Ended:
     """Record a run as failed because the processes that worked on it are gone."""
-    run = store.claim(spec)
+    run = store.lock(spec)
     if run is None:
         return _found(store, spec, retry_failed=False)
     error = WorkerLostError(why)
@@ -73,7 +71,7 @@ def give_up(store: RunStore, spec: RunSpec, why: str) -> Ended:
 
 def concerns_every_run(error: BaseException) -> bool:
     """Tell whether the store itself is in trouble: a full disk, say, as against one damaged run."""
-    is_local = isinstance(error, (DamagedError, ClaimLostError))
+    is_local = isinstance(error, (DamagedError, LockLostError))
     return isinstance(error, StoreError) and isinstance(error.__cause__, OSError) and not is_local
 
 
@@ -129,7 +127,7 @@ def _carry_out(experiment: ExperimentModule, run: Run, store: RunStore, context:
 
 
 def _found(store: RunStore, spec: RunSpec, retry_failed: bool) -> Ended:
-    """Say why a run could not be claimed."""
+    """Say why a run could not be locked."""
     record = store.record(spec.run_id)
     if record.state is State.DONE:
         return Ended(spec.run_id, Outcome.DONE, here=False)

@@ -1,4 +1,4 @@
-"""What an experiment is: a function that carries out one claimed run."""
+"""What an experiment is: a function that carries out one locked run."""
 
 from __future__ import annotations
 
@@ -49,4 +49,4 @@ class Stopped(HeadwayError):  # noqa: N818 - it is a request, not an error
 
 
 Experiment = Callable[[Run, Context], None]
-"""Carries a claimed run to its end: restores, trains, logs, checkpoints and finishes it."""
+"""Carries a locked run to its end: restores, trains, logs, checkpoints and finishes it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import signal
 import sys
 import threading
@@ -12,15 +11,16 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import TypeAlias
 
 from headway.errors import HeadwayError
-from headway.runs import RunStore
 from headway.runs.attempt import attempt
 from headway.runs.context import Context
-from headway.runs.events import Ended, Event, Tell
 from headway.runs.experiments import register_experiments
+from headway.runs.progress import Ended, Event, Tell
 from headway.runs.queue import Task
+from headway.runs.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,9 @@ class Inbox:
     """
 
     def __init__(self, connection: Connection) -> None:
-        """Start to receive."""
         self._is_stopping = False
         self._connection = connection
-        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         threading.Thread(target=self._receive, name="headway-inbox", daemon=True).start()
 
     def take(self) -> Task | None:

@@ -152,6 +152,11 @@ def datasets(spec: RunSpec) -> tuple[str, ...]:
     return (str(spec.params["dataset"]),)
 
 
+def load_dataset(name: str, data_dir: Path | None) -> Dataset:
+    """Load one of them, for a launcher that hands it to many processes."""
+    return load(name, data_dir)
+
+
 def _dataset(spec: RunSpec, context: Context) -> Dataset:
     (name,) = datasets(spec)
     return context.datasets.get(name) or _load(name, context.data_dir)

@@ -36,7 +36,7 @@ from headway.runs.launchers import InProcess, Launcher
 from headway.runs.provenance import code_fingerprint
 from headway.runs.ray import RayLauncher
 from headway.runs.remote import RemoteStore
-from headway.runs.run_text import last_line
+from headway.runs.text import last_line
 from headway.study.controlled import specs as controlled_specs
 from headway.study.protocols.controlled import Protocol
 from tests.faults.campaigns import ROOT

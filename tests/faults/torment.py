@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.runs import RunSpec, RunStore, State, owner
+from headway.runs import RunSpec, RunStore, State, locks
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.context import Context
 from headway.runs.processes import LocalProcesses
@@ -35,7 +35,7 @@ MOST_ROUNDS = 50
 LOOK_SECONDS = 5.0
 
 if __name__ in ("__main__", "__mp_main__") and MACHINE in os.environ:
-    owner._this_machine = lambda: os.environ[MACHINE]  # type: ignore[assignment]
+    locks._this_machine = lambda: os.environ[MACHINE]  # type: ignore[assignment]
 
 
 def open_place(place: str, lease: float) -> RunStore:

@@ -8,11 +8,8 @@ import sys
 from pathlib import Path
 
 from headway.commands.campaigns import add_campaign_arguments, conduct
-from headway.commands.main import _make_ray, _open_url
 from headway.errors import HeadwayError
 from headway.runs.experiments import register_experiment
-from headway.runs.launching import register_launcher
-from headway.runs.opening import register_opener
 from headway.runs.plan import parse_seeds
 from headway.runs.ray import cluster
 from tests.runs import dummy
@@ -20,8 +17,6 @@ from tests.runs import dummy
 
 def main(arguments: list[str]) -> int:
     register_experiment(dummy.NAME, dummy.SLOW_MODULE if dummy.SLOW_FOLDER in os.environ else dummy.MODULE)
-    register_launcher("ray", _make_ray)
-    register_opener(_open_url)
     parser = argparse.ArgumentParser()
     parser.add_argument("--method", nargs="+", default=["good"])
     parser.add_argument("--seeds", default="0")
