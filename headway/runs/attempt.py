@@ -12,27 +12,27 @@ from headway.errors import DamagedError, ExperimentError, LockLostError, StoreEr
 from headway.runs import Run, RunSpec, RunStore, State
 from headway.runs.context import Context, Stopped
 from headway.runs.experiments import ExperimentModule, find_experiment, use_common_instructions
-from headway.runs.progress import Advanced, Ended, Outcome, Started, Tell
+from headway.runs.progress import Advanced, Ended, Notify, Outcome, Started
 from headway.runs.text import last_line, shorten
 
 REPORT_INTERVAL = 0.1
 """The least time between two reports of a run, in seconds."""
 
 
-def attempt(store: RunStore, spec: RunSpec, context: Context, tell: Tell, retry_failed: bool = False) -> Ended:
+def attempt(store: RunStore, spec: RunSpec, context: Context, notify: Notify, retry_failed: bool = False) -> Ended:
     """Carry a run out, unless it is done or another process holds it.
 
-    An exception in the run is recorded in the store, with its traceback, and told as a failure.
+    An exception in the run is recorded in the store, with its traceback, and reported as a failure.
 
     Args:
         store: where the run is kept.
         spec: the run.
-        context: what it may use; its reports go to `tell`.
-        tell: told when the run starts and how it advances.
+        context: what it may use; its reports go to `notify`.
+        notify: called when the run starts and how it advances.
         retry_failed: whether to run again what has failed.
 
     Returns:
-        how it ended, which is for the caller to tell.
+        how it ended, for the caller to report.
 
     Raises:
         StoreError: the store cannot be written to (the disk is full, say), which concerns every run; this one
@@ -43,11 +43,11 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, tell: Tell, retry_
     experiment = find_experiment(spec.experiment)
     if context.should_stop():  # the imports above may have taken a while
         return Ended(spec.run_id, Outcome.INTERRUPTED)
-    context = replace(context, report=Reporter(spec.run_id, tell))
+    context = replace(context, report=Reporter(spec.run_id, notify))
     run = store.lock(spec, retry_failed=retry_failed)
     if run is None:
         return _found(store, spec, retry_failed)
-    _tell_start(run, tell)
+    _notify_start(run, notify)
     try:
         with run:
             return _carry_out(experiment, run, store, context)
@@ -76,18 +76,17 @@ def concerns_every_run(error: BaseException) -> bool:
 
 
 class Reporter:
-    """Tells how a run advances, but not more often than anybody can read; the first and the last always.
+    """Reports how a run advances, but not more often than anybody can read; the first and the last always.
 
     Args:
         run_id: the run.
-        tell: told `Advanced` events.
+        notify: called with `Advanced` events.
         clock: gives seconds.
     """
 
-    def __init__(self, run_id: str, tell: Tell, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start with nothing told."""
+    def __init__(self, run_id: str, notify: Notify, clock: Callable[[], float] = time.monotonic) -> None:
         self._run_id = run_id
-        self._tell = tell
+        self._notify = notify
         self._clock = clock
         self._due = float("-inf")
 
@@ -96,13 +95,13 @@ class Reporter:
         now = self._clock()
         if now >= self._due or step >= total:
             self._due = now + REPORT_INTERVAL
-            self._tell(Advanced(self._run_id, step, total, dict(losses)))
+            self._notify(Advanced(self._run_id, step, total, dict(losses)))
 
 
-def _tell_start(run: Run, tell: Tell) -> None:
+def _notify_start(run: Run, notify: Notify) -> None:
     """Tell that a run starts; what goes wrong there, or interrupts it, gives the run back and is no failure of it."""
     try:
-        tell(Started(run.run_id, os.getpid()))
+        notify(Started(run.run_id, os.getpid()))
     except BaseException as error:
         with contextlib.suppress(StoreError):
             run.interrupt(f"stopped by {type(error).__name__}")

@@ -35,7 +35,6 @@ class Campaign:
     retry_failed: bool = False
 
     def __post_init__(self) -> None:
-        """Drop repeated runs."""
         object.__setattr__(self, "specs", tuple(dict.fromkeys(self.specs)))
 
 

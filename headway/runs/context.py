@@ -29,7 +29,7 @@ class Context:
         keep_weights: save the final weights with the run.
         checkpoint_seconds: the least time between two checkpoints.
         should_stop: asked between batches; when it says yes, the run checkpoints and stops.
-        report: told (step, total, losses) between epochs.
+        report: called with (step, total, losses) between epochs.
         threads: cores that a run may use.
         datasets: those that are in memory already, by name; the others are loaded.
     """

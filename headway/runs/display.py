@@ -29,11 +29,9 @@ _SECONDS_PER_LINE = 30.0
 
 
 class Display(Protocol):
-    """Shows a campaign; a context manager that is told every event after the progress has taken it in."""
+    """Shows a campaign; a context manager that is shown every event."""
 
-    def __enter__(self) -> Display:
-        """Begin to show."""
-        ...
+    def __enter__(self) -> Display: ...
 
     def __exit__(self, *error: object) -> None:
         """End."""
@@ -75,14 +73,12 @@ class PlainDisplay:
     """
 
     def __init__(self, progress: CampaignProgress, stream: TextIO | None) -> None:
-        """Write nothing yet."""
         self._progress = progress
         self._stream = stream
         self._tenths = 0
         self._next_time = progress.now() + _SECONDS_PER_LINE
 
     def __enter__(self) -> PlainDisplay:
-        """Begin to show."""
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -124,7 +120,6 @@ class LiveDisplay:
     """
 
     def __init__(self, progress: CampaignProgress, console: Any) -> None:
-        """Show nothing yet."""
         from rich.live import Live
 
         self._progress = progress
@@ -133,7 +128,6 @@ class LiveDisplay:
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> LiveDisplay:
-        """Begin to draw."""
         self._live.start()
         return self
 

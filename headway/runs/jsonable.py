@@ -34,15 +34,12 @@ class FrozenDict(Mapping[str, Any]):
         self.text: str | None = None
 
     def __getitem__(self, key: str) -> Any:
-        """Return the value under ``key``."""
         return self._items[key]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the keys, in the order in which they were given."""
         return iter(self._items)
 
     def __len__(self) -> int:
-        """Return the number of keys."""
         return len(self._items)
 
     def items(self) -> ItemsView[str, Any]:
@@ -50,7 +47,6 @@ class FrozenDict(Mapping[str, Any]):
         return self._items.items()
 
     def __repr__(self) -> str:
-        """Show the content as a plain dict."""
         return repr(self._items)
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from headway.errors import UsageError, did_you_mean
 from headway.runs.attempt import attempt, give_up
 from headway.runs.context import Context
-from headway.runs.progress import Ended, Lost, Outcome, Tell
+from headway.runs.progress import Ended, Lost, Notify, Outcome
 from headway.runs.queue import Queue, Task
 from headway.runs.spec import RunSpec
 from headway.runs.stopping import STALL_SECONDS, StopRequest
@@ -74,14 +74,14 @@ class Job:
 class Launcher(Protocol):
     """Carries out the runs of a job, in whatever place."""
 
-    def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
+    def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
         """Attempt all runs; return when each is over, or when those under way have stopped on request.
 
         A run that fails is reported, and the others go on. KeyboardInterrupt ends everything at once.
 
         Args:
             job: the runs.
-            tell: called with everything that happens, in the calling thread.
+            notify: called with everything that happens, in the calling thread.
             stop: asks to stop.
 
         Raises:
@@ -114,16 +114,16 @@ def make_named_launcher(name: str, request: Request) -> Launcher:
 class InProcess:
     """Carries out one run after another in this process."""
 
-    def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
+    def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
         """Attempt all runs; see `Launcher`."""
-        work = Work(job, tell, Queue(job.specs, job.retry))
+        work = Work(job, notify, Queue(job.specs, job.retry))
         context = replace(job.context, should_stop=lambda: stop.asked)
         while work.queue and not stop.asked:
             task = work.take()
             if task is None:
                 stop.wait(work.queue.delay() or 0.0)
                 continue
-            ended = attempt(job.store, task.spec, context, tell, task.retry_failed)
+            ended = attempt(job.store, task.spec, context, notify, task.retry_failed)
             if ended.outcome is Outcome.INTERRUPTED and not stop.asked:
                 work.start_again(task, UNASKED)
             else:
@@ -136,12 +136,12 @@ class Work:
 
     Attributes:
         job: what is to be carried out.
-        tell: called with everything that happens.
+        notify: called with everything that happens.
         queue: the runs that are not under way.
     """
 
     job: Job
-    tell: Tell
+    notify: Notify
     queue: Queue
 
     def take(self) -> Task | None:
@@ -153,7 +153,7 @@ class Work:
     def conclude(self, task: Task, ended: Ended) -> None:
         """Report how a run ended; one that another process holds goes back into the queue, and is reported once."""
         if ended.outcome is not Outcome.HELD or self.queue.postpone(task):
-            self.tell(ended)
+            self.notify(ended)
 
     def start_again(self, task: Task, why: str, reached: int = 0) -> None:
         """Put a run that lost its worker back into the queue; or, if that has happened too often, record a failure.
@@ -167,7 +167,7 @@ class Work:
             reached: how far the run had come, if that is known.
         """
         if self.queue.put_back(task, reached):
-            self.tell(Lost(task.spec.run_id, why))
+            self.notify(Lost(task.spec.run_id, why))
             return
         most = self.queue.most_losses
         times = "for the second time" if most == 1 else f"{most + 1} times without getting on"

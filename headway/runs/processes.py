@@ -20,7 +20,7 @@ from multiprocessing.context import SpawnProcess
 from headway.errors import LauncherError, UsageError
 from headway.runs.experiments import registered_experiments
 from headway.runs.launchers import UNASKED, InProcess, Job, Launcher, Request, Work, cores
-from headway.runs.progress import Ended, Outcome, Stalled, Stopping, Tell
+from headway.runs.progress import Ended, Notify, Outcome, Stalled, Stopping
 from headway.runs.queue import Queue, Task
 from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
 from headway.runs.worker import Message, Ready, Setup, Trouble, main
@@ -49,9 +49,9 @@ class LocalProcesses:
         self.devices = tuple(devices)
         self.stall_seconds = stall_seconds
 
-    def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
+    def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
         """Attempt all runs; see `Launcher`."""
-        pool = _Pool(job, tell, stop, self)
+        pool = _Pool(job, notify, stop, self)
         try:
             pool.work()
         finally:
@@ -151,12 +151,12 @@ class _Worker:
 class _Pool:
     """The workers of one launch, and what they are to do."""
 
-    def __init__(self, job: Job, tell: Tell, stop: StopRequest, launcher: LocalProcesses) -> None:
+    def __init__(self, job: Job, notify: Notify, stop: StopRequest, launcher: LocalProcesses) -> None:
         self.trouble = ""
-        self._work = Work(job, tell, Queue(job.specs, job.retry))
+        self._work = Work(job, notify, Queue(job.specs, job.retry))
         self._context = job.context
         self._queue = self._work.queue
-        self._tell = tell
+        self._notify = notify
         self._stop = stop
         self._size = launcher.workers
         self._stall_seconds = launcher.stall_seconds
@@ -190,7 +190,7 @@ class _Pool:
             if worker.task:
                 worker.process.kill()
                 if self._is_stopping and worker.has_started:
-                    self._tell(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
+                    self._notify(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
             worker.connection.close()
         end([worker.process for worker in self._workers.values()], END_SECONDS)
 
@@ -205,7 +205,7 @@ class _Pool:
         """Name the runs under way of which nothing was heard for long."""
         for worker in self._workers.values():
             if worker.task and (seconds := worker.silence.is_worth_saying()) is not None:
-                self._tell(Stalled(worker.task.spec.run_id, seconds, worker.process.pid or 0))
+                self._notify(Stalled(worker.task.spec.run_id, seconds, worker.process.pid or 0))
 
     def _busy(self) -> bool:
         return any(worker.task for worker in self._workers.values())
@@ -233,7 +233,7 @@ class _Pool:
         self._is_stopping = True
         self._deadline = time.monotonic() + STOP_SECONDS
         self._queue.clear()
-        self._tell(Stopping())
+        self._notify(Stopping())
         for worker in self._workers.values():
             worker.is_leaving = True
             if worker.task and not worker.has_started:
@@ -254,13 +254,13 @@ class _Pool:
             self._conclude(worker, message)
         else:
             worker.has_started = True
-            self._tell(message)
+            self._notify(message)
 
     def _conclude(self, worker: _Worker, ended: Ended) -> None:
         task, worker.task = worker.task, None
         assert task is not None
         if self._is_stopping:
-            self._tell(ended)
+            self._notify(ended)
         elif ended.outcome is Outcome.INTERRUPTED and not self._stop.asked:
             worker.is_leaving = True  # somebody has sent it a signal
             self._work.start_again(task, UNASKED)
@@ -274,7 +274,7 @@ class _Pool:
         why = worker.cause_of_end()
         if self._is_stopping:
             if worker.task and worker.has_started:
-                self._tell(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
+                self._notify(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
         elif not worker.is_ready:
             self._note_failed_start(worker, why)
         elif worker.task:

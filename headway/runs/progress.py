@@ -81,7 +81,7 @@ class Stopping:
 
 
 Event: TypeAlias = Started | Advanced | Lost | Stalled | Ended | Stopping
-Tell: TypeAlias = Callable[[Event], None]
+Notify: TypeAlias = Callable[[Event], None]
 
 _OVER = {Outcome.DONE, Outcome.FAILED}
 
@@ -134,7 +134,6 @@ class CampaignProgress:
     """
 
     def __init__(self, specs: Iterable[RunSpec], clock: Callable[[], float] = time.monotonic) -> None:
-        """Start with all runs waiting."""
         self.specs = {spec.run_id: spec for spec in specs}
         self.ends: dict[str, Ended] = {}
         self.active: dict[str, Active] = {}

@@ -60,7 +60,6 @@ class Queue:
         self._clock = clock
 
     def __len__(self) -> int:
-        """The number of runs left."""
         return len(self._ready) + len(self._held)
 
     def take(self) -> Task | None:

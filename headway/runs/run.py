@@ -257,7 +257,6 @@ class Run:
         self._stop(State.INTERRUPTED, note=note)
 
     def __enter__(self) -> Run:
-        """Return the run."""
         return self
 
     def __exit__(

@@ -85,13 +85,13 @@ class _Copy:
 class Mirror:
     """Copies the stored metrics of runs into event files, one folder per run.
 
-    Trouble with the files (a full disk, say) is told once and ends the copying; the runs go on.
+    Trouble with the files (a full disk, say) is reported once and ends the copying; the runs go on.
 
     Args:
         store: where the runs are kept.
         folder: where the event files go.
         clock: gives seconds.
-        complain: told what went wrong.
+        complain: called with what went wrong.
 
     Raises:
         MissingExtraError: tensorboard is not installed.
@@ -133,7 +133,7 @@ class Mirror:
     def close(self) -> None:
         """Close all files."""
         for copy in self._copies.values():
-            with contextlib.suppress(OSError):  # the last flush has told it
+            with contextlib.suppress(OSError):  # the last flush has reported it
                 copy.writer.close()
         self._copies.clear()
 
@@ -143,7 +143,7 @@ class Mirror:
         try:
             act(spec)
         except StoreError:
-            pass  # what is wrong with this run is told where its state is
+            pass  # what is wrong with this run is reported with its state
         except OSError as error:
             self._is_broken = True
             self._complain(f"headway: cannot write for TensorBoard to {self._folder} ({error}); the runs go on without")
@@ -191,13 +191,11 @@ class MirroredDisplay:
     """
 
     def __init__(self, display: Display, mirror: Mirror, progress: CampaignProgress) -> None:
-        """Show nothing yet."""
         self._display = display
         self._mirror = mirror
         self._specs: Mapping[str, RunSpec] = progress.specs
 
     def __enter__(self) -> MirroredDisplay:
-        """Begin to show."""
         self._display.__enter__()
         return self
 

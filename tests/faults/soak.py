@@ -40,8 +40,8 @@ from headway.runs.text import last_line
 from headway.study.controlled import specs as controlled_specs
 from headway.study.protocols.controlled import Protocol
 from tests.faults.campaigns import ROOT
-from tests.faults.torment import CAMPAIGNS, LEASE, open_place, s3_server, torment
-from tests.faults.torment import CONTEXT as STALLED_CONTEXT
+from tests.faults.strikes import CAMPAIGNS, LEASE, open_place, s3_server, strike
+from tests.faults.strikes import CONTEXT as STALLED_CONTEXT
 from tests.faults.watching import Watch, every
 
 FILES = ("metrics.parquet", "final.pt", "provenance.json")
@@ -247,10 +247,12 @@ def stalled_url(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: fl
 def _stalled(what: str, place: str, folder: Path, peace: RunStore, specs: list[RunSpec], seconds: float) -> Outcome:
     names = folder / "specs.jsonl"
     names.write_text("".join(json.dumps(spec.to_dict()) + "\n" for spec in specs))
-    storm = torment(place, names, folder / f"{what.split()[1]}.log", seconds, seed=len(what))
-    signals = ", ".join(f"{number} x {name}" for name, number in sorted(storm.done.items()))
-    outcome = Outcome(f"two campaigns on {what}, lease {LEASE:.0f} s: {signals}", len(specs), sum(storm.done.values()))
-    outcome.messages.append(f"slowest end after SIGTERM or Ctrl-C: {storm.slowest_stop:.1f} s")
+    strikes = strike(place, names, folder / f"{what.split()[1]}.log", seconds, seed=len(what))
+    signals = ", ".join(f"{number} x {name}" for name, number in sorted(strikes.done.items()))
+    outcome = Outcome(
+        f"two campaigns on {what}, lease {LEASE:.0f} s: {signals}", len(specs), sum(strikes.done.values())
+    )
+    outcome.messages.append(f"slowest end after SIGTERM or Ctrl-C: {strikes.slowest_stop:.1f} s")
     store = open_place(place, LEASE)
     outcome.losses = sum(record.status.attempt - 1 for record in store.status() if record.status)
     return compare(store, peace, specs, outcome)
@@ -259,11 +261,11 @@ def _stalled(what: str, place: str, folder: Path, peace: RunStore, specs: list[R
 class _Once:
     """Attempts each run once, whatever comes of it."""
 
-    def launch(self, job: Any, tell: Any, stop: Any) -> None:
+    def launch(self, job: Any, notify: Any, stop: Any) -> None:
         from headway.runs.attempt import attempt
 
         for spec in job.specs:
-            tell(attempt(job.store, spec, job.context, tell))
+            notify(attempt(job.store, spec, job.context, notify))
 
 
 def _conduct(

@@ -72,8 +72,8 @@ def test_runs_of_a_command_do_without(tmp_path: Path, unset: None, arguments: li
 
 def test_a_run_writes_down_its_instructions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = torch.backends.cpu.get_cpu_capability()
-    for name, told, expected in (("same", own, own), ("other", "SSE41", f"{own}, oneDNN SSE41")):
-        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", told)
+    for name, reported, expected in (("same", own, own), ("other", "SSE41", f"{own}, oneDNN SSE41")):
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", reported)
         store, spec = RunStore(tmp_path / name), test_controlled.one(epochs=1)
         with store.lock(spec) as run:
             controlled.run(run, Context())

@@ -213,12 +213,12 @@ def test_every_event_has_its_words(progress: CampaignProgress) -> None:
 
 
 def test_reports_come_at_a_bearable_rate(clock: Clock) -> None:
-    told: list[Event] = []
-    report = Reporter(A, told.append, clock)
+    reported: list[Event] = []
+    report = Reporter(A, reported.append, clock)
     for step in range(1, 101):
         clock.now += 0.01
         report(step, 100, {})
-    steps = [event.step for event in told if isinstance(event, Advanced)]
+    steps = [event.step for event in reported if isinstance(event, Advanced)]
     assert steps[0] == 1
     assert steps[-1] == 100
     assert len(steps) == 11

@@ -47,19 +47,19 @@ def test_a_run_whose_worker_died_on_another_machine_is_given_up_once_it_is_free(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ASK_AGAIN", 0.01)
-    spec, told = SPECS[0], list[Event]()
+    spec, reported = SPECS[0], list[Event]()
     queue = Queue([spec], most_losses=1)
-    work = Work(Job(store, (spec,), Context()), told.append, queue)
+    work = Work(Job(store, (spec,), Context()), reported.append, queue)
     store.add(spec)
     for number in (1, 2):
         abroad = replace(Owner.this_process(lease=0.05), machine="abroad")
         (store.folder(spec.run_id) / f"claim.{number}").write_text(json.dumps(abroad.to_dict()))
         work.start_again(next_of(queue), "the node was lost")
-    assert [type(event) for event in told] == [Lost, Ended]
-    assert told[1] == Ended(spec.run_id, Outcome.HELD, here=False)
+    assert [type(event) for event in reported] == [Lost, Ended]
+    assert reported[1] == Ended(spec.run_id, Outcome.HELD, here=False)
     while queue:
         assert work.take() is None  # never again to be attempted
     assert store.record(spec.run_id).state is State.FAILED
-    last = told[-1]
+    last = reported[-1]
     assert isinstance(last, Ended)
     assert last.message == "WorkerLostError: the node was lost, for the second time"

@@ -197,7 +197,7 @@ def test_a_link_tells_and_listens() -> None:
     handle.fails = False
     events: list[Event] = [Started("x", 7), Advanced("x", 1, 9), Advanced("x", 2, 9)]
     for event in events:
-        link.tell(event)
+        link.notify(event)
     handle.board._stopping = True
     link.close()
     notes = handle.board.take(stopping=True)

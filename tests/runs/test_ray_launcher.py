@@ -15,7 +15,7 @@ from headway.runs import RunSpec, RunStore, State
 from headway.runs import queue as queue
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.context import Context
-from headway.runs.launchers import InProcess, Job
+from headway.runs.launchers import InProcess, Job, Work
 from headway.runs.progress import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
 from headway.runs.ray import RayLauncher, Resources, launcher
 from headway.runs.stopping import StopRequest
@@ -82,20 +82,19 @@ def test_a_lost_node_with_many_workers_is_no_failure_to_start(store: RunStore) -
     def get(reference: object) -> None:
         raise exceptions.NodeDiedError("gone")
 
-    conductor = object.__new__(launcher._Conductor)
-    conductor.__dict__.update(
+    tasks = object.__new__(launcher._Tasks)
+    waiting = queue.Queue([], most_losses=1)
+    tasks.__dict__.update(
         trouble="",
         _ray=SimpleNamespace(exceptions=exceptions, get=get),
-        _job=Job(store, (), Context()),
-        _queue=queue.Queue([], most_losses=1),
-        _tell=lambda event: None,
+        _work=Work(Job(store, (), Context()), lambda event: None, waiting),
         _failed_starts=0,
         _is_stopping=False,
     )
     for seed in range(launcher.MOST_FAILED_STARTS + 1):
-        conductor._conclude(launcher._Attempt(queue.Task(spec_of(seed=seed))), None)
-    assert conductor.trouble == ""
-    assert len(conductor._queue) == launcher.MOST_FAILED_STARTS + 1
+        tasks._conclude(launcher._Attempt(queue.Task(spec_of(seed=seed))), None)
+    assert tasks.trouble == ""
+    assert len(waiting) == launcher.MOST_FAILED_STARTS + 1
 
 
 def test_a_run_that_kills_its_workers_on_other_machines_fails_in_the_end(

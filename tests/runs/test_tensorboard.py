@@ -142,14 +142,14 @@ def test_files_that_cannot_be_written_are_told_once_and_stop_nothing(
     store: RunStore, tmp_path: Path, recorder: Recorder
 ) -> None:
     (tmp_path / "board").write_text("a file in the way")
-    told: list[str] = []
-    mirror = Mirror(store, tmp_path / "board", complain=told.append)
+    reported: list[str] = []
+    mirror = Mirror(store, tmp_path / "board", complain=reported.append)
     progress = run_campaign(
         Campaign([spec_of(), spec_of(seed=1)], store, Context()), make_launcher(0), mirrored(mirror, recorder)
     )
     assert progress.count(Outcome.DONE) == 2
-    assert len(told) == 1
-    assert "cannot write for TensorBoard" in told[0]
+    assert len(reported) == 1
+    assert "cannot write for TensorBoard" in reported[0]
 
 
 def test_names_stay_inside_the_folder() -> None:

@@ -150,7 +150,7 @@ def connected(address: str | None, workers: int | None) -> Iterator[Cluster]:
 
 
 class Remarks(io.TextIOBase):
-    """What Ray prints while a campaign goes on: passed on, but for lost workers, which the display tells in its words.
+    """What Ray prints while a campaign goes on: passed on, but for lost workers, which the display reports.
 
     Args:
         stream: where the rest goes; not where the display is.

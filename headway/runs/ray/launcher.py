@@ -16,7 +16,7 @@ from typing import Any
 from headway.errors import LauncherError, UsageError
 from headway.runs.experiments import load_datasets, registered_experiments
 from headway.runs.launchers import UNASKED, Job, Launcher, Request, Work
-from headway.runs.progress import Advanced, Ended, Outcome, Stalled, Started, Stopping, Tell
+from headway.runs.progress import Advanced, Ended, Notify, Outcome, Stalled, Started, Stopping
 from headway.runs.queue import Queue, Task
 from headway.runs.ray import cluster
 from headway.runs.ray.cluster import Cluster, Pulse, Resources, connected, import_ray
@@ -65,11 +65,11 @@ class RayLauncher:
         self.patience = cluster.PATIENCE if patience is None else patience
         self.stall_seconds = stall_seconds
 
-    def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
+    def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
         """Attempt all runs; see `Launcher`."""
         with connected(self.address, self.workers) as found:
             found.check_room(self.resources)
-            tasks = _Tasks(job, tell, stop, found, self)
+            tasks = _Tasks(job, notify, stop, found, self)
             try:
                 tasks.work()
             finally:
@@ -106,15 +106,15 @@ class _Attempt:
 class _Tasks:
     """The tasks of one launch, and what is still to be done."""
 
-    def __init__(self, job: Job, tell: Tell, stop: StopRequest, cluster: Cluster, launcher: RayLauncher) -> None:
+    def __init__(self, job: Job, notify: Notify, stop: StopRequest, cluster: Cluster, launcher: RayLauncher) -> None:
         self.trouble = ""
         self._job = job
-        self._tell = tell
+        self._notify = notify
         self._stop = stop
         self._ray = cluster.ray
         self._cluster = cluster
         self._launcher = launcher
-        self._work = Work(job, tell, Queue(job.specs, job.retry, most_losses=MOST_LOSSES))
+        self._work = Work(job, notify, Queue(job.specs, job.retry, most_losses=MOST_LOSSES))
         self._queue = self._work.queue
         self._attempts: dict[int, _Attempt] = {}
         self._references: dict[Any, int] = {}
@@ -203,7 +203,7 @@ class _Tasks:
     def _begin_to_stop(self) -> None:
         """Cancel what has not started, and only then let the others know: a core that they leave would start it."""
         self._queue.clear()
-        self._tell(Stopping())
+        self._notify(Stopping())
         self._hear()
         for reference, number in self._references.items():
             if not self._attempts[number].has_started:
@@ -220,7 +220,7 @@ class _Tasks:
         """Name the runs under way of which nothing was heard for long."""
         for attempt in self._attempts.values():
             if attempt.has_started and (seconds := attempt.silence.is_worth_saying()) is not None:
-                self._tell(Stalled(attempt.task.spec.run_id, seconds))
+                self._notify(Stalled(attempt.task.spec.run_id, seconds))
 
     def _hear(self) -> None:
         """Pass on what the workers have written on the board."""
@@ -239,7 +239,7 @@ class _Tasks:
                 event = replace(event, host=note.host)
             elif isinstance(event, Advanced):
                 attempt.reached = event.step
-            self._tell(event)
+            self._notify(event)
 
     def _patience(self) -> float:
         """Seconds that an answer of the cluster is waited for."""
@@ -270,7 +270,7 @@ class _Tasks:
             self._give_up_all(message.message)
             self._report_interrupted(attempt)
         elif self._is_stopping:
-            self._tell(message)
+            self._notify(message)
         elif message.outcome is Outcome.INTERRUPTED and not self._stop.asked:
             self._work.start_again(attempt.task, UNASKED, attempt.reached)
         else:
@@ -301,7 +301,7 @@ class _Tasks:
     def _report_interrupted(self, attempt: _Attempt) -> None:
         """Report that a run under way has stopped; one that has not started is not worth a word."""
         if attempt.has_started:
-            self._tell(Ended(attempt.task.spec.run_id, Outcome.INTERRUPTED))
+            self._notify(Ended(attempt.task.spec.run_id, Outcome.INTERRUPTED))
 
     def _give_up_all(self, why: str) -> None:
         """Stop in good order because of something that concerns every run."""

@@ -85,7 +85,7 @@ class Link:
         self._thread = threading.Thread(target=self._keep_up, name="headway-ray-link", daemon=True)
         self._thread.start()
 
-    def tell(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         """Write an event on the board: progress before long, of which only the latest counts; anything else at once.
 
         At once means before this returns: a run that kills its worker in the next instant has started all the same.
@@ -166,7 +166,7 @@ def carry_out(task: Task, attempt: int, setup: RaySetup, board: Any) -> Ended | 
         register_experiments(setup.experiments)
         datasets = {name: ray.get(reference) for name, reference in setup.datasets.items()}
         context = replace(setup.context, should_stop=link.stopping.is_set, datasets=datasets)
-        return work(task, setup.store, context, link.tell)
+        return work(task, setup.store, context, link.notify)
     finally:
         link.close()
 

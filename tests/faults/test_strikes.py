@@ -10,7 +10,7 @@ import pytest
 from headway.runs import RunStore
 from headway.runs.launchers import InProcess
 from tests.faults import soak
-from tests.faults.torment import workers_of
+from tests.faults.strikes import workers_of
 from tests.faults.watching import Watch
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processes cannot be stopped here")
