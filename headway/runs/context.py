@@ -14,8 +14,7 @@ WEIGHTS_FILE = "final.pt"
 """Where a run keeps its final weights, if it is to."""
 
 
-def never() -> bool:
-    """The answer of somebody who does not want to stop."""
+def _never() -> bool:  # a lambda cannot be pickled
     return False
 
 
@@ -38,7 +37,7 @@ class Context:
     device: str = "cpu"
     keep_weights: bool = False
     checkpoint_seconds: float = 10.0
-    should_stop: Callable[[], bool] = never
+    should_stop: Callable[[], bool] = _never
     report: Callable[[int, int, dict[str, float]], None] | None = None
     threads: int = 1
     datasets: Mapping[str, Any] = field(default_factory=dict)

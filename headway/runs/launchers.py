@@ -11,7 +11,7 @@ from typing import Protocol
 from headway.errors import UsageError, did_you_mean
 from headway.runs.attempt import attempt, give_up
 from headway.runs.context import Context
-from headway.runs.progress import Ended, Lost, Notify, Outcome
+from headway.runs.progress import Ended, Lost, Notify, Outcome, Stopping
 from headway.runs.queue import Queue, Task
 from headway.runs.spec import RunSpec
 from headway.runs.stopping import STALL_SECONDS, StopRequest
@@ -111,38 +111,25 @@ def make_named_launcher(name: str, request: Request) -> Launcher:
     return launcher
 
 
-class InProcess:
-    """Carries out one run after another in this process."""
-
-    def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
-        """Attempt all runs; see `Launcher`."""
-        work = Work(job, notify, Queue(job.specs, job.retry))
-        context = replace(job.context, should_stop=lambda: stop.asked)
-        while work.queue and not stop.asked:
-            task = work.take()
-            if task is None:
-                stop.wait(work.queue.delay() or 0.0)
-                continue
-            ended = attempt(job.store, task.spec, context, notify, task.retry_failed)
-            if ended.outcome is Outcome.INTERRUPTED and not stop.asked:
-                work.start_again(task, UNASKED)
-            else:
-                work.conclude(task, ended)
-
-
-@dataclass
 class Work:
-    """The runs of a launch that are not over: what every launcher does with them.
+    """The runs of a launch, and what every launcher does with them; a launcher with workers derives from it.
 
     Attributes:
         job: what is to be carried out.
         notify: called with everything that happens.
-        queue: the runs that are not under way.
+        stop: asks to stop.
+        queue: the runs that are not over and not under way.
+        trouble: what is wrong that concerns every run; empty when nothing is.
+        is_stopping: whether the runs under way were asked to stop.
     """
 
-    job: Job
-    notify: Notify
-    queue: Queue
+    def __init__(self, job: Job, notify: Notify, stop: StopRequest, queue: Queue) -> None:
+        self.job = job
+        self.notify = notify
+        self.stop = stop
+        self.queue = queue
+        self.trouble = ""
+        self.is_stopping = False
 
     def take(self) -> Task | None:
         """The next run to attempt, as `Queue.take` gives it; those before it that are to be given up are."""
@@ -150,9 +137,15 @@ class Work:
             self.conclude(task, give_up(self.job.store, task.spec, task.failure))
         return task
 
-    def conclude(self, task: Task, ended: Ended) -> None:
-        """Report how a run ended; one that another process holds goes back into the queue, and is reported once."""
-        if ended.outcome is not Outcome.HELD or self.queue.postpone(task):
+    def conclude(self, task: Task, ended: Ended, reached: int = 0) -> None:
+        """Take in how an attempt ended: report it, or let the run be attempted again.
+
+        A run that another process holds goes back into the queue, and is reported once. One that stopped although
+        nobody asked it to is started again; `reached` says how far it had come, if that is known.
+        """
+        if ended.outcome is Outcome.INTERRUPTED and not (self.is_stopping or self.stop.asked):
+            self.start_again(task, UNASKED, reached)
+        elif self.is_stopping or ended.outcome is not Outcome.HELD or self.queue.postpone(task):
             self.notify(ended)
 
     def start_again(self, task: Task, why: str, reached: int = 0) -> None:
@@ -173,3 +166,29 @@ class Work:
         times = "for the second time" if most == 1 else f"{most + 1} times without getting on"
         failed = replace(task, failure=f"{why}, {times}")
         self.conclude(failed, give_up(self.job.store, task.spec, failed.failure))
+
+    def begin_to_stop(self) -> None:
+        """Start no more runs, and ask those under way to stop."""
+        self.is_stopping = True
+        self.queue.clear()
+        self.notify(Stopping())
+
+    def give_up_all(self, why: str) -> None:
+        """Stop in good order because of something that concerns every run."""
+        self.trouble = self.trouble or why
+        if not self.is_stopping:
+            self.begin_to_stop()
+
+
+class InProcess:
+    """Carries out one run after another in this process."""
+
+    def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
+        """Attempt all runs; see `Launcher`."""
+        work = Work(job, notify, stop, Queue(job.specs, job.retry))
+        context = replace(job.context, should_stop=lambda: stop.asked)
+        while work.queue and not stop.asked:
+            if task := work.take():
+                work.conclude(task, attempt(job.store, task.spec, context, notify, task.retry_failed))
+            else:
+                stop.wait(work.queue.delay() or 0.0)

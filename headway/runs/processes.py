@@ -19,8 +19,8 @@ from multiprocessing.context import SpawnProcess
 
 from headway.errors import LauncherError, UsageError
 from headway.runs.experiments import registered_experiments
-from headway.runs.launchers import UNASKED, InProcess, Job, Launcher, Request, Work, cores
-from headway.runs.progress import Ended, Notify, Outcome, Stalled, Stopping
+from headway.runs.launchers import InProcess, Job, Launcher, Request, Work, cores
+from headway.runs.progress import Ended, Notify, Outcome, Stalled
 from headway.runs.queue import Queue, Task
 from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
 from headway.runs.worker import Message, Ready, Setup, Trouble, main
@@ -148,36 +148,30 @@ class _Worker:
         return f"the worker process {self.process.pid} was killed by {signal.Signals(-code).name}{hint}"
 
 
-class _Pool:
+class _Pool(Work):
     """The workers of one launch, and what they are to do."""
 
     def __init__(self, job: Job, notify: Notify, stop: StopRequest, launcher: LocalProcesses) -> None:
-        self.trouble = ""
-        self._work = Work(job, notify, Queue(job.specs, job.retry))
-        self._context = job.context
-        self._queue = self._work.queue
-        self._notify = notify
-        self._stop = stop
+        super().__init__(job, notify, stop, Queue(job.specs, job.retry))
         self._size = launcher.workers
         self._stall_seconds = launcher.stall_seconds
         self._setup = Setup(job.store, job.context, registered_experiments())
         self._devices = launcher.devices or (job.context.device,)
         self._workers: dict[Connection, _Worker] = {}
         self._failed_starts = 0
-        self._is_stopping = False
         self._deadline = math.inf
 
     def work(self) -> None:
         """Start runs until none is left and none is under way."""
         while True:
-            if self._stop.asked and not self._is_stopping:
-                self._begin_to_stop()
+            if self.stop.asked and not self.is_stopping:
+                self.begin_to_stop()
             if time.monotonic() >= self._deadline:
                 return  # whoever has not stopped by now is killed by `close`
             self._start_runs()
-            if not self._queue and not self._busy():
+            if not self.queue and not self._busy():
                 return
-            sources = [*self._workers] if self._is_stopping else [*self._workers, self._stop.reader]
+            sources = [*self._workers] if self.is_stopping else [*self._workers, self.stop.reader]
             for source in wait(sources, self._patience()):
                 worker = self._workers.get(source)  # type: ignore[call-overload]
                 if worker:
@@ -189,23 +183,23 @@ class _Pool:
         for worker in self._workers.values():
             if worker.task:
                 worker.process.kill()
-                if self._is_stopping and worker.has_started:
-                    self._notify(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
+                if self.is_stopping and worker.has_started:
+                    self.notify(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
             worker.connection.close()
         end([worker.process for worker in self._workers.values()], END_SECONDS)
 
     def _patience(self) -> float | None:
         """Seconds until there is something to do although nobody says anything; None when there is not."""
         waits = [worker.silence.left() for worker in self._workers.values() if worker.task]
-        waits += [max(0.0, self._deadline - time.monotonic())] if self._is_stopping else []
-        delay = self._queue.delay() if self._can_start() else None
+        waits += [max(0.0, self._deadline - time.monotonic())] if self.is_stopping else []
+        delay = self.queue.delay() if self._can_start() else None
         return min([*waits, *([] if delay is None else [delay])], default=None)
 
     def _report_stalls(self) -> None:
         """Name the runs under way of which nothing was heard for long."""
         for worker in self._workers.values():
             if worker.task and (seconds := worker.silence.is_worth_saying()) is not None:
-                self._notify(Stalled(worker.task.spec.run_id, seconds, worker.process.pid or 0))
+                self.notify(Stalled(worker.task.spec.run_id, seconds, worker.process.pid or 0))
 
     def _busy(self) -> bool:
         return any(worker.task for worker in self._workers.values())
@@ -215,10 +209,10 @@ class _Pool:
 
     def _start_runs(self) -> None:
         """Give every free worker a run; start workers while there are runs for them."""
-        while self._can_start() and (task := self._work.take()):
+        while self._can_start() and (task := self.take()):
             free = next((worker for worker in self._workers.values() if worker.is_free), None)
             if free is None:
-                setup = replace(self._setup, context=replace(self._context, device=self._next_device()))
+                setup = replace(self._setup, context=replace(self.job.context, device=self._next_device()))
                 free = _Worker(setup, self._stall_seconds)
                 self._workers[free.connection] = free
             free.send(task)
@@ -228,12 +222,10 @@ class _Pool:
         used = [worker.device for worker in self._workers.values()]
         return min(self._devices, key=used.count)
 
-    def _begin_to_stop(self) -> None:
+    def begin_to_stop(self) -> None:
         """Ask the runs under way to stop, and kill workers whose run has not begun: nothing is lost with them."""
-        self._is_stopping = True
+        super().begin_to_stop()
         self._deadline = time.monotonic() + STOP_SECONDS
-        self._queue.clear()
-        self._notify(Stopping())
         for worker in self._workers.values():
             worker.is_leaving = True
             if worker.task and not worker.has_started:
@@ -248,51 +240,37 @@ class _Pool:
         elif isinstance(message, Ready):
             worker.is_ready, self._failed_starts = True, 0
         elif isinstance(message, Trouble):
-            self._give_up_all(message.message)
+            self.give_up_all(message.message)
             worker.task = None
         elif isinstance(message, Ended):
-            self._conclude(worker, message)
+            task, worker.task = worker.task, None
+            assert task is not None
+            worker.is_leaving |= message.outcome is Outcome.INTERRUPTED  # somebody may have sent it a signal
+            self.conclude(task, message)
         else:
             worker.has_started = True
-            self._notify(message)
-
-    def _conclude(self, worker: _Worker, ended: Ended) -> None:
-        task, worker.task = worker.task, None
-        assert task is not None
-        if self._is_stopping:
-            self._notify(ended)
-        elif ended.outcome is Outcome.INTERRUPTED and not self._stop.asked:
-            worker.is_leaving = True  # somebody has sent it a signal
-            self._work.start_again(task, UNASKED)
-        else:
-            self._work.conclude(task, ended)
+            self.notify(message)
 
     def _remove(self, worker: _Worker) -> None:
         """Take a worker off the list that is gone; what it worked on is started again or given up."""
         del self._workers[worker.connection]
         worker.connection.close()
         why = worker.cause_of_end()
-        if self._is_stopping:
+        if self.is_stopping:
             if worker.task and worker.has_started:
-                self._notify(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
+                self.notify(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
         elif not worker.is_ready:
             self._note_failed_start(worker, why)
         elif worker.task:
-            self._work.start_again(worker.task, why)
+            self.start_again(worker.task, why)
 
     def _note_failed_start(self, worker: _Worker, why: str) -> None:
         assert worker.task is not None  # workers are started for a task
         self._failed_starts += 1
         if self._failed_starts >= MOST_FAILED_STARTS:
-            self._give_up_all(f"expected worker processes to start, got none: {why}; --workers 0 does without them")
+            self.give_up_all(f"expected worker processes to start, got none: {why}; --workers 0 does without them")
         else:
-            self._queue.push(worker.task)
-
-    def _give_up_all(self, why: str) -> None:
-        """Stop in good order because of something that concerns every run."""
-        self.trouble = self.trouble or why
-        if not self._is_stopping:
-            self._begin_to_stop()
+            self.queue.push(worker.task)
 
 
 def end(processes: Sequence[SpawnProcess], seconds: float) -> None:

@@ -14,6 +14,7 @@ from headway.runs.launchers import Job, Work
 from headway.runs.locks import Owner
 from headway.runs.progress import Ended, Event, Lost, Outcome
 from headway.runs.queue import Queue, Task
+from headway.runs.stopping import StopRequest
 from tests.runs.dummy import spec_of
 
 SPECS = [spec_of(seed=seed) for seed in range(6)]
@@ -49,7 +50,7 @@ def test_a_run_whose_worker_died_on_another_machine_is_given_up_once_it_is_free(
     monkeypatch.setattr(module, "ASK_AGAIN", 0.01)
     spec, reported = SPECS[0], list[Event]()
     queue = Queue([spec], most_losses=1)
-    work = Work(Job(store, (spec,), Context()), reported.append, queue)
+    work = Work(Job(store, (spec,), Context()), reported.append, StopRequest(), queue)
     store.add(spec)
     for number in (1, 2):
         abroad = replace(Owner.this_process(lease=0.05), machine="abroad")

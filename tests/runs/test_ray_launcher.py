@@ -85,11 +85,9 @@ def test_a_lost_node_with_many_workers_is_no_failure_to_start(store: RunStore) -
     tasks = object.__new__(launcher._Tasks)
     waiting = queue.Queue([], most_losses=1)
     tasks.__dict__.update(
-        trouble="",
+        vars(Work(Job(store, (), Context()), lambda event: None, StopRequest(), waiting)),
         _ray=SimpleNamespace(exceptions=exceptions, get=get),
-        _work=Work(Job(store, (), Context()), lambda event: None, waiting),
         _failed_starts=0,
-        _is_stopping=False,
     )
     for seed in range(launcher.MOST_FAILED_STARTS + 1):
         tasks._conclude(launcher._Attempt(queue.Task(spec_of(seed=seed))), None)

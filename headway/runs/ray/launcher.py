@@ -15,7 +15,7 @@ from typing import Any
 
 from headway.errors import LauncherError, UsageError
 from headway.runs.experiments import load_datasets, registered_experiments
-from headway.runs.launchers import UNASKED, Job, Launcher, Request, Work
+from headway.runs.launchers import Job, Launcher, Request, Work
 from headway.runs.progress import Advanced, Ended, Notify, Outcome, Stalled, Started, Stopping
 from headway.runs.queue import Queue, Task
 from headway.runs.ray import cluster
@@ -103,24 +103,18 @@ class _Attempt:
         return bool(self.host)
 
 
-class _Tasks:
+class _Tasks(Work):
     """The tasks of one launch, and what is still to be done."""
 
     def __init__(self, job: Job, notify: Notify, stop: StopRequest, cluster: Cluster, launcher: RayLauncher) -> None:
-        self.trouble = ""
-        self._job = job
-        self._notify = notify
-        self._stop = stop
+        super().__init__(job, notify, stop, Queue(job.specs, job.retry, most_losses=MOST_LOSSES))
         self._ray = cluster.ray
         self._cluster = cluster
         self._launcher = launcher
-        self._work = Work(job, notify, Queue(job.specs, job.retry, most_losses=MOST_LOSSES))
-        self._queue = self._work.queue
         self._attempts: dict[int, _Attempt] = {}
         self._references: dict[Any, int] = {}
         self._count = 0
         self._failed_starts = 0
-        self._is_stopping = False
         self._deadline = math.inf
         self._pulse = Pulse(cluster, launcher.patience)
         self._board = self._make_board()
@@ -132,10 +126,10 @@ class _Tasks:
     def work(self) -> None:
         """Start runs until none is left and none is under way."""
         while True:
-            if self._stop.asked and not self._is_stopping:
-                self._begin_to_stop()
+            if self.stop.asked and not self.is_stopping:
+                self.begin_to_stop()
             self._start_runs()
-            if not self._queue and not self._references:
+            if not self.queue and not self._references:
                 return
             if time.monotonic() >= self._deadline:
                 self._interrupt_all()
@@ -166,10 +160,10 @@ class _Tasks:
         return self._ray.remote(Board).options(**options).remote()
 
     def _make_setup(self) -> RaySetup:
-        context = self._job.context
-        loaded = load_datasets(self._job.specs, context.data_dir)
+        context = self.job.context
+        loaded = load_datasets(self.job.specs, context.data_dir)
         datasets = {name: self._ray.put(dataset) for name, dataset in loaded.items()}
-        return RaySetup(self._job.store, context, registered_experiments(), datasets, versions())
+        return RaySetup(self.job.store, context, registered_experiments(), datasets, versions())
 
     def _window(self) -> int:
         """How many tasks Ray should know of."""
@@ -180,10 +174,10 @@ class _Tasks:
 
     def _start_runs(self) -> None:
         """Make tasks of runs."""
-        while len(self._references) < self._window() and (task := self._work.take()):
+        while len(self._references) < self._window() and (task := self.take()):
             run_id = task.spec.run_id
-            if self._queue.waits_for(run_id) and not self._job.store.free(run_id):
-                self._queue.postpone(task)
+            if self.queue.waits_for(run_id) and not self.job.store.free(run_id):
+                self.queue.postpone(task)
                 continue
             self._count += 1
             reference = self._remote.remote(task, self._count, self._setup, self._board)
@@ -193,22 +187,22 @@ class _Tasks:
     def _wait(self) -> list[Any]:
         """Tasks that are over, after a moment."""
         if not self._references:
-            self._stop.wait(min(WAIT, self._queue.delay() or 0.0))
+            self.stop.wait(min(WAIT, self.queue.delay() or 0.0))
             return []
         references = list(self._references)
         ready, _ = self._ray.wait(references, num_returns=len(references), timeout=WAIT)
         found: list[Any] = ready
         return found
 
-    def _begin_to_stop(self) -> None:
+    def begin_to_stop(self) -> None:
         """Cancel what has not started, and only then let the others know: a core that they leave would start it."""
-        self._queue.clear()
-        self._notify(Stopping())
+        self.queue.clear()
+        self.notify(Stopping())
         self._hear()
         for reference, number in self._references.items():
             if not self._attempts[number].has_started:
                 self._ray.cancel(reference)
-        self._is_stopping = True
+        self.is_stopping = True
         self._deadline = time.monotonic() + STOP_SECONDS
 
     def _interrupt_all(self) -> None:
@@ -220,12 +214,12 @@ class _Tasks:
         """Name the runs under way of which nothing was heard for long."""
         for attempt in self._attempts.values():
             if attempt.has_started and (seconds := attempt.silence.is_worth_saying()) is not None:
-                self._notify(Stalled(attempt.task.spec.run_id, seconds))
+                self.notify(Stalled(attempt.task.spec.run_id, seconds))
 
     def _hear(self) -> None:
         """Pass on what the workers have written on the board."""
         try:
-            notes = self._ray.get(self._board.take.remote(self._is_stopping), timeout=self._patience())
+            notes = self._ray.get(self._board.take.remote(self.is_stopping), timeout=self._patience())
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError):
             return  # it comes back, or the pulse notices what is wrong
         for note in notes:
@@ -239,7 +233,7 @@ class _Tasks:
                 event = replace(event, host=note.host)
             elif isinstance(event, Advanced):
                 attempt.reached = event.step
-            self._notify(event)
+            self.notify(event)
 
     def _patience(self) -> float:
         """Seconds that an answer of the cluster is waited for."""
@@ -254,37 +248,33 @@ class _Tasks:
         except errors.TaskCancelledError:
             self._report_interrupted(attempt)
         except errors.RayTaskError as error:
-            self._give_up_all(f"expected a node that can carry out runs, got {_last_words(error)}")
+            self.give_up_all(f"expected a node that can carry out runs, got {_last_words(error)}")
             self._report_interrupted(attempt)
         except (errors.RuntimeEnvSetupError, errors.TaskUnschedulableError) as error:
-            self._give_up_all(str(error))
+            self.give_up_all(str(error))
         except errors.RayError as error:
             if not attempt.has_started and not isinstance(error, (errors.NodeDiedError, errors.LocalRayletDiedError)):
                 self._failed_starts += 1  # a lost node says nothing about whether workers start elsewhere
-            self._start_again(attempt, self._cause_of_end(error, attempt))
+            self._restart(attempt, self._cause_of_end(error, attempt))
         else:
             self._take_in(attempt, message)
 
     def _take_in(self, attempt: _Attempt, message: Ended | Trouble) -> None:
         if isinstance(message, Trouble):
-            self._give_up_all(message.message)
+            self.give_up_all(message.message)
             self._report_interrupted(attempt)
-        elif self._is_stopping:
-            self._notify(message)
-        elif message.outcome is Outcome.INTERRUPTED and not self._stop.asked:
-            self._work.start_again(attempt.task, UNASKED, attempt.reached)
         else:
-            self._work.conclude(attempt.task, message)
+            self.conclude(attempt.task, message, attempt.reached)
 
-    def _start_again(self, attempt: _Attempt, why: str) -> None:
+    def _restart(self, attempt: _Attempt, why: str) -> None:
         """Start a run again, or give it up, whose worker or node is gone."""
-        if self._is_stopping:
+        if self.is_stopping:
             self._report_interrupted(attempt)
             return
         if self._failed_starts >= MOST_FAILED_STARTS:
-            self._give_up_all(f"expected Ray workers to start, got {self._failed_starts} that did not: {why}")
+            self.give_up_all(f"expected Ray workers to start, got {self._failed_starts} that did not: {why}")
             return
-        self._work.start_again(attempt.task, why, attempt.reached)
+        self.start_again(attempt.task, why, attempt.reached)
 
     def _cause_of_end(self, error: Exception, attempt: _Attempt) -> str:
         errors = self._ray.exceptions
@@ -301,13 +291,7 @@ class _Tasks:
     def _report_interrupted(self, attempt: _Attempt) -> None:
         """Report that a run under way has stopped; one that has not started is not worth a word."""
         if attempt.has_started:
-            self._notify(Ended(attempt.task.spec.run_id, Outcome.INTERRUPTED))
-
-    def _give_up_all(self, why: str) -> None:
-        """Stop in good order because of something that concerns every run."""
-        self.trouble = self.trouble or why
-        if not self._is_stopping:
-            self._begin_to_stop()
+            self.notify(Ended(attempt.task.spec.run_id, Outcome.INTERRUPTED))
 
 
 def _last_words(error: Exception) -> str:
