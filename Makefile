@@ -41,7 +41,7 @@ lint: $(VENV)/.stamp-dev $(VENV)/.stamp-docs  ## ruff, mypy and a strict build o
 bench: $(VENV)/.stamp-bench $(VENV)/.stamp-backpack  ## the full benchmark, with Opacus and BackPACK as peers
 	$(BIN)/headway bench --out benchmarks/results --docs docs/benchmarks.md $(ARGS)
 
-soak: $(VENV)/.stamp-dev  ## the long fault suite: workers, nodes and campaigns killed for minutes
+soak: $(VENV)/.stamp-dev  ## the long fault suite: workers, nodes and campaigns killed and stopped, about an hour
 	$(BIN)/python -m tests.faults.soak --out benchmarks/results/soak.json --docs docs/scale.md $(ARGS)
 
 faults: $(VENV)/.stamp-dev  ## the fault suite, and how long it takes

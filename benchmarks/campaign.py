@@ -105,7 +105,7 @@ def make_store(store: RunStore, number: int) -> None:
         specs = controlled_specs(["mnist"], conditions, signals, seeds, Protocol.released())[:number]
         store.add_all(specs)
         for index, spec in enumerate(specs):
-            if index % 10 and (claimed := store.claim(spec)):
+            if index % 10 and (claimed := store.lock(spec)):
                 claimed.restore()
                 claimed.log({"epoch": 1, "test_loss_mean": 0.5})
                 claimed.progress(100, 100, {"test": 0.5})

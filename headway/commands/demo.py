@@ -10,8 +10,8 @@ from headway.commands.report import report_if_possible
 from headway.runs import RunStore
 from headway.runs.address import parse_new_folder
 from headway.runs.campaign import Campaign, make_launcher, run_campaign
-from headway.runs.events import Outcome
 from headway.runs.output import emit
+from headway.runs.progress import Outcome
 from headway.study.demo import Line, conclusion, demo_specs, summarise
 from headway.study.protocols.names import GROUP_NAMES
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headway.runs.address import Place, parse_new_folder, parse_place
-from headway.runs.launching import known_launchers
+from headway.runs.launchers import known_launchers
 from headway.runs.stopping import STALL_SECONDS
 
 Kind = TypeVar("Kind")

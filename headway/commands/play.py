@@ -19,10 +19,9 @@ from headway.rl.agent import Policy
 from headway.rl.film import Title, check_suffix, write_film
 from headway.rl.playback import Array, Choose, Shot, watch
 from headway.runs import RunRecord, RunSpec, RunStore, State
-from headway.runs.address import parse_folder
+from headway.runs.address import find_run, parse_folder
 from headway.runs.checkpoints import find_newest
 from headway.runs.files import write_bytes
-from headway.runs.find_run import find_run
 from headway.runs.output import complain, emit
 from headway.runs.plugins import load_plugins
 from headway.runs.text import count

@@ -14,21 +14,18 @@ from headway.commands.campaign_file import read_campaign_file
 from headway.commands.options import RunOptions, add_options, given
 from headway.errors import DataError, HeadwayError, UsageError
 from headway.runs import RunRecord, RunSpec, State
-from headway.runs.address import Place, Url
-from headway.runs.campaign import Campaign, cores, default_workers, left_over, run_campaign
+from headway.runs.address import Place, Url, open_store
+from headway.runs.campaign import Campaign, default_workers, left_over, run_campaign
 from headway.runs.context import WEIGHTS_FILE, Context
-from headway.runs.events import Outcome
 from headway.runs.experiments import needed_datasets
-from headway.runs.launching import Request as LauncherRequest
-from headway.runs.launching import make_named_launcher
-from headway.runs.opening import open_store
+from headway.runs.launchers import Request as LauncherRequest
+from headway.runs.launchers import cores, make_named_launcher
 from headway.runs.output import complain, emit
 from headway.runs.plan import Estimator, look_up, make_plan
 from headway.runs.plugins import load_plugins
-from headway.runs.progress import Tally
-from headway.runs.run_text import aligned, dataset_of, label, length_of
+from headway.runs.progress import CampaignProgress, Outcome
 from headway.runs.tensorboard import Mirror, mirrored
-from headway.runs.text import count, duration
+from headway.runs.text import aligned, count, dataset_of, duration, label, length_of
 from headway.study.requests import REQUESTS
 
 FAILED, INTERRUPTED = 1, 130
@@ -266,7 +263,14 @@ def _find_data(work: Work) -> str:
 
 
 def _for_launcher(how: RunOptions) -> LauncherRequest:
-    return LauncherRequest(**{each.name: getattr(how, each.name) for each in fields(LauncherRequest)})
+    names = {each.name for each in fields(LauncherRequest)} - {"count_gpus"}
+    return LauncherRequest(**{name: getattr(how, name) for name in names}, count_gpus=_count_gpus)
+
+
+def _count_gpus() -> int:
+    import torch
+
+    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
 
 def _context(work: Work) -> Context:
@@ -364,7 +368,7 @@ def _has_no_weights(record: RunRecord) -> bool:
     return record.state is State.DONE and record.status is not None and WEIGHTS_FILE not in record.status.files
 
 
-def _conclude(progress: Tally, out: Place) -> int:
+def _conclude(progress: CampaignProgress, out: Place) -> int:
     """Say how a campaign ended and what to do next; return the exit code."""
     done, before = progress.count(Outcome.DONE), progress.count(Outcome.DONE, here=False)
     failures = progress.failures()

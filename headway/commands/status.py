@@ -12,12 +12,10 @@ from typing import Any
 
 from headway.errors import StoreError, UsageError
 from headway.runs import RunRecord, RunStore, State
-from headway.runs.address import Place, Url, parse_place
+from headway.runs.address import Place, Url, open_store, parse_place
 from headway.runs.files import store_error
-from headway.runs.opening import open_store
 from headway.runs.output import complain, emit
-from headway.runs.run_text import aligned, dataset_of, last_line, losses_text, steps
-from headway.runs.text import count, duration
+from headway.runs.text import aligned, count, dataset_of, duration, last_line, losses_text, steps
 
 EXPORTED = ".parquet"
 

@@ -20,11 +20,10 @@ from headway.runs import RunStore
 from headway.runs.address import parse_folder, parse_new_folder
 from headway.runs.campaign import Campaign, make_launcher, run_campaign
 from headway.runs.context import Context
-from headway.runs.experiments import needed_datasets
+from headway.runs.experiments import load_datasets
 from headway.runs.output import complain, emit
 from headway.runs.plugins import load_plugins
 from headway.runs.provenance import code_fingerprint
-from headway.study.datasets import load_dataset
 
 DIFFERENT = 1
 DRAWN = 2
@@ -57,7 +56,7 @@ def execute(options: argparse.Namespace) -> int:
         load_plugins(options.plugin)
         runs = prepare(options)
         specs = [run.spec for run in runs]
-        datasets = {name: load_dataset(name, options.data_dir) for name in needed_datasets(specs)}
+        datasets = load_datasets(specs, options.data_dir)
         check_data(runs, {name: dataset.fingerprint for name, dataset in datasets.items()})
         launcher = None if options.workers is None else make_launcher(options.workers)
     except UsageError as error:

@@ -75,7 +75,6 @@ class Estimator:
     """
 
     def __init__(self, context: Context) -> None:
-        """Start with no guesses."""
         self._context = context
         self._known: dict[str, float] = {}
 

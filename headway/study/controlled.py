@@ -150,6 +150,10 @@ def datasets(spec: RunSpec) -> tuple[str, ...]:
     return (str(spec.params["dataset"]),)
 
 
+load_dataset = loaded_once
+"""Loads one of them; a launcher for many processes calls it."""
+
+
 def _dataset(spec: RunSpec, context: Context) -> Dataset:
     (name,) = datasets(spec)
     return context.datasets.get(name) or loaded_once(name, context.data_dir)

@@ -12,12 +12,10 @@ from headway.commands import run as command
 from headway.commands.main import main
 from headway.commands.options import RunOptions, Shard
 from headway.errors import DataError, UsageError
-from headway.runs import RunSpec, RunStore, State, launching
-from headway.runs.address import Url, parse_place
-from headway.runs.launchers import InProcess
-from headway.runs.launching import Request, gpus_for, make_local, make_named_launcher, register_launcher
-from headway.runs.opening import open_store
-from headway.runs.processes import LocalProcesses
+from headway.runs import RunSpec, RunStore, State
+from headway.runs.address import Url, open_store, parse_place
+from headway.runs.launchers import InProcess, Request, make_named_launcher
+from headway.runs.processes import LocalProcesses, gpus_for, make_local
 from tests.commands.test_run import SMALL, run
 from tests.runs import dummy_cli
 from tests.runs.dummy import spec_of
@@ -139,7 +137,7 @@ def test_jobs_of_failed_runs_run_them_again(tmp_path: Path, capsys: pytest.Captu
     (record,) = [each for each in RunStore(out).status() if each.state is State.DONE]
     assert record.spec is not None
     RunStore(out).reset(record.run_id)
-    claimed = RunStore(out).claim(record.spec)
+    claimed = RunStore(out).lock(record.spec)
     assert claimed is not None
     claimed.fail(ValueError("no"))
     capsys.readouterr()
@@ -230,9 +228,8 @@ def test_local_launchers() -> None:
     assert (local.workers, local.devices) == (3, ())
 
 
-def test_runs_share_gpus_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "_accelerators", lambda: 2)
-    local = make_local(Request(device="cuda", runs_per_gpu=3))
+def test_runs_share_gpus_evenly() -> None:
+    local = make_local(Request(device="cuda", runs_per_gpu=3, count_gpus=lambda: 2))
     assert isinstance(local, LocalProcesses)
     assert (local.workers, local.devices) == (6, ("cuda:0", "cuda:1"))
     fewer = make_local(Request(device="cuda:1", runs_per_gpu=3, workers=2))
@@ -242,10 +239,8 @@ def test_runs_share_gpus_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
         gpus_for("cuda", lambda: 0)
 
 
-def test_launchers_are_registered_once() -> None:
-    register_launcher("local", make_local)
-    with pytest.raises(UsageError, match="expected a new name for a launcher, got 'local' twice"):
-        register_launcher("local", lambda request: InProcess())
+def test_launchers_have_names() -> None:
+    assert isinstance(make_named_launcher("local", Request(workers=0)), InProcess)
     with pytest.raises(UsageError, match="expected a launcher out of"):
         make_named_launcher("", Request())
 

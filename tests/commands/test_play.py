@@ -12,8 +12,8 @@ from headway.commands import main as cli
 from headway.commands.play import load_player
 from headway.errors import UsageError
 from headway.runs import RunSpec, RunStore
+from headway.runs.address import find_run
 from headway.runs.context import Context, Stopped
-from headway.runs.find_run import find_run
 from headway.study import doorkey
 from headway.study.protocols.doorkey import ExplorationProtocol
 from tests.runs import dummy
@@ -34,10 +34,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """A finished run with noise, one without, one that was stopped on its way, one that has not begun."""
     store = RunStore(tmp_path_factory.mktemp("play") / "runs")
     for spec in (spec_of("door"), spec_of("none", "ppo", noise_channel="with-noise")):
-        with store.claim(spec) as run:
+        with store.lock(spec) as run:
             doorkey.run(run, Context())
     answers = iter([False] * 40 + [True] * 1000)
-    with store.claim(spec_of("door", "ppo")) as run, pytest.raises(Stopped):
+    with store.lock(spec_of("door", "ppo")) as run, pytest.raises(Stopped):
         doorkey.run(run, Context(should_stop=lambda: next(answers)))
     store.add(spec_of("door", "icm"))
     store.add(dummy.spec_of())
@@ -61,7 +61,7 @@ def test_a_finished_run(store: RunStore, capsys: pytest.CaptureFixture[str]) -> 
     with Image.open(film) as gif:
         assert gif.n_frames == steps + 1
     assert store.problems(spec.run_id) == []
-    assert store.claim(spec) is None  # still done
+    assert store.lock(spec) is None  # still done
 
 
 def test_the_same_seed_gives_the_same_film(store: RunStore, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_store_that_cannot_be_used_is_exit_code_1(tmp_path: Path, capsys: pyte
 def mixed(store: RunStore) -> RunStore:
     """A store with a run in each state that one can be in for long."""
     store.add(spec_of("waiting"))
-    failed, stopped = store.claim(spec_of("failed")), store.claim(spec_of("stopped"))
+    failed, stopped = store.lock(spec_of("failed")), store.lock(spec_of("stopped"))
     assert failed
     assert stopped
     failed.progress(1, 3, {"value": float("nan")})
@@ -202,7 +202,7 @@ def test_status_counts_and_shows_failures(mixed: RunStore, capsys: pytest.Captur
 def test_status_shows_control_characters_and_does_not_send_them(
     store: RunStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hostile = store.claim(replace(spec_of("good"), params={"dataset": "\x1b[31mred\nline"}))
+    hostile = store.lock(replace(spec_of("good"), params={"dataset": "\x1b[31mred\nline"}))
     assert hostile
     hostile.progress(1, 3, {"\x9b2J": 0.5})
     hostile.fail(ValueError("\x1b[2J"))

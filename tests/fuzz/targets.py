@@ -32,8 +32,8 @@ from headway.errors import DataError, HeadwayError, ProtocolError, SpecError, St
 from headway.runs import FileSum, RunSpec, RunStore, State, Status
 from headway.runs.address import parse_place
 from headway.runs.metrics import RowLog, from_parquet, to_parquet
-from headway.runs.remote.locks import sighting
-from headway.runs.remote.manifest import Holder, Manifest, Part
+from headway.runs.remote.locks import Holder, sighting
+from headway.runs.remote.manifest import Manifest, Part
 from headway.study.protocols.controlled import Protocol
 from headway.study.requests import seeds, settings, sweeps
 from tests.data.formats import colour_rows, grey_images, idx_bytes, labels_for, python2_batch
@@ -113,7 +113,7 @@ def feed_store(data: bytes) -> None:
 
 
 def carry_on(store: RunStore, seed: int) -> None:
-    run = store.claim(spec_of(seed))
+    run = store.lock(spec_of(seed))
     if run is None:
         return
     with run:

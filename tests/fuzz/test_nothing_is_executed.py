@@ -95,7 +95,7 @@ def runs() -> list[RunSpec]:
 def test_a_checkpoint_of_a_stranger(tmp_path: Path, spec: RunSpec, how: str) -> None:
     """Its sums are right: somebody took the trouble."""
     store, bomb = RunStore(tmp_path / "runs"), Bomb(tmp_path / "executed")
-    run = store.claim(spec)
+    run = store.lock(spec)
     assert run is not None
     run.restore()
     content = pickle.dumps({"model": bomb}, protocol=2)

@@ -50,7 +50,7 @@ def one(
 def carry_out(folder: Path, spec: RunSpec, context: Context | None = None) -> dict[str, list]:
     """The metrics without those that depend on the machine."""
     store = RunStore(folder)
-    with store.claim(spec) as run:
+    with store.lock(spec) as run:
         doorkey.run(run, context or Context())
     return machine_free(store, spec)
 
@@ -111,7 +111,7 @@ def test_stopped_in_mid_rollout_and_resumed_equals_uninterrupted(tmp_path: Path,
     attempts = 0
     for _ in range(20):
         asked = iter(range(100_000))
-        with store.claim(spec) as run:
+        with store.lock(spec) as run:
             try:
                 doorkey.run(run, Context(keep_weights=True, should_stop=lambda asked=asked: next(asked) >= 45))
             except Stopped as stopped:
@@ -130,7 +130,7 @@ def test_what_was_saved_on_a_gpu_goes_on_without_one(tmp_path: Path, monkeypatch
     whole = carry_out(tmp_path / "whole", spec)
     store = RunStore(tmp_path / "parts")
     asked = iter(range(100_000))
-    with monkeypatch.context() as patch, store.claim(spec) as run:
+    with monkeypatch.context() as patch, store.lock(spec) as run:
         patch.setattr("torch.serialization.location_tag", lambda storage: "cuda:0")  # as for tensors on a GPU
         with pytest.raises(Stopped):
             doorkey.run(run, Context(should_stop=lambda: next(asked) >= 45))
@@ -142,7 +142,7 @@ def test_stopped_before_its_first_rollout_it_starts_again(tmp_path: Path) -> Non
     spec = one(rollouts=1)
     store = RunStore(tmp_path)
     for _ in range(2):
-        with store.claim(spec) as run, pytest.raises(Stopped):
+        with store.lock(spec) as run, pytest.raises(Stopped):
             doorkey.run(run, Context(should_stop=lambda: True))
     assert carry_out(tmp_path, spec)["env_steps"] == [64]
 
@@ -164,7 +164,7 @@ def test_farama_s_environments_resume_too(tmp_path: Path) -> None:
     whole = carry_out(tmp_path / "whole", spec)
     store = RunStore(tmp_path / "parts")
     asked = iter(range(100_000))
-    with store.claim(spec) as run, pytest.raises(Stopped):
+    with store.lock(spec) as run, pytest.raises(Stopped):
         doorkey.run(run, Context(should_stop=lambda: next(asked) >= 30))
     assert repr(carry_out(tmp_path / "parts", spec)) == repr(whole)
 

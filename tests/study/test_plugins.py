@@ -66,12 +66,12 @@ def test_a_run_in_an_environment_of_a_user_resumes_exactly(folder: Path) -> None
     protocol = ExplorationProtocol.quick().replaced(network="mlp", num_envs=2, rollout_steps=64)
     (spec,) = doorkey.specs(["gmc"], ["none"], [0], protocol, "quick", "corridor", 384)
     whole, halved = RunStore(folder / "whole"), RunStore(folder / "halved")
-    with whole.claim(spec) as run:
+    with whole.lock(spec) as run:
         doorkey.run(run, Context())
     answers = iter([False] * 200 + [True] * 1000)
-    with halved.claim(spec) as run, pytest.raises(Stopped):
+    with halved.lock(spec) as run, pytest.raises(Stopped):
         doorkey.run(run, Context(should_stop=lambda: next(answers)))
-    with halved.claim(spec) as run:
+    with halved.lock(spec) as run:
         doorkey.run(run, Context())
     before, after = whole.metrics(spec.run_id), halved.metrics(spec.run_id)
     del before["steps_per_second"], after["steps_per_second"]

@@ -10,8 +10,8 @@ from pathlib import Path
 from headway.analysis.report.groups import EXPLORATION, Setting
 from headway.analysis.results import find_stores
 from headway.errors import StoreError
-from headway.runs.adding import STORE_FILE
 from headway.runs.files import read_bytes
+from headway.runs.storage import STORE_FILE
 from headway.study.protocols.names import title
 
 FILM_FILE = "play.gif"

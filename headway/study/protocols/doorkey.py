@@ -59,6 +59,17 @@ class ExplorationProtocol(Fields):
         },
     }
     derived = ("beta_v",)
+    order = tuple(
+        """
+        env_id backend view noise_channel observation_scale num_envs rollout_steps steps truncation networks network
+        channels hidden initialisation policy_learning_rate value_learning_rate gamma gae_lambda clip value_clip
+        entropy_weight max_grad_norm epochs minibatch_size normalise_advantages extrinsic_scale intrinsic_scale
+        normalise_intrinsic value_heads intrinsic_gamma intrinsic_episodic predictor_hidden predictor_learning_rate
+        predictor_max_grad_norm predictor_epochs predictor_minibatches icm_features icm_hidden_layer
+        icm_inverse_weight icm_forward_weight icm_forward_factor icm_scored_loss rnd_features beta beta_v floor
+        floor_unit bias_correction return_window curve_block interval_ddof
+        """.split()  # noqa: SIM905 - fifty words read better as a text
+    )
 
     env_id: str = "MiniGrid-DoorKey-8x8-v0"
     """Where the agent is, unless a run says otherwise."""

@@ -42,11 +42,13 @@ class Fields:
         experiment: the experiment whose protocols these are.
         parts: part -> {flat name: name in the part}.
         derived: names of fields of parts that follow from other fields.
+        order: the order of flat fields; those that it does not name come last.
     """
 
     experiment: ClassVar[str] = ""
     parts: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     derived: ClassVar[tuple[str, ...]] = ()
+    order: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def presets(cls: type[Own]) -> dict[str, Callable[[], Own]]:
@@ -153,7 +155,7 @@ def _flat_fields(protocol: Any) -> dict[str, _Flat]:
             if field.name not in (*names.values(), *protocol.derived):
                 name = f"{part}_{field.name}" if field.name in found else field.name
                 found[name] = _Flat(((part, field.name),), kinds[field.name], is_later=True)
-    return found
+    return {name: found[name] for name in dict.fromkeys((*protocol.order, *found))}
 
 
 def read(name: str, value: Any, kind: Any) -> Any:

@@ -1,6 +1,6 @@
 """Two campaigns of real training runs on one store, to which everything is done that signals can do.
 
-`python -m tests.faults.torment STORE SPECS LEASE` is one of the campaigns: the specs are lines of JSON in a file. The
+`python -m tests.faults.strikes STORE SPECS LEASE` is one of the campaigns: the specs are lines of JSON in a file. The
 variable `MACHINE` lets it and its workers take themselves for another machine than the other campaign, so that a
 process that stands still loses its runs when its lease is over.
 """
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.runs import RunSpec, RunStore, State, owner
+from headway.runs import RunSpec, RunStore, State, locks
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.context import Context
 from headway.runs.processes import LocalProcesses
@@ -35,7 +35,7 @@ MOST_ROUNDS = 50
 LOOK_SECONDS = 5.0
 
 if __name__ in ("__main__", "__mp_main__") and MACHINE in os.environ:
-    owner._this_machine = lambda: os.environ[MACHINE]  # type: ignore[assignment]
+    locks._this_machine = lambda: os.environ[MACHINE]  # type: ignore[assignment]
 
 
 def open_place(place: str, lease: float) -> RunStore:
@@ -43,7 +43,7 @@ def open_place(place: str, lease: float) -> RunStore:
 
 
 @dataclass
-class Torment:
+class Strikes:
     """Campaigns in process groups of their own, and what is done to them.
 
     Args:
@@ -64,7 +64,7 @@ class Torment:
 
     def start(self, number: int) -> None:
         """Start a campaign; the same number is the same machine."""
-        words = [sys.executable, "-m", "tests.faults.torment", self.place, str(self.specs), str(LEASE)]
+        words = [sys.executable, "-m", "tests.faults.strikes", self.place, str(self.specs), str(LEASE)]
         environment = {**os.environ, MACHINE: f"machine-{number}", "OMP_NUM_THREADS": "1"}
         with self.log.open("ab") as file:
             self._campaigns[number] = subprocess.Popen(
@@ -129,11 +129,11 @@ class Torment:
             self._continue_at.append((time.monotonic() + pause, pid))
 
 
-def torment(place: str, specs: Path, log: Path, seconds: float, seed: int) -> Torment:
-    """Torment campaigns for so long, or until all runs are done; then let the rest be done in peace."""
-    storm = Torment(place, specs, log, random.Random(seed))
+def strike(place: str, specs: Path, log: Path, seconds: float, seed: int) -> Strikes:
+    """Strikes campaigns for so long, or until all runs are done; then let the rest be done in peace."""
+    strikes = Strikes(place, specs, log, random.Random(seed))
     for number in range(CAMPAIGNS):
-        storm.start(number)
+        strikes.start(number)
     store, wanted = open_place(place, LEASE), [RunSpec.from_json(line) for line in specs.read_text().splitlines()]
     deadline, due, look = time.monotonic() + seconds, 0.0, 0.0
     while (now := time.monotonic()) < deadline:
@@ -141,18 +141,18 @@ def torment(place: str, specs: Path, log: Path, seconds: float, seed: int) -> To
             if all_done(store, wanted):
                 break
             look = time.monotonic() + LOOK_SECONDS
-        storm.look_after()
+        strikes.look_after()
         if now >= due:
-            storm.strike()
-            due = time.monotonic() + storm.chance.uniform(0.5, 4.0)
+            strikes.strike()
+            due = time.monotonic() + strikes.chance.uniform(0.5, 4.0)
         time.sleep(0.1)
-    storm.end()
+    strikes.end()
     for _ in range(MOST_ROUNDS):
         if all_done(store, wanted):
             break
-        storm.start(0)
-        storm.end()
-    return storm
+        strikes.start(0)
+        strikes.end()
+    return strikes
 
 
 def all_done(store: RunStore, specs: list[RunSpec]) -> bool:
