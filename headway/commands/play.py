@@ -10,8 +10,7 @@ from pathlib import Path
 
 from headway.commands.campaigns import whole
 from headway.errors import UsageError
-from headway.rl.film import Title, check_suffix, write_film
-from headway.rl.playback import Shot, watch
+from headway.rl.film import Shot, Title, check_suffix, watch, write_film
 from headway.runs.address import parse_folder
 from headway.runs.files import write_bytes
 from headway.runs.find_run import find_run

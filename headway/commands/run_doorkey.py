@@ -8,7 +8,7 @@ from functools import partial
 from headway.commands.campaigns import add_campaign_arguments, conduct, whole
 from headway.commands.options import Several
 from headway.errors import ProtocolError, SpecError, UsageError
-from headway.rl.reward import METHODS
+from headway.rl.methods import METHODS
 from headway.runs import RunSpec
 from headway.runs.plan import check_said_once, parse_seeds, parse_settings, parse_sweeps
 from headway.study.doorkey import CONDITIONS, PAPER_METHODS, specs

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from headway.errors import MethodError
-from headway.rl.reward import IntrinsicReward, parse_method
+from headway.rl.methods import parse_method
+from headway.rl.reward import IntrinsicReward
 
 
 def check_number(name: str, value: Any, wanted: str = "a finite number") -> None:

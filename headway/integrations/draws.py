@@ -21,7 +21,6 @@ class Draws(Sampler[int]):
     """
 
     def __init__(self, sampler: SourceSampler) -> None:
-        """Draw from a sampler."""
         self._sampler = sampler
         self._owed = 0
         self._many = 0

@@ -39,7 +39,6 @@ class Listeners:
         drive: str | None,
         meter_options: Mapping[str, Any] | None,
     ) -> None:
-        """Make no meter yet: there may be no model."""
         _check(signals, sampler, monitor)
         if signals is None:
             signals = [GMC(), NormAll()] if monitor is not None else [GMC()]

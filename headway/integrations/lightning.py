@@ -74,7 +74,6 @@ class SourceCallback(Callback):
         model: Callable[[LightningModule], torch.nn.Module] | None = None,
         meter: Mapping[str, Any] | None = None,
     ) -> None:
-        """Touch no model yet."""
         self._listeners = Listeners(signals, sampler, monitor, drive, meter)
         self._keys = (losses, source)
         self._log = log

@@ -27,7 +27,6 @@ class IntrinsicRewardConnector(ConnectorV2):
     """
 
     def __init__(self, pay: RolloutReward) -> None:
-        """Keep it."""
         super().__init__()
         self.pay = pay
 

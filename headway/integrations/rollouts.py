@@ -16,11 +16,12 @@ from torch import Tensor
 
 from headway.errors import EnvError, MethodError
 from headway.integrations.checks import check_method, check_number
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.methods import make_reward
 from headway.rl.normalise import RewardNormaliser
-from headway.rl.packing import pack
-from headway.rl.reward import IntrinsicReward, make_reward
-from headway.rl.transitions import Transitions
+from headway.rl.reward import IntrinsicReward
+from headway.rl.spaces import pack
 
 __all__ = ["RolloutReward"]
 
@@ -60,7 +61,6 @@ class RolloutReward:
         device: str | torch.device = "cpu",
         spaces: tuple[Any, Any, int] | None = None,
     ) -> None:
-        """Make the predictor."""
         check_method(method)
         check_number("coefficient", coefficient)
         if spaces is None:

@@ -29,7 +29,6 @@ class IntrinsicRewardTransform(Transform):
     """
 
     def __init__(self, pay: RolloutReward, observation: str = "observation", action: str = "action") -> None:
-        """Keep all three."""
         super().__init__(in_keys=[observation], out_keys=["intrinsic_reward"])
         self.pay = pay
         self._observation, self._action = observation, action

@@ -94,7 +94,6 @@ class SourceTrainerMixin:
         meter: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Make the Trainer."""
         self._listeners = Listeners(signals, sampler, monitor, drive, meter)
         self._source_key = source_key
         self._checked = False

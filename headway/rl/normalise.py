@@ -36,7 +36,6 @@ class RunningMoments(nn.Module):
     squares: Tensor
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
-        """Start with nothing seen."""
         super().__init__()
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
@@ -91,7 +90,6 @@ class ObservationNormaliser(nn.Module):
     """
 
     def __init__(self, shape: tuple[int, ...], clip: float = 5.0) -> None:
-        """Start with nothing seen."""
         super().__init__()
         self.moments = RunningMoments(shape)
         self.clip = clip
@@ -153,7 +151,6 @@ class RewardNormaliser(nn.Module):
         centre: bool = True,
         horizon: int = HORIZON,
     ) -> None:
-        """Start with nothing seen."""
         super().__init__()
         if not 0 <= gamma <= 1:
             raise MethodError(f"expected a discount in [0, 1], got {gamma}")

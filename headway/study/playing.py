@@ -11,7 +11,7 @@ import torch
 from headway.errors import UsageError
 from headway.rl import make_env
 from headway.rl.agent import Policy
-from headway.rl.playback import Array, Choose
+from headway.rl.film import Array, Choose
 from headway.runs import RunRecord, RunSpec, RunStore, State
 from headway.runs.checkpoints import find_newest
 from headway.study import doorkey

@@ -23,7 +23,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.sb3 import OnPolicyIntrinsicCallback
-from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.methods import make_reward
+from headway.rl.reward import IntrinsicReward
 from tests.integrations.sb3_worlds import clocks
 from tests.integrations.worlds import FORCES, SMALL, Clock, Known, assert_within_episodes
 

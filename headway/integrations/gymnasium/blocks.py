@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from headway.rl.episodes import Transitions
 from headway.rl.reward import IntrinsicReward
-from headway.rl.transitions import Transitions
 
 Array = npt.NDArray[Any]
 PARTS = ("obs", "actions", "next_obs")
@@ -27,7 +27,6 @@ class Block:
     """
 
     def __init__(self, reward: IntrinsicReward, scale: Scale) -> None:
-        """Start empty."""
         self._reward, self._scale = reward, scale
         self._steps: list[tuple[Array, Array, Array, Array]] = []
         self._raw: list[Array] = []
@@ -102,7 +101,6 @@ class Pending(np.lib.mixins.NDArrayOperatorsMixin):
     ndim = 1
 
     def __init__(self, values: Callable[[], Array], count: int) -> None:
-        """Compute nothing yet."""
         self._values = values
         self.shape = (count,)
 

@@ -17,9 +17,10 @@ from headway.integrations.floors import check_unit, fixed_floor
 from headway.integrations.gymnasium.blocks import Block, Pending
 from headway.rl.episodes import autoreset_mode, has_state, with_last_observations
 from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.methods import default_for, make_reward
 from headway.rl.normalise import RewardNormaliser
-from headway.rl.packing import leaves, pack
-from headway.rl.reward import IntrinsicReward, default_for, make_reward
+from headway.rl.reward import IntrinsicReward
+from headway.rl.spaces import leaves, pack
 
 __all__ = ["IntrinsicRewardWrapper"]
 
@@ -86,7 +87,6 @@ class IntrinsicRewardWrapper(VectorWrapper):
         seed: int = 0,
         device: str | torch.device = "cpu",
     ) -> None:
-        """Make the predictor."""
         self.autoreset = autoreset_mode(env)
         super().__init__(env)
         list(leaves(env.single_observation_space))  # refuses what is no array

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.checks import check_method, check_number
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.methods import make_reward
 from headway.rl.normalise import ObservationNormaliser, RewardNormaliser, RunningMoments
-from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.reward import IntrinsicReward
 from headway.rl.spaces import is_image, looks_channels_first
-from headway.rl.transitions import Transitions
 
 __all__ = ["KEYS", "RLeXploreReward"]
 
@@ -70,7 +71,6 @@ class RLeXploreReward:
         config: IntrinsicConfig | None = None,
         seed: int = 0,
     ) -> None:
-        """Make the predictor and the statistics."""
         _check("rwd_norm_type", rwd_norm_type, ("rms", "minmax", "none"))
         _check("obs_norm_type", obs_norm_type, ("rms", "none"))
         check_method(method)

@@ -19,8 +19,9 @@ from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.checks import check_method, check_number
 from headway.integrations.sb3.carried import ATTRIBUTE, Carried
 from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.methods import make_reward
 from headway.rl.normalise import RewardNormaliser
-from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.reward import IntrinsicReward
 from headway.rl.spaces import looks_channels_first
 
 Array = npt.NDArray[Any]
@@ -62,7 +63,6 @@ class IntrinsicCallback(BaseCallback):
         device: str | torch.device = "auto",
         verbose: int = 0,
     ) -> None:
-        """Keep the settings: the networks are made when the spaces are known."""
         super().__init__(verbose)
         check_method(method)
         if not callable(coefficient):

@@ -26,7 +26,6 @@ class Carried:
     """
 
     def __init__(self, callback: Stateful) -> None:
-        """Hold the callback."""
         self.callback: Stateful | None = callback
         self._state: dict[str, Any] = {}
 

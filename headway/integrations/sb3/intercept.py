@@ -18,7 +18,6 @@ class StandIn:
     """
 
     def __init__(self, target: Any, name: str, instead: Callable[..., Any]) -> None:
-        """Remember the original."""
         self._target, self._name = target, name
         self._original = getattr(target, name)
         self._instead = instead
@@ -43,7 +42,6 @@ class Intercept:
     """
 
     def __init__(self, name: str, instead: Callable[..., Any]) -> None:
-        """Keep both; nothing is replaced yet."""
         self.name = name
         self._instead = instead
         self._target: Any = None

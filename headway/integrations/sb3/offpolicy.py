@@ -16,8 +16,8 @@ from headway.errors import MethodError
 from headway.integrations.floors import check_unit, fixed_floor
 from headway.integrations.sb3.base import Array, IntrinsicCallback, flat
 from headway.integrations.sb3.intercept import Intercept
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.transitions import Transitions
 
 
 class OffPolicyIntrinsicCallback(IntrinsicCallback):
@@ -44,7 +44,6 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
     model: OffPolicyAlgorithm
 
     def __init__(self, *args: Any, update_every: int = 256, **options: Any) -> None:
-        """See the class."""
         super().__init__(*args, **options)
         if update_every < 1:
             raise MethodError(f"update_every: expected at least 1, got {update_every}")

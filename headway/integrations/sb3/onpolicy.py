@@ -14,7 +14,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from headway.errors import EnvError, MethodError
 from headway.integrations.sb3.base import Array, IntrinsicCallback, flat
 from headway.integrations.sb3.intercept import Intercept
-from headway.rl.transitions import Transitions
+from headway.rl.episodes import Transitions
 
 
 class OnPolicyIntrinsicCallback(IntrinsicCallback):
@@ -35,7 +35,6 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
     model: OnPolicyAlgorithm
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """See `IntrinsicCallback`."""
         super().__init__(*args, **options)
         self._intercept = Intercept("compute_returns_and_advantage", self._pay)
         self._ends: list[tuple[int, int, Array]] = []

@@ -14,9 +14,8 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from headway.errors import EnvError
-from headway.rl.envs.base import RESET_OPTIONS, Grids, GridVectorEnv, Mask, Outcome
-from headway.rl.envs.checks import check_num_envs
-from headway.rl.envs.codes import Action, Colour, Door, Thing
+from headway.rl.envs.grid_env import RESET_OPTIONS, Grids, GridVectorEnv, Mask, Outcome, check_num_envs
+from headway.rl.envs.grids import Action, Colour, Door, Thing
 from headway.rl.envs.layouts import DOOR, EMPTY, KEY, SMALLEST, Layouts, draw_layouts, draw_rooms
 from headway.rl.envs.streams import Rows, Streams
 
@@ -59,7 +58,6 @@ class DoorKeyVectorEnv(GridVectorEnv):
         seed: int = 0,
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
     ) -> None:
-        """Allocate the rooms."""
         if size < SMALLEST:
             raise EnvError(f"expected a size of {SMALLEST} or more, got {size}: there is no room for a wall")
         num_envs = check_num_envs(num_envs)

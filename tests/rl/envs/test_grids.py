@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from headway.errors import EnvError
-from headway.rl.envs.codes import Thing
-from headway.rl.envs.drawing import COLOURS, GROUND, STRANGE, render_grid
+from headway.rl.envs.grids import COLOURS, GROUND, STRANGE, Thing, render_grid
 
 
 def grid(*cells: tuple[int, int, int]) -> np.ndarray:

@@ -8,16 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.rl.bonuses.bonus import Prediction, Predictor, register_bonus
 from headway.rl.distinct import distinct_rows
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.predictors.base import Observations, Prediction, Predictor
-from headway.rl.predictors.encoders import make_encoder, perceptron
-from headway.rl.predictors.registry import register_predictor
-from headway.rl.spaces import coding_of
-from headway.rl.transitions import Transitions
+from headway.rl.networks import make_encoder, perceptron
+from headway.rl.spaces import Observations, coding_of
 
 
-@register_predictor("icm")
+@register_bonus("icm")
 class ICM(Predictor):
     """An encoder, an inverse model that trains it, and a forward model on its features.
 
@@ -41,12 +40,12 @@ class ICM(Predictor):
     def __init__(
         self, observation_space: Any, action_space: Any, config: IntrinsicConfig, generator: torch.Generator
     ) -> None:
-        """Make the three networks."""
         super().__init__()
         self._observations = Observations(observation_space, config)
         self.actions = self._actions = coding_of(action_space, "action")
         self._config = config
-        self.normaliser = self._observations.normaliser(config)
+        if config.normalise_observations:
+            self.normaliser = self._observations.normaliser(config.rnd_clip)
         features, hidden, actions = config.features, config.hidden, self._actions.size
         self.encoder = make_encoder(
             self._observations.shape,

@@ -7,15 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.rl.bonuses.bonus import Prediction, Predictor, register_bonus
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.predictors.base import Observations, Prediction, Predictor
-from headway.rl.predictors.encoders import perceptron
-from headway.rl.predictors.registry import register_predictor
-from headway.rl.spaces import coding_of
-from headway.rl.transitions import Transitions
+from headway.rl.networks import perceptron
+from headway.rl.spaces import Observations, coding_of
 
 
-@register_predictor("forward")
+@register_bonus("forward")
 class Forward(Predictor):
     """Predicts the next observation from the observation and the action.
 
@@ -35,11 +34,11 @@ class Forward(Predictor):
     def __init__(
         self, observation_space: Any, action_space: Any, config: IntrinsicConfig, generator: torch.Generator
     ) -> None:
-        """Make the network."""
         super().__init__()
         self._observations = Observations(observation_space, config)
         self.actions = self._actions = coding_of(action_space, "action")
-        self.normaliser = self._observations.normaliser(config)
+        if config.normalise_observations:
+            self.normaliser = self._observations.normaliser(config.rnd_clip)
         size = self._observations.size
         self.scored = perceptron([size + self._actions.size, config.hidden, config.hidden, size], generator)
 

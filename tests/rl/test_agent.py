@@ -9,7 +9,7 @@ from gymnasium import spaces
 from torch.distributions import Categorical, Independent, Normal
 
 from headway.errors import EnvError
-from headway.rl.actions import CategoricalHead, GaussianHead, make_head
+from headway.rl.agent import CategoricalHead, GaussianHead, make_head
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -1,8 +1,13 @@
-"""Pictures of grids, drawn with NumPy alone."""
+"""Grids: the numbers that MiniGrid writes into them, and pictures of them, drawn with NumPy alone.
+
+The numbers are Farama's (`minigrid.core.constants`, `minigrid.core.actions`), written down here so that the vectorised
+environment and the drawing work without that package. A test compares the two.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
@@ -10,7 +15,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.errors import EnvError
-from headway.rl.envs.codes import Colour, Door, Thing
+
+
+class Thing(IntEnum):
+    """What is in a cell: the first channel."""
+
+    UNSEEN = 0
+    EMPTY = 1
+    WALL = 2
+    FLOOR = 3
+    DOOR = 4
+    KEY = 5
+    BALL = 6
+    BOX = 7
+    GOAL = 8
+    LAVA = 9
+    AGENT = 10
+
+
+class Colour(IntEnum):
+    """What colour it has: the second channel."""
+
+    RED = 0
+    GREEN = 1
+    BLUE = 2
+    PURPLE = 3
+    YELLOW = 4
+    GREY = 5
+
+
+class Door(IntEnum):
+    """The state of a door: the third channel. For the agent that channel is where it looks: right, down, left, up."""
+
+    OPEN = 0
+    CLOSED = 1
+    LOCKED = 2
+
+
+class Action(IntEnum):
+    """What the agent can do."""
+
+    LEFT = 0
+    RIGHT = 1
+    FORWARD = 2
+    PICKUP = 3
+    DROP = 4
+    TOGGLE = 5
+    DONE = 6
+
 
 Picture = NDArray[np.uint8]
 Shape = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.bool_]]

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from headway.errors import EnvError
-from headway.rl.envs.doorkey import DoorKeyVectorEnv
+from headway.rl.envs.doorkey_env import DoorKeyVectorEnv
 from headway.rl.envs.layouts import Layouts
 from tests.rl.envs.play import DONE, DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE, Solver
 

@@ -8,8 +8,7 @@ from PIL import Image
 
 from headway.errors import EnvError, UsageError
 from headway.rl import film, make_env
-from headway.rl.film import Title, draw, write_film
-from headway.rl.playback import Shot, watch
+from headway.rl.film import Shot, Title, draw, watch, write_film
 
 TITLE = Title("icm+gmc", "DoorKey-5x5, door noise", 2)
 LEFT = 0

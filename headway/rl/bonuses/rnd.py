@@ -8,17 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headway.rl.distinct import distinct_rows
+from headway.rl.bonuses.bonus import Prediction, Predictor, register_bonus
+from headway.rl.distinct import distinct_rows, padded
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.normalise import ObservationNormaliser
-from headway.rl.predictors.base import Observations, Prediction, Predictor
-from headway.rl.predictors.encoders import make_encoder, orthogonal, perceptron
-from headway.rl.predictors.registry import register_predictor
-from headway.rl.repeats import filled_up
-from headway.rl.transitions import Transitions
+from headway.rl.networks import make_encoder, orthogonal, perceptron
+from headway.rl.spaces import Observations
 
 
-@register_predictor("rnd")
+@register_bonus("rnd")
 class RND(Predictor):
     """A predictor of a fixed, random network's outputs: wrong about observations that it has not seen often.
 
@@ -36,13 +34,12 @@ class RND(Predictor):
         EnvError: an observation space that has no coding.
     """
 
-    joins_repeats = True
+    merges_duplicates = True
     learning_rate = 1e-4
 
     def __init__(
         self, observation_space: Any, action_space: Any, config: IntrinsicConfig, generator: torch.Generator
     ) -> None:
-        """Make both networks."""
         super().__init__()
         self._observations = Observations(observation_space, config)
         shape, outputs = self._observations.shape, config.rnd_features
@@ -53,12 +50,13 @@ class RND(Predictor):
             nn.ReLU(inplace=True),
             *perceptron([outputs, outputs, outputs], generator, orthogonal),
         )
-        self.normaliser = ObservationNormaliser(shape, config.rnd_clip) if config.rnd_normalise else None
+        if config.rnd_normalise:
+            self.normaliser = self._observations.normaliser(config.rnd_clip)
 
     def predict(self, batch: Transitions, train: bool) -> Prediction:
         """See `Predictor.predict`."""
         rows, indices = distinct_rows(batch.next_obs)
-        observations = self.seen(filled_up(rows, len(batch)), batch)
+        observations = self.seen(padded(rows, len(batch)), batch)
         with torch.no_grad():
             targets: Tensor = self.target(observations)
         guesses: Tensor = self.scored(observations)
