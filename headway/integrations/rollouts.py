@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError
-from headway.integrations.checks import check_method, check_number
+from headway.integrations.rewards import check_method, check_number
 from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.methods import make_reward
 from headway.rl.normalise import RewardNormaliser
-from headway.rl.reward import IntrinsicReward
+from headway.rl.reward import Reward
 from headway.rl.spaces import pack
 
 __all__ = ["RolloutReward"]
@@ -50,7 +50,7 @@ class RolloutReward:
     def __init__(
         self,
         envs: Any = None,
-        method: str | IntrinsicReward = "icm+gmc",
+        method: str | Reward = "icm+gmc",
         *,
         coefficient: float = 0.05,
         normalise: bool = True,
@@ -71,7 +71,7 @@ class RolloutReward:
         mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
         self.autoreset = getattr(mode, "name", "SAME_STEP")
         self.coefficient = coefficient
-        made = method if isinstance(method, IntrinsicReward) else None
+        made = method if isinstance(method, Reward) else None
         made = made or make_reward(str(method), observations, actions, config, device, seed)
         assert made is not None  # the method was checked
         self.reward = made

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from headway.errors import MethodError
+from headway.integrations.rewards import Intercept
 from headway.integrations.rollouts import RolloutReward
-from headway.integrations.sb3.intercept import Intercept
 
 __all__ = ["pay_intrinsic"]
 

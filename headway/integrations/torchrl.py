@@ -38,7 +38,7 @@ class IntrinsicRewardTransform(Transform):
         is_single = tensordict.ndim == 1
         batch = tensordict.unsqueeze(0) if is_single else tensordict
         actions = batch[self._action]
-        if getattr(self.pay.reward.predictor.actions, "is_single", False) and actions.ndim > 2:
+        if getattr(self.pay.reward.actions, "is_single", False) and actions.ndim > 2:
             actions = actions.argmax(-1)
         obs, following = batch[self._observation], batch["next", self._observation]
         paid = self.pay.pay(*(each.transpose(0, 1) for each in (obs, actions, following))).transpose(0, 1)

@@ -245,7 +245,7 @@ def test_names_of_methods() -> None:
 
 
 def test_a_predictor_of_ones_own_goes_with_every_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BONUSES, "_things", dict(BONUSES._entries))
+    monkeypatch.setattr(BONUSES, "_entries", dict(BONUSES._entries))
 
     @register_predictor("change")
     class Change(Predictor):

@@ -1,12 +1,14 @@
-"""Where the scores of a batch go: the sampler and the monitor. Shared by the adapters for training loops."""
+"""What adapters of training loops share: a metered loss, where its scores go, and samplers that resume."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
+from torch.utils.data import Sampler
 
 from headway.errors import IntegrationError
 from headway.meter import Meter
@@ -16,7 +18,7 @@ from headway.signals.base import signals_by_name
 from headway.telemetry import SourceMonitor
 
 
-class Listeners:
+class Feedback:
     """A meter, and who hears of its scores.
 
     Args:
@@ -102,7 +104,7 @@ class Listeners:
             self._stretch, self._consumed = stretch, 0
         self._consumed += samples
 
-    def hear(self, sources: Tensor | None, losses: Tensor, scores: dict[str, Tensor] | None) -> None:
+    def report(self, sources: Tensor | None, losses: Tensor, scores: dict[str, Tensor] | None) -> None:
         """Pass on the scores of a batch: sources [B], losses [B], scores by signal or None."""
         self.scores = scores
         if self.sampler is not None and scores is not None and sources is not None:
@@ -162,3 +164,105 @@ def _check(signals: Any, sampler: Any, monitor: Any) -> None:
             f"expected a monitor of the sampler's sources {list(sampler.sources.names)}, in their order, got one of "
             f"{list(monitor.names)}; make it with SourceMonitor(sampler.sources.names)"
         )
+
+
+def metered_loss(meter: Meter, losses: Tensor, then: Callable[[Any], None] | None = None) -> Tensor:
+    """The mean of per-sample losses, as a scalar whose backward pass is the meter's.
+
+    For training loops that call `loss.backward()` themselves. Whatever they do to the loss first, such as dividing it
+    by the number of accumulated batches or multiplying it by the scale of a GradScaler, reaches `.grad`; scores and
+    moments are of the losses as they are given here. Every such backward pass updates the moments, so that with
+    accumulation a "batch" of theirs is a micro-batch; under DistributedDataParallel only those do that synchronise the
+    gradients, with all since the one before (see `Meter.wrapped_in`).
+
+    Args:
+        meter: with the reduction "mean" and accumulate=1, which are its defaults.
+        losses: one loss per sample [B].
+        then: called with the scores when the pass is over; with None for a batch that `every` leaves out.
+
+    Returns:
+        The mean [].
+    """
+
+    def run(grad: Tensor) -> None:
+        with torch.enable_grad():
+            scores = meter.backward(losses, scaler=_Factor(grad.detach()))
+        if then is not None:
+            then(scores)
+
+    trigger = torch.zeros((), device=losses.device, requires_grad=True)
+    mean: Tensor = _Metered.apply(trigger, losses.detach().mean(), run)
+    return mean
+
+
+class _Metered(torch.autograd.Function):
+    """Hands on a value; backward, calls a function with the gradient at it."""
+
+    @staticmethod
+    def forward(ctx: Any, trigger: Tensor, value: Tensor, run: Callable[[Tensor], None]) -> Tensor:
+        ctx.run = run
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None]:
+        run, ctx.run = ctx.run, None  # the graph of the losses is used up
+        run(grads[0])
+        return None, None, None
+
+
+class _Factor:
+    """A constant loss scale, as the meter takes it."""
+
+    def __init__(self, factor: Tensor) -> None:
+        self._factor = factor
+
+    def scale(self, outputs: Any) -> Any:
+        return outputs * self._factor
+
+
+class ResumedSampler(Sampler[int]):
+    """A sampler that can be asked again for what was drawn before a checkpoint, and is not asked to keep it.
+
+    The Trainer goes on within an epoch by drawing what it has had, and dropping it. A `SourceSampler` goes on where it
+    was, so these are placeholders; all but an epoch's first indices, with which accelerate fills its last batches up.
+
+    Attributes:
+        first: the first indices of the epoch.
+    """
+
+    def __init__(self, sampler: SourceSampler) -> None:
+        self._sampler = sampler
+        self._to_replay = 0
+        self._many = 0
+        self.first: list[int] = []
+
+    def remember(self, many: int) -> None:
+        """Keep so many of an epoch's first indices."""
+        self._many = many
+
+    def replay(self, first: list[int]) -> None:
+        """The epoch's indices up to the present will be asked for again; the first of them were these."""
+        handed, end = self._sampler.progress
+        self._to_replay = handed if handed < end else 0
+        self.first = first[: self._to_replay]
+
+    def __iter__(self) -> Iterator[int]:
+        to_replay, self._to_replay = self._to_replay, 0
+        self.first = self.first[:to_replay]
+        placeholder = int(self._sampler.sources.members[0][0])
+        yield from self.first[:]
+        yield from itertools.repeat(placeholder, to_replay - len(self.first))
+        indices = iter(self._sampler)
+        for index in itertools.islice(indices, max(0, self._many - to_replay)):
+            self.first.append(index)
+            yield index
+        yield from indices
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def set_epoch(self, epoch: int) -> None:
+        """See `SourceSampler.set_epoch`; of an epoch before, nothing will be asked for again."""
+        if epoch != self._sampler.epoch:
+            self._to_replay = 0
+        self._sampler.set_epoch(epoch)

@@ -1,4 +1,15 @@
-"""An intrinsic reward with the interface of RLeXplore's reward modules."""
+"""Intrinsic rewards with the interface of RLeXplore's reward modules (rllte.xplore.reward).
+
+A loop that is written for them takes this one instead:
+
+    irs = RLeXploreReward(envs, device="cpu", beta=0.1, method="icm+gmc")
+    irs.watch(observations, actions, rewards, terminateds, truncateds, next_observations)
+    rewards += irs.compute(samples, sync=True)
+
+It does not need rllte. Where it differs on purpose: making it does not step the environments; `sync=False` leaves
+everything but the step count as it is; with `gamma`, rewards are divided by the deviation of their discounted sums,
+and not replaced by those sums.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +21,16 @@ import torch
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
-from headway.integrations.checks import check_method, check_number
+from headway.integrations.rewards import check_method, check_number
+from headway.integrations.versions import require
 from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.methods import make_reward
 from headway.rl.normalise import ObservationNormaliser, RewardNormaliser, RunningMoments
-from headway.rl.reward import IntrinsicReward
+from headway.rl.reward import Reward
 from headway.rl.spaces import is_image, looks_channels_first
+
+require("gymnasium")
 
 __all__ = ["KEYS", "RLeXploreReward"]
 
@@ -66,7 +80,7 @@ class RLeXploreReward:
         rwd_norm_type: Literal["rms", "minmax", "none"] = "rms",
         obs_norm_type: Literal["rms", "none"] = "rms",
         *,
-        method: str | IntrinsicReward = "icm+gmc",
+        method: str | Reward = "icm+gmc",
         true_next_observations: bool = True,
         config: IntrinsicConfig | None = None,
         seed: int = 0,
@@ -96,7 +110,7 @@ class RLeXploreReward:
         self.obs_norm = self._observation_normaliser()
         self.rwd_norm = RunningMoments() if rwd_norm_type == "rms" and gamma is None else None
         self.discounted = None if gamma is None else RewardNormaliser(self.n_envs, gamma, centre=False)
-        self.reward = method if isinstance(method, IntrinsicReward) else self._make(method, config, seed)
+        self.reward = method if isinstance(method, Reward) else self._make(method, config, seed)
 
     # What RLeXplore's modules have
 
@@ -233,7 +247,7 @@ class RLeXploreReward:
             )
         return ObservationNormaliser(tuple(self.observation_space.shape)).to(self.device)
 
-    def _make(self, method: str, config: IntrinsicConfig | None, seed: int) -> IntrinsicReward:
+    def _make(self, method: str, config: IntrinsicConfig | None, seed: int) -> Reward:
         settings = self._settings() if config is None else config
         reward = make_reward(method, self.observation_space, self.action_space, settings, self.device, seed)
         assert reward is not None  # the method was checked

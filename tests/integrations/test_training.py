@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from headway import GMC, Meter
 from headway.errors import LossError
-from headway.integrations.losses import metered_loss
+from headway.integrations.training import metered_loss
 from tests.models import batch, losses, mlp
 from tests.ranks import join_pair, leaving_together
 

@@ -1,10 +1,10 @@
-"""What the callbacks for on-policy and off-policy algorithms share."""
+"""What the callbacks for on-policy and off-policy algorithms share, and how models carry their state along."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,64 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
-from headway.integrations.checks import check_method, check_number
-from headway.integrations.sb3.carried import ATTRIBUTE, Carried
+from headway.integrations.rewards import check_method, check_number
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.methods import make_reward
 from headway.rl.normalise import RewardNormaliser
-from headway.rl.reward import IntrinsicReward
+from headway.rl.reward import Reward
 from headway.rl.spaces import looks_channels_first
+
+ATTRIBUTE = "intrinsic_reward"
+"""The model's attribute. Stable-Baselines3 saves every attribute that it does not know better."""
+
+
+class Stateful(Protocol):
+    """Whatever has a state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state."""
+
+
+class Carried:
+    """Stands for a callback in the model's file: it is pickled as the state that the callback has at that moment.
+
+    Args:
+        callback: whose state it is.
+    """
+
+    def __init__(self, callback: Stateful) -> None:
+        self.callback: Stateful | None = callback
+        self._state: dict[str, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the callback, or what was loaded, with all tensors in main memory."""
+        state: dict[str, Any] = on_cpu(self._state if self.callback is None else self.callback.state_dict())
+        return state
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is saved: no callback, only its state."""
+        return self.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What was saved."""
+        self.callback = None
+        self._state = state
+
+    def __repr__(self) -> str:
+        """Short: Stable-Baselines3 writes it into the model's file."""
+        return f"Carried({self.state_dict().get('settings')})"
+
+
+def on_cpu(value: Any) -> Any:
+    """A copy of nested dictionaries and lists with tensors in main memory, so that any machine can load it."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().clone()
+    if isinstance(value, Mapping):
+        return {key: on_cpu(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(on_cpu(item) for item in value)
+    return value
+
 
 Array = npt.NDArray[Any]
 Coefficient = float | Callable[[float], float]
@@ -53,7 +104,7 @@ class IntrinsicCallback(BaseCallback):
 
     def __init__(
         self,
-        method: str | IntrinsicReward = "icm+gmc",
+        method: str | Reward = "icm+gmc",
         *,
         coefficient: Coefficient = 0.05,
         normalise: bool = True,
@@ -68,14 +119,14 @@ class IntrinsicCallback(BaseCallback):
         if not callable(coefficient):
             check_number("coefficient", coefficient, "a finite number or a function of the progress")
         self.coefficient = coefficient
-        self.reward: IntrinsicReward | None = method if isinstance(method, IntrinsicReward) else None
+        self.reward: Reward | None = method if isinstance(method, Reward) else None
         self.normaliser: RewardNormaliser | None = None
         self._given = self.reward is not None
         self._device = device
-        if isinstance(method, IntrinsicReward):
+        if isinstance(method, Reward):
             config = method.config
         self._settings: dict[str, Any] = {
-            "method": method.name if isinstance(method, IntrinsicReward) else method,
+            "method": method.name if isinstance(method, Reward) else method,
             "coefficient": coefficient,
             "normalise": normalise,
             "centre": centre,
@@ -166,7 +217,7 @@ class IntrinsicCallback(BaseCallback):
     # Parts
 
     @property
-    def _made(self) -> IntrinsicReward:
+    def _made(self) -> Reward:
         if self.reward is None:
             raise StateError("expected a callback that learn() has started, got one that was not used yet")
         return self.reward
@@ -178,7 +229,7 @@ class IntrinsicCallback(BaseCallback):
         if self._settings["normalise"]:
             self.normaliser = RewardNormaliser(model.n_envs, gamma, centre=self._settings["centre"])
 
-    def _make(self, model: BaseAlgorithm) -> IntrinsicReward:
+    def _make(self, model: BaseAlgorithm) -> Reward:
         settings = self._settings
         device = model.device if self._device == "auto" else self._device
         with torch.random.fork_rng(devices=[]):  # the algorithm's own random numbers stay as they are
