@@ -175,8 +175,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
     `infos["_scaled_intrinsic_reward"]` say where there is one [N]: not where a step only began a new episode, for
     which zero stands. The task's rewards, and with them its episode statistics, stay as they are unless `add` is set.
 
-    A step is paid by the predictor, and by the statistics that rewards are normalised with, as they were after the last
-    update; both learn when `update_every` transitions have come together. The rewards in the infos are arrays that are
+    A step is scored by the predictor, and scaled by the statistics, as they were after the last update; both learn when `update_every` transitions have come together. The rewards in the infos are arrays that are
     computed when you look at them, all that wait in one pass: look at the end of a rollout, and they cost little.
     Normalised rewards are zero until the first update. Transitions at the ends of episodes are the true ones under all
     of Gymnasium's autoreset modes.
@@ -200,7 +199,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
     Raises:
         EnvError: it is no vector environment, its observations are not arrays, or without a config they are images that
             look like [C, H, W].
-        MethodError: there is no such method, it pays nothing, or it is a reward of your own with the unit "batch".
+        MethodError: there is no such method, it has no intrinsic reward, or it is your own with the unit "batch".
     """
 
     env: Any
@@ -242,7 +241,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
     # What users call
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin new episodes; with `options={"reset_mask": ...}` only there. Nothing is paid for it."""
+        """Begin new episodes; with `options={"reset_mask": ...}` only there. It has no reward."""
         mask = (options or {}).get("reset_mask")  # read first: Gymnasium takes it out of the options
         obs, infos = self.env.reset(seed=seed, options=options)
         self._obs = np.array(pack(obs))
@@ -250,7 +249,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Act in all environments, and pay for it."""
+        """Act in all environments, and reward it."""
         if self._obs is None:
             raise StateError("expected an environment that was reset, got one that was not; call reset() first")
         taken = np.array(actions)  # a copy: it waits for the predictor, and whoever gave it may use it again
@@ -325,7 +324,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         return Pending(partial(block.raw, index), count), Pending(partial(block.scaled, index), count)
 
     def _scaled(self, raw: Array, valid: Array) -> Array:
-        """Raw rewards [T, N] as they are paid now."""
+        """Raw rewards [T, N] as they are scaled now."""
         if self.normaliser is None:
             return self.coefficient * raw
         if self.normaliser.moments.is_empty:

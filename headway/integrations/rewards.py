@@ -30,7 +30,7 @@ def check_number(name: str, value: Any, wanted: str = "a finite number") -> None
 
 
 def check_method(method: Any) -> None:
-    """Refuse a method that there is not, or that pays nothing, before anything is made of it.
+    """Refuse a method that there is not, or that has no intrinsic reward, before anything is made of it.
 
     Raises:
         MethodError: for an unknown name it lists the names.
@@ -40,14 +40,14 @@ def check_method(method: Any) -> None:
     if not isinstance(method, str):
         raise MethodError(f'expected a method such as "icm+gmc" or an IntrinsicReward, got {method!r}')
     if parse_method(method) is None:
-        raise MethodError(f"expected a method that pays an intrinsic reward, got {method!r}")
+        raise MethodError(f"expected a method with an intrinsic reward, got {method!r}")
 
 
 def fixed_floor(config: IntrinsicConfig, batch: int) -> IntrinsicConfig:
     """Settings whose floor does not depend on how many transitions are scored at once.
 
     A floor in the unit "batch" grows with the square of the number of transitions. Where a predictor learns from
-    batches of one size and pays for batches of another, that number is taken to be the size that it learns from.
+    batches of one size and rewards batches of another, that number is taken to be the size that it learns from.
 
     Args:
         config: the settings.

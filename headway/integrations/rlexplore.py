@@ -59,8 +59,7 @@ class RLeXploreReward:
         method: such as "icm+gmc", or an `IntrinsicReward` of your own.
         true_next_observations: whether `next_observations` are true also where an episode ended. If they are only the
             observations one step on, which belong to the next episode there, say False: such transitions are then
-            neither paid nor learned from. Under Gymnasium's NEXT_STEP mode the observations one step on are true, and
-            it is the step after the end, which only begins the next episode, that is left out by itself.
+            left out. Under Gymnasium's NEXT_STEP mode the observations one step on are true, and it is the step after the end, which only begins the next episode, that is left out by itself.
         config: settings of the predictor and the scorer; None for the released ones, with the layout of images that
             their shape tells.
         seed: of the predictor's weights.
@@ -316,7 +315,7 @@ class RLeXploreReward:
             self.discounted.update(raw, valid)
 
     def _scaled(self, rewards: Tensor, valid: Tensor) -> Tensor:
-        """See `scale`; where there is no valid transition, nothing is paid, and nothing counts."""
+        """See `scale`; where there is no valid transition, the reward is zero, and nothing counts."""
         counted = rewards[valid]
         if self.rwd_norm_type == "none" or not len(counted):
             scaled = rewards

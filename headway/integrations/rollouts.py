@@ -27,7 +27,7 @@ __all__ = ["RolloutReward"]
 
 
 class RolloutReward:
-    """Pays for rollouts, and trains the predictor with them.
+    """Rewards rollouts, and trains the predictor with them.
 
     Args:
         envs: vector environments, which say their spaces, their number and how they begin new episodes. None if there
@@ -43,7 +43,7 @@ class RolloutReward:
         spaces: observation space, action space and number of environments, instead of those of `envs`.
 
     Raises:
-        MethodError: there is no such method, or it pays nothing.
+        MethodError: there is no such method, or it has no intrinsic reward.
         EnvError: neither environments nor spaces.
     """
 
@@ -81,8 +81,7 @@ class RolloutReward:
     def __call__(self, obs: Any, actions: Any, dones: Any, last_obs: Any, last_done: Any = None) -> Tensor:
         """The rewards of a rollout as CleanRL keeps it: `obs`, `actions`, `dones`, `next_obs`, `next_done`.
 
-        Rows that are no transitions are left out, neither paid nor learned from: where environments begin anew with a
-        step of its own (NEXT_STEP), that step; where they do so at once (SAME_STEP), the step before, whose next
+        Rows that are no transitions are left out: where environments begin anew with a step of its own (NEXT_STEP), that step; where they do so at once (SAME_STEP), the step before, whose next
         observation is lost. Use `pay` if you kept it.
 
         Args:

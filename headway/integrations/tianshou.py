@@ -43,10 +43,10 @@ def pay_intrinsic(algorithm: Algorithm, pay: RolloutReward) -> Algorithm:
             f"expected an algorithm that computes advantages, such as PPO, got {type(algorithm).__name__}"
         )
 
-    def paid(compute: Callable[..., Any], batch: Any, *args: Any) -> Any:
+    def rewarded(compute: Callable[..., Any], batch: Any, *args: Any) -> Any:
         rows = (np.asarray(each)[:, None] for each in (batch.obs, batch.act, batch.obs_next))
         batch.rew = batch.rew + pay.pay(*rows)[:, 0].cpu().numpy()
         return compute(batch, *args)
 
-    Intercept(name, paid).start(algorithm)
+    Intercept(name, rewarded).start(algorithm)
     return algorithm

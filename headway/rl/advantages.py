@@ -91,7 +91,7 @@ def explained_variance(values: Array, returns: Array) -> float:
 
 
 def reward_metrics(rollout: Rollout, extrinsic: Array, intrinsic: Array) -> dict[str, float]:
-    """What the agent was paid, and for what: the shares tell who watches the noise.
+    """Means of both rewards, and where the intrinsic one came from: the shares tell who watches the noise.
 
     Args:
         rollout: what happened.
@@ -99,18 +99,18 @@ def reward_metrics(rollout: Rollout, extrinsic: Array, intrinsic: Array) -> dict
         intrinsic: rewards as they were learned from [T, N].
 
     Returns:
-        means and deviations of both; the share of the intrinsic reward that was paid while the noise was on (NaN if
-        nothing was paid); the share of time that was spent there.
+        means and deviations of both; the share of the intrinsic reward that came while the noise was on (NaN if
+        there was none); the share of time that was spent there.
     """
     noise_on = rollout.noise_on[rollout.valid]
     outer, inner = extrinsic[rollout.valid], intrinsic[rollout.valid]
-    paid = inner.sum()
+    total = inner.sum()
     return {
         "extrinsic_mean": float(outer.mean()),
         "extrinsic_std": float(outer.std()),
         "intrinsic_mean": float(inner.mean()),
         "intrinsic_std": float(inner.std()),
-        "noise_reward_share": float(inner[noise_on].sum() / paid) if paid else float("nan"),
+        "noise_reward_share": float(inner[noise_on].sum() / total) if total else float("nan"),
         "noise_time_share": float(noise_on.mean()),
     }
 

@@ -121,19 +121,19 @@ class RewardNormaliser(nn.Module):
     """Rewards minus their running mean, divided by the running deviation of their discounted sums.
 
     Each environment has a running mean of its own: all steps count alike up to `horizon` of them, later ones fade with
-    the rate 1 / horizon. A reward that does not change is worth nothing, however long the agent lives: what is paid is
-    the difference that an action makes.
+    the rate 1 / horizon. A reward that does not change is worth nothing, however long the agent lives: what is left
+    is the difference that an action makes.
 
     The sums look back, R_t = gamma R_{t-1} + r_t in each environment, and do not stop where an episode ends: so an
     intrinsic reward keeps one scale, however it changes while the agent learns.
 
-    A scorer with moments pays zero until it has some. Such zeros at the beginning are left out of all statistics.
+    A scorer with moments gives zero until it has some. Such zeros at the beginning are left out of all statistics.
 
     Args:
         environments: how many there are.
         gamma: the discount.
         clip: results are kept within -clip and clip; None for no limit.
-        centre: take the running mean off. Without it rewards stay above zero and pay for staying alive, which only
+        centre: take the running mean off. Without it rewards stay above zero and reward staying alive, which only
             suits values that do not end with the episode.
         horizon: steps of one environment that its mean looks back.
     """

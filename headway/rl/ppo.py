@@ -1,6 +1,6 @@
 """Proximal policy optimisation (J. Schulman et al., 2017), with or without an intrinsic reward.
 
-`PPO.iterate` is the algorithm, in the order in which it happens: act, pay, estimate, learn.
+`PPO.iterate` is the algorithm, in the order in which it happens: act, reward, estimate, learn.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class PPO:
     Args:
         env: a Gymnasium vector environment, under any autoreset mode.
         config: the settings.
-        reward: pays for transitions; None for the rewards of the environment alone.
+        reward: the intrinsic reward; None for the rewards of the environment alone.
         seed: where all randomness starts: weights, actions, minibatches and the environment.
         device: where the networks live.
         threads: pieces of work that are done at the same time. It changes no number as long as torch does not split
@@ -183,11 +183,11 @@ class PPO:
         """Intrinsic rewards, for which the predictor learns, and beside it the values of all observations."""
         reward = self.reward
 
-        def pay() -> IntrinsicResult | None:
+        def score() -> IntrinsicResult | None:
             return None if reward is None else reward.rewards_and_update(rollout.transitions())
 
         value = [partial(self.agent.values, part) for part in frames.split(CHUNK)]
-        result, *found = self._parallel.run(pay, *value)
+        result, *found = self._parallel.run(score, *value)
         values: Array = torch.cat(found)[where].double().cpu().numpy()
         steps, envs = rollout.rewards.shape
         before, after, last = np.split(values, [steps * envs, 2 * steps * envs])

@@ -96,7 +96,9 @@ class Reward(ABC):
         for name in ("obs", "actions", "next_obs"):
             values = getattr(batch, name)
             if values.is_floating_point() and not values.isfinite().all():
-                raise MethodError(f"{name}: expected finite numbers, got NaN or infinity; nothing was paid or learned")
+                raise MethodError(
+                    f"{name}: expected finite numbers, got NaN or infinity; nothing was rewarded or learned"
+                )
         if self.actions is not None:
             self.actions.check(batch.actions)
         return batch

@@ -1,4 +1,4 @@
-"""Scorers: what an agent is paid for, given how a predictor fared on its transitions."""
+"""Scorers: what an agent is rewarded for, given how a predictor fared on its transitions."""
 
 from __future__ import annotations
 

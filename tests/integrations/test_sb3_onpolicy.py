@@ -422,7 +422,7 @@ def test_an_algorithm_that_does_not_ask_its_buffer_is_refused() -> None:
 
 
 def test_a_method_that_pays_nothing_is_refused() -> None:
-    with pytest.raises(MethodError, match="expected a method that pays an intrinsic reward, got 'ppo'"):
+    with pytest.raises(MethodError, match="expected a method with an intrinsic reward, got 'ppo'"):
         OnPolicyIntrinsicCallback("ppo")
 
 

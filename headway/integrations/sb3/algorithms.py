@@ -28,8 +28,8 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
         model.learn(100_000, callback=OnPolicyIntrinsicCallback("icm+gmc", coefficient=0.1))
 
     When the rollout is complete, the algorithm asks its buffer for returns and advantages. At that moment all
-    transitions of the rollout are paid, the predictor learns from them, and the rewards go into the buffer; then the
-    buffer computes as ever. The task's own episode statistics, the bootstrap at truncated episodes and the random
+    transitions of the rollout are rewarded, the predictor learns from them, and the rewards go into the buffer; then
+    the buffer computes as ever. The task's own episode statistics, the bootstrap at truncated episodes and the random
     numbers of the algorithm stay as they are.
 
     See `IntrinsicCallback` for the arguments.
@@ -40,13 +40,13 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._intercept = Intercept("compute_returns_and_advantage", self._pay)
+        self._intercept = Intercept("compute_returns_and_advantage", self._reward)
         self._ends: list[tuple[int, int, Array]] = []
         self._steps = 0
-        self._has_paid = False
+        self._has_rewarded = False
 
     def _on_rollout_start(self) -> None:
-        self._ends, self._steps, self._has_paid = [], 0, False
+        self._ends, self._steps, self._has_rewarded = [], 0, False
         self._intercept.start(self.model.rollout_buffer)
 
     def _on_step(self) -> bool:
@@ -60,7 +60,7 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
 
     def _on_rollout_end(self) -> None:
         self._intercept.stop()
-        if not self._has_paid:
+        if not self._has_rewarded:
             raise MethodError(
                 f"expected {type(self.model).__name__} to call rollout_buffer.compute_returns_and_advantage(), "
                 f"it did not: the intrinsic reward would not reach the update"
@@ -69,7 +69,7 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
     def _on_training_end(self) -> None:
         self._intercept.stop()
 
-    def _pay(self, compute: Callable[..., None], *args: Any, **options: Any) -> None:
+    def _reward(self, compute: Callable[..., None], *args: Any, **options: Any) -> None:
         """Add the intrinsic reward to the buffer, then compute as ever."""
         if self.model.num_timesteps != self.num_timesteps:  # left over from training that was broken off
             self._intercept.stop()
@@ -81,7 +81,7 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
             self.normaliser.update(raw)
         scaled = self._scaled(raw)
         buffer.rewards += scaled.numpy()
-        self._has_paid = True
+        self._has_rewarded = True
         self._log(raw, scaled, result.metrics)
         return compute(*args, **options)
 
@@ -127,9 +127,9 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         model = DQN("MlpPolicy", "MountainCar-v0")
         model.learn(100_000, callback=OffPolicyIntrinsicCallback("icm+gmc", coefficient=0.1))
 
-    The buffer keeps the task's rewards. Transitions are paid each time they are sampled, by the predictor as it is
+    The buffer keeps the task's rewards. Transitions are rewarded each time they are sampled, by the predictor as it is
     then: what was new when it was stored may be long known when it is replayed, and with moments that fill up first,
-    what is stored early would never be paid. The predictor learns from each transition once, in the order of time.
+    what is stored early would never be rewarded. The predictor learns from each transition once, in the order of time.
 
     Args:
         args: as `IntrinsicCallback`.
@@ -174,7 +174,7 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         return super()._on_step()
 
     def _on_rollout_end(self) -> None:
-        """Learn from what was collected, and pay from here on: the algorithm trains next."""
+        """Learn from what was collected, and reward from here on: the algorithm trains next."""
         buffer = self._buffer
         self._waiting = min(self._waiting + self._collected, buffer.buffer_size)
         if self._waiting * buffer.n_envs >= self.update_every or self._waiting == buffer.buffer_size:
@@ -191,7 +191,7 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         shape = tuple(self.model.observation_space.shape or ())
 
         def seen(observations: Array) -> torch.Tensor:
-            """Observations as they are sampled, so that what is learned and what is paid for look alike."""
+            """Observations as they are sampled, so that what is learned and what is rewarded look alike."""
             return flat(np.asarray(buffer._normalize_obs(observations[rows], normalised)), shape)
 
         actions = flat(buffer.actions[rows], tuple(self.model.action_space.shape or ()))
@@ -204,7 +204,7 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         self._log(raw, self._scaled(raw), result.metrics)
 
     def _sample(self, sample: Callable[..., ReplayBufferSamples], *args: Any, **options: Any) -> ReplayBufferSamples:
-        """Sample as ever, and pay for what came out."""
+        """Sample as ever, and reward what came out."""
         samples = sample(*args, **options)
         if self.model.num_timesteps != self.num_timesteps:  # left over from training that was broken off
             self._intercept.stop()
@@ -212,8 +212,8 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         obs = samples.observations.reshape(-1, *(self.model.observation_space.shape or ()))
         actions = samples.actions.reshape(-1, *(self.model.action_space.shape or ()))
         raw = self._made.rewards(Transitions(obs, actions, samples.next_observations.reshape(obs.shape)))
-        paid: torch.Tensor = self._scaled(raw[:, None]).view_as(samples.rewards).to(samples.rewards)
-        return samples._replace(rewards=samples.rewards + paid)
+        bonus: torch.Tensor = self._scaled(raw[:, None]).view_as(samples.rewards).to(samples.rewards)
+        return samples._replace(rewards=samples.rewards + bonus)
 
     @property
     def _buffer(self) -> ReplayBuffer:

@@ -81,7 +81,7 @@ SelfCallback = TypeVar("SelfCallback", bound="IntrinsicCallback")
 
 
 class IntrinsicCallback(BaseCallback):
-    """Pays an intrinsic reward to an algorithm of Stable-Baselines3; see the two subclasses.
+    """Gives an intrinsic reward to an algorithm of Stable-Baselines3; see the two subclasses.
 
     Args:
         method: such as "icm+gmc", or an `IntrinsicReward` of your own.
@@ -97,7 +97,7 @@ class IntrinsicCallback(BaseCallback):
         verbose: as in all callbacks.
 
     Raises:
-        MethodError: there is no such method, or it pays nothing.
+        MethodError: there is no such method, or it has no intrinsic reward.
     """
 
     works_with: ClassVar[tuple[str, type[BaseAlgorithm]]]
@@ -260,7 +260,7 @@ class IntrinsicCallback(BaseCallback):
         )
 
     def _check(self, model: BaseAlgorithm) -> None:
-        """Refuse what cannot be paid right."""
+        """Refuse what cannot be rewarded right."""
         if getattr(model.observation_space, "shape", None) is None:
             raise EnvError(
                 f"expected observations that are arrays, got the space {model.observation_space}; "

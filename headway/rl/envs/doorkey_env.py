@@ -41,7 +41,7 @@ class DoorKeyVectorEnv(GridVectorEnv):
     A cell is numbered x * size + y. The state of a room is the column of its wall, the cells of door, key and agent,
     the state of the door and the agent's direction; the grid of codes without the agent is kept beside it.
 
-    Reaching the goal at step t pays 1 - 0.9 t / max_steps, and everything else nothing. An episode is truncated
+    Reaching the goal at step t gives 1 - 0.9 t / max_steps, and everything else nothing. An episode is truncated
     after max_steps = 10 size^2 steps.
 
     Args:
