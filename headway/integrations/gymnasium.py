@@ -175,10 +175,11 @@ class IntrinsicRewardWrapper(VectorWrapper):
     `infos["_scaled_intrinsic_reward"]` say where there is one [N]: not where a step only began a new episode, for
     which zero stands. The task's rewards, and with them its episode statistics, stay as they are unless `add` is set.
 
-    A step is scored by the predictor, and scaled by the statistics, as they were after the last update; both learn when `update_every` transitions have come together. The rewards in the infos are arrays that are
-    computed when you look at them, all that wait in one pass: look at the end of a rollout, and they cost little.
-    Normalised rewards are zero until the first update. Transitions at the ends of episodes are the true ones under all
-    of Gymnasium's autoreset modes.
+    A step is scored by the predictor, and scaled by the statistics, as they were after the last update; both learn when
+    `update_every` transitions have come together. The rewards in the infos are arrays that are computed when you look
+    at them, all that wait in one pass: look at the end of a rollout, and they cost little. Normalised rewards are zero
+    until the first update. Transitions at the ends of episodes are the true ones under all of Gymnasium's autoreset
+    modes.
 
     Args:
         env: a vector environment; its observations may have several parts (Dict, Tuple).

@@ -59,7 +59,8 @@ class RLeXploreReward:
         method: such as "icm+gmc", or an `IntrinsicReward` of your own.
         true_next_observations: whether `next_observations` are true also where an episode ended. If they are only the
             observations one step on, which belong to the next episode there, say False: such transitions are then
-            left out. Under Gymnasium's NEXT_STEP mode the observations one step on are true, and it is the step after the end, which only begins the next episode, that is left out by itself.
+            left out. Under Gymnasium's NEXT_STEP mode the observations one step on are true, and it is the step after
+            the end, which only begins the next episode, that is left out by itself.
         config: settings of the predictor and the scorer; None for the released ones, with the layout of images that
             their shape tells.
         seed: of the predictor's weights.

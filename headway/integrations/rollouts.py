@@ -81,8 +81,9 @@ class RolloutReward:
     def __call__(self, obs: Any, actions: Any, dones: Any, last_obs: Any, last_done: Any = None) -> Tensor:
         """The rewards of a rollout as CleanRL keeps it: `obs`, `actions`, `dones`, `next_obs`, `next_done`.
 
-        Rows that are no transitions are left out: where environments begin anew with a step of its own (NEXT_STEP), that step; where they do so at once (SAME_STEP), the step before, whose next
-        observation is lost. Use `pay` if you kept it.
+        Rows that are no transitions are left out: where environments begin anew with a step of its own (NEXT_STEP),
+        that step; where they do so at once (SAME_STEP), the step before, whose next observation is lost. Use `pay` if
+        you kept it.
 
         Args:
             obs: what was acted on [T, N, ...].

@@ -37,6 +37,31 @@ Report = Callable[[int, int], object]
 
 
 @dataclass(frozen=True)
+class Shot:
+    """One moment of an episode.
+
+    Attributes:
+        grid: the codes of the whole grid [width, height, 3].
+        noise: the noise channel of the observation [any width, any height]; None if it has none.
+        episode: the number of the episode, from 1.
+        step: steps so far.
+        reward: of the last step.
+        total: all rewards of the episode so far.
+        noise_on: whether the observation carries noise.
+        ended: how the episode ended, "solved" (with a reward), "over" (without) or "cut off"; empty while it goes on.
+    """
+
+    grid: Array
+    noise: Array | None
+    episode: int
+    step: int
+    reward: float
+    total: float
+    noise_on: bool
+    ended: str = ""
+
+
+@dataclass(frozen=True)
 class Title:
     """What a film is about: the same in every frame.
 
@@ -184,31 +209,6 @@ def _mp4(shots: Sequence[Shot], title: Title, fps: float, report: Report) -> byt
                     writer.append_data(frame)
                 report(done, len(shots))
         return path.read_bytes()
-
-
-@dataclass(frozen=True)
-class Shot:
-    """One moment of an episode.
-
-    Attributes:
-        grid: the codes of the whole grid [width, height, 3].
-        noise: the noise channel of the observation [any width, any height]; None if it has none.
-        episode: the number of the episode, from 1.
-        step: steps so far.
-        reward: of the last step.
-        total: all rewards of the episode so far.
-        noise_on: whether the observation carries noise.
-        ended: how the episode ended, "solved" (with a reward), "over" (without) or "cut off"; empty while it goes on.
-    """
-
-    grid: Array
-    noise: Array | None
-    episode: int
-    step: int
-    reward: float
-    total: float
-    noise_on: bool
-    ended: str = ""
 
 
 def watch(env: Any, choose: Choose, episodes: int, seed: int | None = None) -> Iterator[Shot]:

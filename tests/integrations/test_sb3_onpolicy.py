@@ -145,6 +145,12 @@ def test_transitions_stay_within_their_episode() -> None:
     for batch in reward.shown:
         assert len(batch) == 2 * STEPS
         assert_within_episodes(batch)
+        assert batch.envs is not None
+        assert batch.ended is not None
+        assert torch.equal(batch.envs.float(), batch.obs[:, 0])  # environments show their number
+        for env in range(2):
+            own = batch[batch.envs == env]
+            assert torch.equal(own.ended[:-1], own.obs[1:, 1] != own.obs[:-1, 1])  # the next one is of another episode
 
 
 def test_the_bootstrap_of_truncated_episodes_stays() -> None:

@@ -90,10 +90,19 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
         buffer, space = self.model.rollout_buffer, self.model.observation_space
         last = np.asarray(self.locals["new_obs"]).reshape(buffer.observations.shape[1:])
         following = np.concatenate([buffer.observations[1:], last[None].astype(buffer.observations.dtype)])
+        ended = np.zeros(buffer.rewards.shape, dtype=bool)
         for step, environment, observation in self._ends:
             following[step, environment] = observation
+            ended[step, environment] = True
         shape = tuple(space.shape or ())
-        return Transitions(flat(buffer.observations, shape), self._actions(), flat(following, shape))
+        envs = np.broadcast_to(np.arange(buffer.n_envs), ended.shape)
+        return Transitions(
+            flat(buffer.observations, shape),
+            self._actions(),
+            flat(following, shape),
+            ended=flat(ended, ()),
+            envs=flat(envs, ()),
+        )
 
     def _actions(self) -> torch.Tensor:
         """The actions that the environments were given: within bounds, where the policy's are not."""
