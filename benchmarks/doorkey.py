@@ -37,11 +37,11 @@ from plain_ppo import PlainPPO
 
 from benchmarks.cost.machine import Neighbours, describe
 from headway.rl import DoorKeyVectorEnv, DoorNoise, make_env
-from headway.rl.lanes import Lanes
+from headway.rl.episodes import Transitions
+from headway.rl.learning import Parallel
+from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO, never
-from headway.rl.reward import make_reward
 from headway.rl.rollout import collect
-from headway.rl.transitions import Transitions
 from headway.study.determinism import keep_memory, one_thread
 from headway.study.protocols.doorkey import ExplorationProtocol
 
@@ -70,8 +70,8 @@ def make(preset: str, situation: str, method: str, threads: int) -> PPO:
     return PPO(env, protocol.ppo, reward, threads=threads)
 
 
-class TimedLanes(Lanes):
-    """Lanes that keep the processor time of what they do.
+class TimedParallel(Parallel):
+    """Parallel that keep the processor time of what they do.
 
     Attributes:
         path: seconds that pieces of work side by side have taken, if each lane had a core of its own.
@@ -80,7 +80,7 @@ class TimedLanes(Lanes):
     path: float = 0.0
 
     def run(self, *work: Callable[[], Any]) -> list[Any]:
-        """As `Lanes.run`."""
+        """As `Parallel.run`."""
         if self.threads == 1:
             return super().run(*work)  # in the caller's thread, whose time is kept anyway
         seconds = [0.0] * len(work)
@@ -92,18 +92,18 @@ class TimedLanes(Lanes):
             return result
 
         results = super().run(*(partial(timed, place) for place in range(len(work))))
-        lanes = [0.0] * self.threads
+        parallel = [0.0] * self.threads
         for each in seconds:  # a piece goes to the lane that is free first
-            lanes[lanes.index(min(lanes))] += each
-        self.path += max(lanes)
+            parallel[parallel.index(min(parallel))] += each
+        self.path += max(parallel)
         return results
 
 
 def one_rollout(ppo: PPO) -> Seconds:
     """Seconds of each phase of a rollout, of the whole, and of the processor along the critical path."""
     phases: Seconds = {}
-    lanes = TimedLanes(ppo._lanes.threads)
-    ppo._lanes = lanes
+    parallel = TimedParallel(ppo._parallel.threads)
+    ppo._parallel = parallel
     busy = time.thread_time()
     start = last = time.perf_counter()
 
@@ -114,8 +114,8 @@ def one_rollout(ppo: PPO) -> Seconds:
 
     ppo.iterate(mark=mark)
     phases["rollout"] = time.perf_counter() - start
-    phases["processor"] = time.thread_time() - busy + lanes.path
-    lanes.close()
+    phases["processor"] = time.thread_time() - busy + parallel.path
+    parallel.close()
     return phases
 
 

@@ -21,8 +21,10 @@ import torch
 
 from benchmarks.cost.machine import Neighbours, describe
 from headway.rl import make_env
+from headway.rl.episodes import Transitions
+from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
-from headway.rl.reward import IntrinsicResult, IntrinsicReward, Transitions, make_reward
+from headway.rl.reward import IntrinsicResult, IntrinsicReward
 from headway.study.protocols.doorkey import ExplorationProtocol
 
 PREDICTORS = ("forward", "icm", "rnd")

@@ -16,8 +16,7 @@ import torch
 from headway.commands.options import add_plugin_option, whole
 from headway.errors import UsageError
 from headway.rl.agent import Policy
-from headway.rl.film import Title, check_suffix, write_film
-from headway.rl.playback import Array, Choose, Shot, watch
+from headway.rl.film import Array, Choose, Shot, Title, check_suffix, watch, write_film
 from headway.runs import RunRecord, RunSpec, RunStore, State
 from headway.runs.address import find_run, parse_folder
 from headway.runs.checkpoints import find_newest

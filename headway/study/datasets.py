@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from headway.data import DATASETS, Dataset, Split, load
 from headway.data.dataset import fingerprint
 from headway.errors import DataError, did_you_mean
-from headway.rl.registry import Registry
+from headway.registry import Registry
 
 Load: TypeAlias = Callable[[Path | None], Dataset]
 """Loads a dataset; it is told where datasets are looked for first (`--data-dir`)."""

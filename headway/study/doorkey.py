@@ -14,8 +14,9 @@ import torch
 
 from headway.errors import EnvError, MethodError, SpecError, did_you_mean
 from headway.rl.agent import Policy
+from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
-from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.reward import Reward
 from headway.runs import Run, RunSpec
 from headway.runs.context import WEIGHTS_FILE, Context, Stopped
 from headway.runs.experiments import use_common_instructions
@@ -232,7 +233,7 @@ def load_policy(spec: RunSpec, content: bytes) -> Policy:
     return policy
 
 
-def _reward(spec: RunSpec, protocol: ExplorationProtocol, env: Any, device: str) -> IntrinsicReward | None:
+def _reward(spec: RunSpec, protocol: ExplorationProtocol, env: Any, device: str) -> Reward | None:
     spaces = env.single_observation_space, env.single_action_space
     return make_reward(spec.method, *spaces, protocol.reward, device, spec.seed)
 
@@ -246,7 +247,7 @@ def _steps(spec: RunSpec) -> int:
 
 def _weights(ppo: PPO) -> dict[str, Any]:
     """The final weights of all networks."""
-    predictor = None if ppo.reward is None else ppo.reward.predictor.state_dict()
+    predictor = None if ppo.reward is None else ppo.reward.bonus.state_dict()
     return {
         "policy": ppo.agent.policy.state_dict(),
         "value": ppo.agent.value.state_dict(),

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from headway.errors import EnvError, MissingExtraError, StateError
+from headway.registry import Registry
 from headway.rl import make_env
-from headway.rl.registry import Registry
 from headway.study.protocols.doorkey import ExplorationProtocol
 
 try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from headway.errors import ProtocolError, SpecError, UsageError, did_you_mean
-from headway.rl.registry import Registry
+from headway.registry import Registry
 from headway.runs import RunSpec
 from headway.runs.text import shorten
 

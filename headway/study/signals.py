@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from headway.errors import SignalError
-from headway.rl.registry import Registry
+from headway.registry import Registry
 from headway.signals import (
     GMC,
     Cosine,

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from headway import GMC, Meter
-from headway.integrations.losses import metered_loss
+from headway.integrations.training import metered_loss
 from tests.ranks import join_pair, leaving_together
 
 SAMPLES, STEPS = 12, 4

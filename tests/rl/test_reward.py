@@ -16,10 +16,12 @@ from gymnasium import spaces
 
 import headway
 from headway.errors import EnvError, MethodError, StateError
+from headway.rl.bonuses import BONUSES, Forward, Prediction, Predictor, register_predictor
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.predictors import PREDICTORS, Forward, Prediction, Predictor, register_predictor
-from headway.rl.predictors.encoders import perceptron
-from headway.rl.reward import METHODS, IntrinsicReward, Method, Transitions, make_reward, parse_method
+from headway.rl.methods import METHODS, Method, make_reward, parse_method
+from headway.rl.networks import perceptron
+from headway.rl.reward import IntrinsicReward
 from headway.rl.scorers import SCORERS, ErrorScorer, SignalScorer, register_scorer
 from tests.rl.batches import CONTINUOUS, DISCRETE, IMAGE, VECTOR, transitions
 
@@ -243,7 +245,7 @@ def test_names_of_methods() -> None:
 
 
 def test_a_predictor_of_ones_own_goes_with_every_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PREDICTORS, "_things", dict(PREDICTORS._things))
+    monkeypatch.setattr(BONUSES, "_entries", dict(BONUSES._entries))
 
     @register_predictor("change")
     class Change(Predictor):

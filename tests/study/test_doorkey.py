@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from headway.errors import SpecError
 from headway.rl import make_env
-from headway.rl.reward import METHODS
+from headway.rl.methods import METHODS
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.context import Context, Stopped
 from headway.study import doorkey
