@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cost.quoting import quoted
+from headway.analysis.table import Table
 from headway.runs import Run, RunSpec, RunStore
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.context import Context
@@ -125,22 +126,20 @@ def table(found: dict[str, Any]) -> str:
     """What the docs quote."""
     local, listing = found["local"], found["listing"]
     busy = f"load {found['load']:.1f} from other work" if found["load"] > found["cores"] + 1 else "otherwise idle"
-    lines = [
-        f"Measured on {found['date']}: {found['cores']} cores, Python {found['python']}, {busy}.",
-        "",
-        "| what | measured | promised |",
-        "|---|---|---|",
-        f"| {local['runs']:.0f} one-step runs, local launcher, {found['workers']} workers | "
-        f"{local['runs_per_second']:.0f} runs/s | at least {LEAST_PER_SECOND:.0f} |",
+    rows = [
+        (
+            f"{local['runs']:.0f} one-step runs, local launcher, {found['workers']} workers",
+            f"{local['runs_per_second']:.0f} runs/s",
+            f"at least {LEAST_PER_SECOND:.0f}",
+        )
     ]
     if "ray" in found:
         pace = found["ray"]["runs_per_second"]
-        lines.append(f"| the same on a Ray cluster of this machine, with its start | {pace:.0f} runs/s | |")
-    lines.append(
-        f"| `headway status` of {listing['runs']:.0f} runs | {listing['seconds']:.2f} s, "
-        f"{listing['processor_seconds']:.2f} s of them at work | under {MOST_SECONDS:.0f} s |"
-    )
-    return "\n".join(lines)
+        rows.append(("the same on a Ray cluster of this machine, with its start", f"{pace:.0f} runs/s", ""))
+    seconds = f"{listing['seconds']:.2f} s, {listing['processor_seconds']:.2f} s of them at work"
+    rows.append((f"`headway status` of {listing['runs']:.0f} runs", seconds, f"under {MOST_SECONDS:.0f} s"))
+    measured = f"Measured on {found['date']}: {found['cores']} cores, Python {found['python']}, {busy}."
+    return f"{measured}\n\n{Table(('what', 'measured', 'promised'), rows).markdown()}"
 
 
 def broken_promises(found: dict[str, Any]) -> list[str]:

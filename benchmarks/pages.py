@@ -22,7 +22,7 @@ from torch import nn
 from benchmarks.cost.quoting import quoted
 from headway.analysis import load_results
 from headway.analysis.report.provenance import notes_of
-from headway.analysis.report.words import ranges
+from headway.analysis.table import Table, ranges
 from headway.analysis.tables import MethodRow, method_rows
 from headway.commands.campaign_file import read_campaign_file
 from headway.data import Dataset, Split
@@ -52,8 +52,7 @@ def stored(name: str) -> dict[str, Any]:
 
 def table(head: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return Table(head, rows).markdown()
 
 
 def sampler() -> str:

@@ -158,7 +158,7 @@ def test_every_import_follows_the_design() -> None:
         ("selection/actor.py", "from headway.grads import register_rule", "selection -> grads"),
         ("rl/ppo.py", "from headway.selection import Actor", "rl -> selection"),
         ("analysis/stats.py", "from headway.study import controlled", "analysis -> study"),
-        ("__init__.py", "from .study import demo", "__init__ -> study"),
+        ("__init__.py", "from .study import controlled", "__init__ -> study"),
         ("study/controlled.py", "import headway.commands.run", "study -> commands"),
         ("runs/ray/launcher.py", "from headway.data import load", "runs -> data"),
         ("meter.py", "import numpy as np", "meter -> numpy"),

@@ -23,18 +23,9 @@ def show(result: Result, stream: TextIO | None = None) -> None:
     for table in tables(result):
         print(file=stream)
         if not _rich(table, stream):
-            print(text(table), file=stream)
+            print(table.text(), file=stream)
     if found := list(notes(result)):
         print("", *found, sep="\n", file=stream)
-
-
-def text(table: Table) -> str:
-    """A table in plain text, its columns aligned."""
-    widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
-    lines = [table.title]
-    for row in (table.columns, tuple("-" * width for width in widths), *table.rows):
-        lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    return "\n".join(lines)
 
 
 def _rich(table: Table, stream: TextIO) -> bool:
@@ -71,17 +62,11 @@ def _markdown(result: Result) -> Iterator[str]:
     yield from (f"- {line}" for line in legend(result))
     for table in tables(result):
         yield f"\n{table.title}:\n"
-        yield _row(table.columns)
-        yield _row(("---",) * len(table.columns))
-        yield from map(_row, table.rows)
+        yield table.markdown()
     left_out = list(notes(result))
     if left_out:
         yield "\nNotes:\n"
         yield from (f"- {note}" for note in left_out)
-
-
-def _row(cells: tuple[str, ...]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def insert(page: str, numbers: str) -> str:

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from benchmarks.cost.results import CaseResult, Machine, Memory, Result, Timing
 from benchmarks.cost.steps import VARIANTS
+from headway.analysis.table import Table
 
 TITLES = {key: variant.title for key, variant in VARIANTS.items()}
 PEERS = tuple(key for key, variant in VARIANTS.items() if variant.peer)
 NONE = "-"
-
-
-@dataclass(frozen=True)
-class Table:
-    """A title, the heads of the columns, and the rows."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def tables(result: Result) -> list[Table]:
@@ -40,7 +31,7 @@ def times(result: Result) -> Table:
             rows.append((case.key, step, *(_ratio(case.timing(key)) for key in others), goal))
     columns = ("case", TITLES["plain"], *(TITLES[key] for key in others), "goal")
     title = "Time of a step, as a multiple of the plain step (± half the interquartile range)"
-    return Table(title, columns, tuple(rows))
+    return Table(columns, tuple(rows), title)
 
 
 def faster(result: Result) -> Table:
@@ -56,7 +47,7 @@ def faster(result: Result) -> Table:
             met = all(multiple >= case.peer_goal for multiple in multiples if multiple is not None)
             rows.append((case.key, *cells, _verdict(f"{case.peer_goal:g}", met)))
     columns = ("case", *(TITLES[key] for key in peers), "goal")
-    return Table("Time of the peers' step, as a multiple of headway's step", columns, tuple(rows))
+    return Table(columns, tuple(rows), "Time of the peers' step, as a multiple of headway's step")
 
 
 def memory(result: Result) -> Table:
@@ -70,7 +61,7 @@ def memory(result: Result) -> Table:
             goal = _verdict(mib(case.memory_goal), own.extra <= case.memory_goal)
             rows.append((case.key, str(own.batch), *map(mib, sizes), multiple, goal))
     columns = ("case", "batch", TITLES["plain"], "state", "peak", "sum", "/ parameters", "goal")
-    return Table("Memory of headway beyond the plain step, in MiB", columns, tuple(rows))
+    return Table(columns, tuple(rows), "Memory of headway beyond the plain step, in MiB")
 
 
 def peer_memory(result: Result) -> Table:
@@ -84,7 +75,7 @@ def peer_memory(result: Result) -> Table:
             rows.append((case.key, str(found["plain"].batch), *cells))
     columns = ("case", "batch", *(TITLES[key] for key in shown))
     title = "State and peak beyond the plain step, in MiB (and as a multiple of the parameters)"
-    return Table(title, columns, tuple(rows))
+    return Table(columns, tuple(rows), title)
 
 
 def legend(result: Result) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from headway.analysis.lots import SUFFIX, write_lot
+from headway.analysis.exports import SUFFIX, write_export
 from headway.analysis.results import Results, load_results
 from headway.runs import State
 from headway.runs.address import parse_folder
@@ -38,7 +38,7 @@ def execute(options: argparse.Namespace) -> int:
         known = ", ".join(sorted({name for run in kept for name in run.columns}))
         complain(f"headway export: expected metrics out of {known}, got {', '.join(sorted(unknown))}")
         return 2
-    number = write_lot(kept, options.out, options.columns, single=options.float32)
+    number = write_export(kept, options.out, options.columns, single=options.float32)
     _say_what_is_left_out(results, kept)
     emit(f"{number} {'run' if number == 1 else 'runs'} in {options.out}, {_size(options.out)}")
     return 0

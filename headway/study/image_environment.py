@@ -13,9 +13,9 @@ from headway.data import Dataset, Split
 from headway.errors import DataError
 from headway.selection import Pools
 from headway.study.protocols.controlled import Protocol
-from headway.study.protocols.names import groups_of
+from headway.study.protocols.names import GROUP_NAMES, groups_of
 
-CONDITIONS = ("curriculum", "noise")
+CONDITIONS = tuple(GROUP_NAMES)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from headway.analysis import load_results
 from headway.analysis.claims.verdicts import MIN_SEEDS
-from headway.analysis.report.markdown import frame, planned_figures, render
+from headway.analysis.figures.catalogue import plan_figures
+from headway.analysis.report.markdown import FIGURES, FORMAT, frame, render
+from headway.analysis.report.printing import Printed, named_drawings
 from headway.analysis.report.view import make_view
 from headway.commands.campaign_file import read_campaign_file
 from headway.commands.claims import read_bench
@@ -21,7 +23,10 @@ COMMAND = f"headway report results --out report/results --bench {' '.join(BENCH)
 
 def test_the_page_is_that_of_the_results() -> None:
     results = load_results(RESULTS)
-    figures = planned_figures(results, PAGE)
+    figures = [
+        Printed(name, drawing.caption, [PAGE.parent / FIGURES / PAGE.stem / f"{name}.{FORMAT}"])
+        for name, drawing in named_drawings(plan_figures(results))
+    ]
     before, after = frame(PAGE)
     made = render(
         make_view(RESULTS, results, datetime(2026, 1, 1), bench=read_bench([ROOT / name for name in BENCH])),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cost.report import BEGIN, END, insert, markdown, numbers_of, show, text, write_docs
+from benchmarks.cost.report import BEGIN, END, insert, markdown, numbers_of, show, write_docs
 from benchmarks.cost.results import load
-from benchmarks.cost.tables import Table, faster, legend, memory, mib, notes, peer_memory, provenance, tables, times
+from benchmarks.cost.tables import faster, legend, memory, mib, notes, peer_memory, provenance, tables, times
 from headway.errors import HeadwayError
 from tests.benchmarks.tiny import MACHINE, interrupted, result
 
@@ -73,16 +73,11 @@ def test_mib(size: int, shown: str) -> None:
     assert mib(size) == shown
 
 
-def test_plain_text_is_aligned() -> None:
-    table = Table("numbers", ("x", "long head"), (("1", "2"), ("wide cell", "3")))
-    assert text(table) == "numbers\nx          long head\n---------  ---------\n1          2\nwide cell  3"
-
-
 def test_a_file_gets_plain_text() -> None:
     stream = io.StringIO()
     show(result(), stream)
     for table in tables(result()):
-        assert text(table) in stream.getvalue()
+        assert table.text() in stream.getvalue()
     assert "no rule for LayerNorm" in stream.getvalue()
 
 
@@ -91,7 +86,7 @@ def test_a_terminal_gets_a_drawn_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     stream = Screen()
     show(result(), stream)
-    assert text(times(result())) not in stream.getvalue()
+    assert times(result()).text() not in stream.getvalue()
     assert "1.50 ±0.15" in stream.getvalue()
 
 
@@ -101,7 +96,7 @@ def test_a_terminal_without_rich_gets_plain_text(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "rich", None)
     stream = Screen()
     show(result(), stream)
-    assert text(times(result())) in stream.getvalue()
+    assert times(result()).text() in stream.getvalue()
 
 
 def test_markdown_has_every_table_and_note() -> None:

@@ -39,7 +39,7 @@ from headway.analysis.figures.style import (
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate
 from headway.analysis.tables import NEEDED, areas, relative_area
-from headway.study.protocols.names import GROUPS, title
+from headway.study.protocols.names import LEAST_LOSS, title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -294,7 +294,7 @@ def _arrow_text(setting: Setting) -> str:
 
 def _least(setting: Setting) -> list[float]:
     """The entropy of each group's labels where they are drawn anew each time."""
-    return [math.log(len(group)) for group in GROUPS] if setting.group.condition == "noise" else []
+    return list(LEAST_LOSS) if setting.group.condition == "noise" else []
 
 
 def _least_text(setting: Setting) -> str:

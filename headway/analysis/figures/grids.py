@@ -12,12 +12,12 @@ from headway.analysis.baselines import shared
 from headway.analysis.figures.catalogue import Setting
 from headway.analysis.figures.controlled import area_ratio
 from headway.analysis.figures.style import GATES, VARIANTS, number_text
-from headway.analysis.presets import protocol_changes
 from headway.analysis.rundata import Group, RunData, planned_epochs
 from headway.analysis.stats import Estimate, t_interval
 from headway.analysis.summaries import distance_to_uniform, score_sizes, used
 from headway.analysis.tables import NEEDED
 from headway.runs import RunSpec
+from headway.study.protocols.labels import protocol_changes
 
 Row = tuple[float, ...]
 

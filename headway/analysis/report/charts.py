@@ -14,13 +14,10 @@ from headway.analysis.figures.curves import FEW_RUNS
 from headway.analysis.figures.style import MAIN, OTHERS, VARIANTS
 from headway.analysis.report import looks, series
 from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting
-from headway.analysis.report.numbers import Areas, Overall
+from headway.analysis.report.tables import Areas, Overall
 from headway.analysis.rundata import RunData
 from headway.analysis.summaries import Band, Curve
-from headway.study.protocols.names import METHODS, rank, title
-
-LEAST_LOSS = (0.0, math.log(2), math.log(3), math.log(4))
-"""The least test loss of each group in the noise condition, where labels are drawn anew among 1, 2, 3 or 4."""
+from headway.study.protocols.names import LEAST_LOSS, METHODS, rank, title
 
 NOISE_SHARES = (("noise_time_share", "time in the noise"), ("noise_reward_share", "reward from the noise"))
 """Columns of exploration runs about the noise, and what they are."""

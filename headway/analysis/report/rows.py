@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headway.analysis.columns import pyarrow
 from headway.analysis.report.films import stores_at
 from headway.errors import DamagedError, StoreError
 from headway.runs.files import open_regular, read_bytes
-from headway.runs.metrics import MAX_VALUES, open_parquet
-from headway.runs.pages import check_pages
+from headway.runs.metrics import column_names, open_parquet, pyarrow
 from headway.runs.status import METRICS_FILE
 
 NUMBERS = ("samples", "share", "loss", "gradient_norm", "gmc", "coupling")
@@ -72,10 +70,10 @@ def _has_columns(file: Path) -> bool:
     if file.suffix == CSV:
         return set(COLUMNS) <= set(_head(file))
     if file.suffix == PARQUET:
-        arrow, _ = pyarrow()
+        arrow, _ = pyarrow("report")
         try:
             with os.fdopen(open_regular(file), "rb") as content:
-                return set(COLUMNS) <= set(open_parquet(content).schema_arrow.names)
+                return set(COLUMNS) <= set(column_names(content))
         except (arrow.ArrowException, OSError, StoreError):
             return False
     return False
@@ -98,12 +96,12 @@ def read_rows(file: Path) -> tuple[list[Row], int]:
     Raises:
         DamagedError: the file cannot be read at all.
     """
-    arrow, _ = pyarrow()
+    arrow, _ = pyarrow("report")
     try:
         data = read_bytes(file, MOST_BYTES) or b""
         if file.suffix == PARQUET:
-            check_pages(data, MAX_VALUES, MOST_BYTES)
-            found = _rows(open_parquet(data).read(columns=list(COLUMNS), use_threads=False).to_pylist())
+            content = open_parquet(data, most_bytes=MOST_BYTES)
+            found = _rows(content.read(columns=list(COLUMNS), use_threads=False).to_pylist())
         else:
             found = _rows(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline="")))
     except (arrow.ArrowException, OSError, StoreError, ValueError, MemoryError, csv.Error) as error:

@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from headway.analysis.claims import ClaimResult, evaluate_claims
-from headway.analysis.claims.evidence import STANDARD, exploration_label
-from headway.analysis.report import charts, films, numbers, provenance, tables
+from headway.analysis.claims.registry import exploration_label
+from headway.analysis.report import charts, films, provenance, tables
 from headway.analysis.report.charts import Chart
 from headway.analysis.report.films import Film
 from headway.analysis.report.gates import GateRow, gate_tables
 from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting, settings_of
-from headway.analysis.report.numbers import Areas, Overall
-from headway.analysis.report.overview import Overview, overview_of
-from headway.analysis.report.progress import Campaign, campaign_of
-from headway.analysis.report.provenance import Origin, Rules
+from headway.analysis.report.overview import Campaign, Overview, campaign_of, overview_of
+from headway.analysis.report.provenance import Origin, ProtocolFields
 from headway.analysis.report.sensitivity import GridView, grid_views
 from headway.analysis.report.sources import Telemetry, telemetry_at
-from headway.analysis.report.tables import Table
+from headway.analysis.report.tables import Areas, Overall
 from headway.analysis.results import Results
 from headway.analysis.stats import Estimate
+from headway.analysis.table import Table
 from headway.analysis.tables import BASELINE, WelchRow
+from headway.study.protocols.labels import STANDARD
 
 MOST_PROTOCOLS = 3
 """Claims are judged for this many protocols at most: presets first, then those with the most finished runs."""
@@ -73,7 +73,7 @@ class View:
     charts: Mapping[str, Sequence[Chart]]
     films: Sequence[Film]
     origins: Sequence[Origin]
-    rules: Sequence[Rules]
+    rules: Sequence[ProtocolFields]
     versions: Sequence[tuple[str, str]]
     tables: Sequence[Table] = field(default_factory=tuple)
     telemetry: Sequence[Telemetry] = field(default_factory=tuple)
@@ -121,11 +121,11 @@ def make_view(
     found = grid_views(results)
     on_grid = {group for grid in found for group in grid.only}
     single = [setting for setting in settings if setting.group not in on_grid]
-    areas = {setting.key: area for setting in settings if (area := numbers.areas_of(setting))}
-    overall = numbers.overall_of(single)
-    tests = numbers.comparisons(single)
+    areas = {setting.key: area for setting in settings if (area := tables.areas_of(setting))}
+    overall = tables.overall_of(single)
+    tests = tables.comparisons(single)
     keys = {setting.key for setting in single}
-    rewards = {setting.key: reward for setting in settings if (reward := numbers.final_rewards(setting))}
+    rewards = {setting.key: reward for setting in settings if (reward := tables.final_rewards(setting))}
     made = [
         tables.summary_table(settings, areas),
         tables.overall_table(overall),

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from headway.analysis.exports import find_exports
 from headway.analysis.figures.saving import FORMATS
-from headway.analysis.lots import find_lots
 from headway.analysis.report.films import stores_at
 from headway.analysis.report.printing import Tell, print_figures
 from headway.analysis.report.rendering import Links, render_page
@@ -58,7 +58,7 @@ def write_report(
     """Read runs and write a report about them.
 
     Args:
-        source: a run store, a folder of exported lots, or telemetry of data sources: a CSV or Parquet file that a
+        source: a run store, a folder of exported runs, or telemetry of data sources: a CSV or Parquet file that a
             `SourceMonitor` has written, or a folder of them. Telemetry that lies with the runs is shown too.
         out: the folder to write to; it is made if need be, and files of an earlier report there are replaced.
         formats: of the figures for print; none writes no such figures.
@@ -117,13 +117,13 @@ def holds_runs(source: Path, telemetry: Iterable[Path] | None = None) -> bool:
     """
     if stores_at(source):
         return True
-    lots = set(find_lots(source))
-    return bool(lots and lots - set(telemetry_files(source) if telemetry is None else telemetry))
+    files = set(find_exports(source))
+    return bool(files and files - set(telemetry_files(source) if telemetry is None else telemetry))
 
 
 def _nothing_at(source: Path) -> str:
     """Say that there is nothing for a report, and what there is."""
-    known = "a run store, exported lots (*.parquet), or telemetry of data sources (CSV or Parquet of a SourceMonitor)"
+    known = "a run store, exported runs (*.parquet), or telemetry of data sources (CSV or Parquet of a SourceMonitor)"
     if not source.exists():
         return f"expected {known} at {source}, got nothing; check the path"
     return f"expected {known} at {source}, got {'a folder without any' if source.is_dir() else 'another file'}"

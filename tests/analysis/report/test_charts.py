@@ -8,7 +8,7 @@ import pytest
 
 from headway.analysis.report import charts
 from headway.analysis.report.groups import Setting, settings_of
-from headway.analysis.report.numbers import areas_of, overall_of
+from headway.analysis.report.tables import areas_of, overall_of
 from headway.analysis.results import Results, load_results
 from headway.runs import State
 from tests.analysis.made import controlled, exploration, made, together

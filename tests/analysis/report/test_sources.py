@@ -99,7 +99,7 @@ def test_telemetry_beside_runs_is_shown_with_them(tmp_path: Path) -> None:
     written = write_report(tmp_path / "all", tmp_path / "report", formats=(), now=NOW)
     assert [each.file for each in written.view.telemetry] == sorted(files)
     assert written.view.overview.total == 1
-    assert written.view.overview.is_whole, "telemetry as Parquet is no damaged lot"
+    assert written.view.overview.is_whole, "telemetry as Parquet is no damaged export"
 
 
 def test_what_is_no_telemetry_is_said_so(tmp_path: Path) -> None:

@@ -1,15 +1,15 @@
-"""Claims about the curriculum condition: in which order signals visit the groups, and what that does to the losses."""
+"""Claims about what signals draw: in which order, how much of the noise, and what that does to the losses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 
-from headway.analysis.claims.evidence import Evidence, finite, paired
-from headway.analysis.claims.registry import register
+from headway.analysis.claims.registry import Evidence, finite, paired, register
 from headway.analysis.claims.verdicts import (
     Finding,
     Judgement,
@@ -25,24 +25,39 @@ from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate, ratio, t_interval
 from headway.analysis.summaries import (
     FALLS_AT_FIRST,
+    distance_to_uniform,
     epochs,
     group_losses,
     group_shares,
     group_shares_per_arm,
+    head,
     loss_spread,
     peak_epochs,
+    share_fluctuation,
     smooth,
     tail,
     weighted_peaks,
 )
+from headway.analysis.tables import relative_area
 from headway.study.protocols.names import GROUP_NAMES, GROUPS, title
 
+Decide: TypeAlias = Callable[[Estimate, float, str], Judgement]
+
 NAMES = GROUP_NAMES["curriculum"]
+UNIFORM = tuple(len(group) / sum(map(len, GROUPS)) for group in GROUPS)
+"""Each group's share of uniform draws from classes."""
+QUARTER = 1 / len(GROUPS)
+"""Each group's share of uniform draws from groups, as in the noise condition."""
+NEAR = 0.1
+"""Shares are near uniform when none of them is off 1/4 by this much."""
+LEVEL = 0.25
+"""A share counts as level when it is off the uniform one by less than this part of it."""
 RESAMPLES = 2000
 PEAK_SEEDS = 8
 """Fewer seeds decide no order of peaks: a bootstrap of three has ten different samples, and calls chance an order."""
-LEVEL = 0.25
-"""A share counts as level when it is off the uniform one by less than this part of it."""
+
+
+# The curriculum condition.
 
 
 @register(
@@ -80,12 +95,13 @@ def peaks_cifar(evidence: Evidence) -> Iterator[Finding]:
 def spread_of_losses(evidence: Evidence) -> Iterator[Finding]:
     """Judge C3."""
     for dataset, counts in evidence.datasets("curriculum"):
+        name = f"{title(dataset)}: spread of the losses"
         for method, decide, paper in (("curiosity", below, "below Uniform's"), ("gmc", above, "above Uniform's")):
             judge = partial(_relative_spread, evidence, dataset, method, decide)
-            yield find(f"{title(dataset)}: spread of the losses, {title(method)}", paper, judge, counts)
+            yield find(f"{name}, {title(method)}", paper, judge, counts)
         judge = partial(_relative_spread, evidence, dataset, "gmc", above, first=1)
-        name = f"{title(dataset)}: spread of the losses of {NAMES[1]} to {NAMES[-1]}, GMC"
-        yield find(name, "above Uniform's (the paper looks at all four)", judge, counts=False)
+        paper = "above Uniform's (the paper looks at all four)"
+        yield find(f"{name} of {NAMES[1]} to {NAMES[-1]}, GMC", paper, judge, counts=False)
 
 
 @register(
@@ -115,13 +131,68 @@ def boost_of_the_hardest(evidence: Evidence) -> Iterator[Finding]:
         yield find(f"{name}: GMC's share against NormAll's", "GMC's is higher", more, counts)
 
 
-def _relative_spread(
-    evidence: Evidence,
-    dataset: str,
-    method: str,
-    decide: Callable[[Estimate, float, str], Judgement],
-    first: int = 0,
-) -> Judgement:
+# Variants of GMC, in the curriculum condition.
+
+
+@register(
+    "C12",
+    "ablation, CIFAR-10: Cosine oversamples the easiest group early and its allocation fluctuates",
+    "share of G0 in the first 10% of epochs; epoch-to-epoch variance of the shares, relative to GMC's",
+)
+def cosine(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C12."""
+    for dataset, counts in evidence.datasets("curriculum", ("cifar10",)):
+        early = partial(_early_share, evidence, dataset)
+        fluctuates = partial(_against_gmc, evidence, dataset, "cosine", share_fluctuation, above, ".3g")
+        yield find(f"{title(dataset)}: Cosine's early share of G0", f"above {UNIFORM[0]:.1f}", early, counts)
+        yield find(f"{title(dataset)}: fluctuation of Cosine / GMC", "above 1", fluctuates, counts)
+
+
+@register(
+    "C13",
+    "ablation, CIFAR-10: Dot Product's allocation is closer to uniform than GMC's, with a slightly slower loss",
+    "distance to uniform (half the sum of the shares' distances, averaged over epochs); AUC relative to GMC's",
+)
+def dot_product(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C13."""
+    for dataset, counts in evidence.datasets("curriculum", ("cifar10",)):
+        closer = partial(_against_gmc, evidence, dataset, "dot", distance_to_uniform, below, ".3f")
+        slower = partial(_slower, evidence, dataset)
+        yield find(f"{title(dataset)}: distance to uniform, Dot Product / GMC", "below 1", closer, counts)
+        yield find(f"{title(dataset)}: AUC, Dot Product / GMC", "slightly above 1", slower, counts)
+
+
+# The noise condition.
+
+
+@register(
+    "C5",
+    "noise, both datasets: Curiosity over-allocates to the noisiest group",
+    "share of draws of group D in the last 10% of epochs",
+)
+def curiosity_follows_noise(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C5."""
+    limit = QUARTER + NEAR
+    for dataset, counts in evidence.datasets("noise"):
+        judge = partial(_share_of, evidence, dataset, "curiosity", 3, above, limit)
+        yield find(f"{title(dataset)}: Curiosity's share of D", f"far above 1/4 (here: > {limit})", judge, counts)
+
+
+@register(
+    "C6",
+    "noise: GMC's allocation is near uniform, slightly against the clean group A",
+    "shares of A to D, last 10% of epochs, distance to 1/4",
+)
+def gmc_ignores_noise(evidence: Evidence) -> Iterator[Finding]:
+    """Judge C6."""
+    for dataset, counts in evidence.datasets("noise"):
+        near = partial(_near, evidence, dataset)
+        against = partial(_share_of, evidence, dataset, "gmc", 0, below, QUARTER)
+        yield find(f"{title(dataset)}: greatest distance of a share to 1/4", f"small (here: < {NEAR})", near, counts)
+        yield find(f"{title(dataset)}: share of the clean group A", "slightly below 1/4", against, counts)
+
+
+def _relative_spread(evidence: Evidence, dataset: str, method: str, decide: Decide, first: int = 0) -> Judgement:
     spread = partial(loss_spread, first=first)
     ours = evidence.values(dataset, "curriculum", method, spread)
     estimate = ratio(*paired(ours, evidence.values(dataset, "curriculum", "uniform", spread)))
@@ -144,12 +215,11 @@ def _more(evidence: Evidence, dataset: str) -> Judgement:
     return above(estimate, 0.0, f"higher by {estimate.text('.3f')} times uniform")
 
 
-def _boost(evidence: Evidence, dataset: str, method: str) -> dict[int, float]:
+def _boost(evidence: Evidence, dataset: str, method: str) -> Mapping[int, float]:
     """Share of the hardest group in the second half of each run, as a multiple of its share under uniform draws."""
     hardest = _hardest(evidence.runs(dataset, "curriculum", "uniform"))
-    uniform = len(GROUPS[hardest]) / sum(map(len, GROUPS))
     runs = evidence.runs(dataset, "curriculum", method)
-    return {run.seed: float(tail(group_shares(run), 0.5)[:, hardest].mean()) / uniform for run in runs}
+    return {run.seed: float(tail(group_shares(run), 0.5)[:, hardest].mean()) / UNIFORM[hardest] for run in runs}
 
 
 def _hardest(runs: Sequence[RunData]) -> int:
@@ -199,11 +269,10 @@ def _judge_peaks(
     shares = np.array([smooth(group_shares_per_arm(run)) for run in runs])
     if not np.isfinite(shares).all():
         raise TooLittleDataError(f"a run of {runs[0].group.title}, {title(method)} has an epoch without draws")
-    places = epochs(runs[0])
     peaks = peak_epochs(runs, after_fall)
     steps = list(pairwise(order))
     befores, afters = [before for before, _ in steps], [after for _, after in steps]
-    drawn = _resampled_peaks(shares, places, evidence.rng(), after_fall)
+    drawn = _resampled_peaks(shares, epochs(runs[0]), evidence.rng(), after_fall)
     gaps = drawn[:, afters] - drawn[:, befores]
 
     def make(confidence: float) -> list[Estimate]:
@@ -221,3 +290,41 @@ def _resampled_peaks(shares: Array, places: Array, rng: np.random.Generator, aft
     n = len(shares)
     weights = rng.multinomial(n, np.full(n, 1 / n), RESAMPLES) / n
     return np.array([weighted_peaks(shares, places, row, after_fall) for row in weights])
+
+
+def _early_share(evidence: Evidence, dataset: str) -> Judgement:
+    values = evidence.values(dataset, "curriculum", "cosine", lambda run: head(group_shares(run))[:, 0].mean())
+    estimate = t_interval(list(values.values()))
+    return above(estimate, UNIFORM[0], estimate.text(".3f"))
+
+
+def _against_gmc(
+    evidence: Evidence, dataset: str, method: str, measure: Callable[[RunData], float], decide: Decide, form: str
+) -> Judgement:
+    """How does a measure of a signal's runs compare with GMC's, seed by seed?"""
+    ours = evidence.values(dataset, "curriculum", method, measure)
+    estimate = ratio(*paired(ours, evidence.values(dataset, "curriculum", "gmc", measure)))
+    return decide(estimate, 1.0, estimate.text(form))
+
+
+def _slower(evidence: Evidence, dataset: str) -> Judgement:
+    gmc = evidence.areas(dataset, "curriculum", "gmc")
+    estimate = relative_area(evidence.areas(dataset, "curriculum", "dot"), gmc)
+    return above(estimate, 1.0, estimate.text(".4f"))
+
+
+def _share_of(evidence: Evidence, dataset: str, method: str, group: int, decide: Decide, limit: float) -> Judgement:
+    estimate = t_interval(_last_shares(evidence, dataset, method)[:, group])
+    return decide(estimate, limit, estimate.text(".3f"))
+
+
+def _near(evidence: Evidence, dataset: str) -> Judgement:
+    shares = _last_shares(evidence, dataset, "gmc")
+    estimate = t_interval(abs(shares - QUARTER).max(1))
+    mean = "/".join(f"{100 * share:.0f}" for share in shares.mean(0))
+    return below(estimate, NEAR, f"{mean} % of {'/'.join(GROUP_NAMES['noise'])}; off by {estimate.text('.3f')}")
+
+
+def _last_shares(evidence: Evidence, dataset: str, method: str) -> Array:
+    """Shares of the groups at the end of each run [runs, 4]."""
+    return np.array([tail(group_shares(run)).mean(0) for run in evidence.runs(dataset, "noise", method)])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headway.analysis.report.progress import campaign_of
+from headway.analysis.report.overview import campaign_of
 from headway.analysis.results import Problem, Results
 from headway.analysis.rundata import Progress, RunData
 from headway.runs import State

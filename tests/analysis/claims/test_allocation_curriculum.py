@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headway.analysis.claims import curriculum
+from headway.analysis.claims import allocation
 from headway.analysis.rundata import RunData
 from tests.analysis.claims.cases import POINTS, SIZES, judge, many
 from tests.analysis.made import controlled
@@ -86,7 +86,7 @@ def wandering(seed: int, rng: np.random.Generator) -> RunData:
 
 @pytest.mark.parametrize(("seeds", "most"), [(3, 0), (5, 0), (8, 5)])
 def test_c2_seldom_calls_chance_an_order(seeds: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curriculum, "RESAMPLES", 200)
+    monkeypatch.setattr(allocation, "RESAMPLES", 200)
     rng = np.random.default_rng(1)
     verdicts = [judge("C2", [wandering(seed, rng) for seed in range(seeds)]).verdict.value for _ in range(40)]
     assert verdicts.count("contradicted") <= most  # two of 40 are expected; three seeds, judged alike, call 10

@@ -1,6 +1,6 @@
-"""Lots: many runs in one Parquet file, with everything that the analysis needs and nothing else.
+"""Exports: many runs in one Parquet file, with everything that the analysis needs and nothing else.
 
-A lot has one row per run: its id, its spec as JSON, its state and progress, its environment as JSON, and for each
+An export has one row per run: its id, its spec as JSON, its state and progress, its environment as JSON, and for each
 metric a list with a value (or a list of values) per epoch. Checkpoints and weights are not in it.
 """
 
@@ -17,15 +17,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from headway.analysis.columns import Array, Arrays, frozen, pyarrow
+from headway.analysis.columns import Array, Arrays, frozen
 from headway.analysis.rundata import Failure, Problem, Progress, RunData, parse_environment
 from headway.errors import DamagedError, HeadwayError, NewerSchemaError, StoreError
 from headway.runs import RunSpec, State
 from headway.runs.files import read_bytes, store_error, write_atomic
-from headway.runs.metrics import MAX_VALUES, open_parquet
-from headway.runs.pages import check_pages
+from headway.runs.metrics import MAX_VALUES, open_parquet, pyarrow
 
-LOT_SCHEMA = 1
+EXPORT_SCHEMA = 1
 SUFFIX = ".parquet"
 _SCHEMA_KEY, _MADE_WITH_KEY = b"headway.lot", b"headway.made_with"
 _KINDS = {"numbers": "metric.", "lists": "arms.", "words": "words."}
@@ -33,21 +32,23 @@ _KINDS = {"numbers": "metric.", "lists": "arms.", "words": "words."}
 _RUNS_PER_ROW_GROUP = 64
 _RAGGED = np.dtype("V1")
 """The type of what stands for a metric whose lists differ in length; no metric has it."""
-MAX_LOT_VALUES, MAX_LOT_BYTES = 20 * MAX_VALUES, 1 << 31
-"""How many values and bytes a lot may hold."""
+MAX_EXPORT_VALUES, MAX_EXPORT_BYTES = 20 * MAX_VALUES, 1 << 31
+"""How many values and bytes an export may hold."""
 _STATES = tuple(state.value for state in State if state is not State.CORRUPT)
 
 Stamp: TypeAlias = tuple[int, int]
 
 
-def find_lots(path: Path) -> list[Path]:
-    """The lots at a path: the file itself, or the Parquet files of a folder."""
+def find_exports(path: Path) -> list[Path]:
+    """The exports at a path: the file itself, or the Parquet files of a folder."""
     if path.is_file():
         return [path] if path.suffix == SUFFIX else []
     return sorted(file for file in path.glob(f"*{SUFFIX}") if not file.name.startswith("."))
 
 
-def write_lot(runs: Iterable[RunData], path: Path, columns: Collection[str] | None = None, single: bool = False) -> int:
+def write_export(
+    runs: Iterable[RunData], path: Path, columns: Collection[str] | None = None, single: bool = False
+) -> int:
     """Write runs to one file, atomically; corrupt ones are left out.
 
     Args:
@@ -67,7 +68,7 @@ def write_lot(runs: Iterable[RunData], path: Path, columns: Collection[str] | No
     kept = [run for run in runs if run.state is not State.CORRUPT]
     if not kept:
         raise StoreError(f"expected at least one readable run for {path}, got none")
-    arrow, parquet = pyarrow()
+    arrow, parquet = pyarrow("report")
     metrics: dict[str, list[Array | None]] = {}
     for place, run in enumerate(kept):
         for name, array in run.columns.items():
@@ -87,7 +88,7 @@ def write_lot(runs: Iterable[RunData], path: Path, columns: Collection[str] | No
             **{name: _pack(arrow, arrays, single) for name, arrays in metrics.items()},
         }
     )
-    table = table.replace_schema_metadata({_SCHEMA_KEY: str(LOT_SCHEMA), _MADE_WITH_KEY: json.dumps(_made_with())})
+    table = table.replace_schema_metadata({_SCHEMA_KEY: str(EXPORT_SCHEMA), _MADE_WITH_KEY: json.dumps(_made_with())})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -104,8 +105,8 @@ def write_lot(runs: Iterable[RunData], path: Path, columns: Collection[str] | No
     return len(kept)
 
 
-class LotReader:
-    """Reads one lot, and reads it again only when the file has changed.
+class ExportReader:
+    """Reads one export, and reads it again only when the file has changed.
 
     Args:
         path: the file.
@@ -113,13 +114,12 @@ class LotReader:
     """
 
     def __init__(self, path: Path, wanted: Collection[str] | None = None) -> None:
-        """Read nothing yet."""
         self._path = path
         self._wanted = wanted
         self._last: tuple[Stamp, list[RunData], list[Problem]] | None = None
 
     def read(self) -> tuple[list[RunData], list[Problem]]:
-        """Read the runs; a file that is no whole lot is a problem, and so is each row that is no run."""
+        """Read the runs; a file that is no whole export is a problem, and so is each row that is no run."""
         try:
             info = self._path.stat()
             stamp = (info.st_mtime_ns, info.st_size)
@@ -130,20 +130,19 @@ class LotReader:
         return self._last[1], self._last[2]
 
     def _parse(self) -> tuple[list[RunData], list[Problem]]:
-        arrow, _ = pyarrow()
-        data = read_bytes(self._path, MAX_LOT_BYTES)
+        arrow, _ = pyarrow("report")
+        data = read_bytes(self._path, MAX_EXPORT_BYTES)
         if data is None:
             raise DamagedError(f"expected {self._path}, got no such file")
         try:
-            check_pages(data, MAX_LOT_VALUES, MAX_LOT_BYTES)
-            with open_parquet(data) as file:
+            with open_parquet(data, MAX_EXPORT_VALUES, MAX_EXPORT_BYTES) as file:
                 self._check_schema(file.schema_arrow.metadata or {})
                 names = [name for name in file.schema_arrow.names if self._is_wanted(name)]
                 table = file.read(columns=names, use_threads=False)
             rows = table.select([name for name in names if _metric(name) is None]).to_pylist()
             metrics = [(metric, _unpack(table.column(name))) for name in names if (metric := _metric(name))]
         except (arrow.ArrowException, OSError, ValueError, LookupError, OverflowError, TypeError, MemoryError) as error:
-            raise DamagedError(f"{self._path}: expected a whole lot of runs, got {str(error)[:200]}") from None
+            raise DamagedError(f"{self._path}: expected exported runs, got {str(error)[:200]}") from None
         runs: list[RunData] = []
         problems: list[Problem] = []
         for number, row in enumerate(rows):
@@ -162,10 +161,10 @@ class LotReader:
     def _check_schema(self, found: Mapping[bytes, bytes]) -> None:
         version = found.get(_SCHEMA_KEY, b"").decode(errors="replace")
         if not version.isdecimal():
-            raise DamagedError(f"{self._path}: expected a lot that headway export wrote, got another Parquet file")
-        if int(version) > LOT_SCHEMA:
+            raise DamagedError(f"{self._path}: expected a file that headway export wrote, got another Parquet file")
+        if int(version) > EXPORT_SCHEMA:
             raise NewerSchemaError(
-                f"{self._path}: expected schema {LOT_SCHEMA} or older, got {version}; a newer version of headway "
+                f"{self._path}: expected schema {EXPORT_SCHEMA} or older, got {version}; a newer version of headway "
                 "wrote it: upgrade headway"
             )
 
@@ -204,7 +203,7 @@ def _progress_of(text: str) -> Progress:
 
 
 def _run_of(row: Mapping[str, Any], columns: Arrays, what: str) -> RunData:
-    """Make a run from a row of a lot."""
+    """Make a run from a row of an export."""
     spec = RunSpec.from_json(str(row.get("spec")), what)
     if row.get("state") not in _STATES:
         raise DamagedError(f"{what}: expected a state among {', '.join(_STATES)}, got {str(row.get('state'))[:40]!r}")
@@ -227,13 +226,13 @@ def _run_of(row: Mapping[str, Any], columns: Arrays, what: str) -> RunData:
 
 
 def _stored_name(name: str, array: Array) -> str:
-    """What the column of a metric is called in a lot."""
+    """What the column of a metric is called in an export."""
     kind = "words" if array.dtype == object else "lists" if array.ndim == 2 else "numbers"
     return f"{_KINDS[kind]}{name}"
 
 
 def _metric(stored_name: str) -> str | None:
-    """The metric that a column of a lot holds; None if it holds something else."""
+    """The metric that a column of an export holds; None if it holds something else."""
     return next((stored_name.removeprefix(p) for p in _KINDS.values() if stored_name.startswith(p)), None)
 
 

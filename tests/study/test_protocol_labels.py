@@ -1,33 +1,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from headway.analysis.exploration_presets import EXPLORATION_PRESETS
-from headway.analysis.presets import PRESETS, nearest_first, protocol_label
 from headway.commands.options import add_options, given
 from headway.runs import RunSpec
 from headway.study import controlled, doorkey
 from headway.study.protocols.controlled import Protocol
 from headway.study.protocols.doorkey import ExplorationProtocol
-from headway.study.protocols.fields import Fields
+from headway.study.protocols.labels import PRESETS, nearest_first, protocol_label
 from headway.study.requests import ControlledRequest
 from tests.analysis.stores import controlled_spec, doorkey_spec
 
 
-@pytest.mark.parametrize(
-    ("known", "protocol"), [(PRESETS, Protocol), (EXPLORATION_PRESETS, ExplorationProtocol)], ids=["controlled", "rl"]
-)
-def test_the_presets_are_those_of_the_study(known: Mapping[str, Mapping[str, Any]], protocol: type[Fields]) -> None:
-    assert {name: dict(fields) for name, fields in known.items()} == {
-        name: protocol.named(name).to_dict() for name in protocol.presets()
-    }
-
-
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", PRESETS["controlled"])
 @pytest.mark.parametrize("condition", ["curriculum", "noise"])
 @pytest.mark.parametrize("dataset", ["mnist", "cifar10"])
 def test_a_preset_is_recognised(name: str, condition: str, dataset: str) -> None:

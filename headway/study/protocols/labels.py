@@ -1,9 +1,4 @@
-"""Which protocol a run followed, in a word: the preset by name, or the preset nearest to it and what was changed.
-
-Runs write their protocol out field by field, and the parts that read runs do not import the parts that make them.
-So the presets stand here once more, as the data that they are in a stored run; a test compares them with
-`headway.study.protocols.controlled.Protocol`. Those of the exploration study are in `exploration_presets`.
-"""
+"""Which protocol a run followed, in a word: the preset by name, or the preset nearest to it and what was changed."""
 
 from __future__ import annotations
 
@@ -11,112 +6,28 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headway.analysis.exploration_presets import EXPLORATION_PRESETS
 from headway.runs import RunSpec
 from headway.runs.later import LATER, compared
+from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.fields import Fields
 
-PAPER: Mapping[str, Any] = {
-    "beta": 0.999,
-    "beta_v": None,
-    "floor": 1e-8,
-    "gate_level": None,
-    "floor_unit": "sample",
-    "bias_correction": False,
-    "scored": "before-update",
-    "dot_over": "all",
-    "dot_scale": 1.0,
-    "cosine_over": "all",
-    "cosine_against": "m",
-    "cosine_scale": 1.0,
-    "norm": "l1",
-    "norm_unit": "sample",
-    "norm_all_scale": 0.0011,
-    "norm_last_part": "layer",
-    "norm_last_scale": 0.011,
-    "delta_window": 1000,
-    "delta_absolute": False,
-    "delta_scale": 52000.0,
-    "delta_empty": "skip",
-    "uniform": "arms",
-    "actor": "network",
-    "actor_inputs": 4,
-    "actor_hidden": 256,
-    "actor_learning_rate": 1e-5,
-    "actor_beta1": 0.99,
-    "actor_beta2": 0.999,
-    "entropy_weight": 0.05,
-    "actor_scores": "raw",
-    "curriculum_arm": "true-class",
-    "centre_pixels": True,
-    "replacement": False,
-    "test_images": "train",
-    "test_draw": "equal",
-    "test_batches": 100,
-    "shared_stream": False,
-    "hidden": 256,
-    "learning_rate": 1e-3,
-    "batch_size": 256,
-    "epochs": 100,
-    "epochs_curriculum_mnist": 400,
-    "epochs_used": 400,
-    "curve_block": 1,
-    "auc_weights": "test-count",
-    "stars": "paper",
+STANDARD = "released"
+"""The preset that made the published figures."""
+
+
+def _presets(protocol: type[Fields]) -> dict[str, dict[str, Any]]:
+    """The fields of every preset by its name, the standard one first."""
+    return {name: protocol.named(name).to_dict() for name in dict.fromkeys((STANDARD, *protocol.presets()))}
+
+
+PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    protocol.experiment: _presets(protocol) for protocol in (Protocol, ExplorationProtocol)
 }
-"""The paper's text."""
-
-RELEASED: Mapping[str, Any] = {
-    **PAPER,
-    "floor_unit": "batch",
-    "bias_correction": True,
-    "dot_over": "tensor",
-    "dot_scale": 5.0,
-    "cosine_over": "tensor",
-    "cosine_against": "m/v",
-    "cosine_scale": 50.0,
-    "norm": "l2-squared",
-    "norm_unit": "batch",
-    "norm_all_scale": 1e4,
-    "norm_last_part": "bias",
-    "norm_last_scale": 1e5,
-    "delta_window": None,
-    "delta_absolute": True,
-    "delta_scale": 1e5,
-    "delta_empty": "stop",
-    "actor_inputs": None,
-    "curriculum_arm": "scrambled-label",
-    "test_draw": "uniform",
-    "shared_stream": True,
-    "epochs_curriculum_mnist": 500,
-    "curve_block": 5,
-    "stars": "released",
-}
-"""The authors' released code."""
-
-DEMO: Mapping[str, Any] = {
-    **RELEASED,
-    "floor": 0.1,
-    "floor_unit": "sample",
-    "hidden": 64,
-    "actor_hidden": 32,
-    "actor_learning_rate": 5e-4,
-    "batch_size": 64,
-    "test_batches": 10,
-    "epochs": 50,
-    "norm_all_scale": 625.0,
-    "norm_last_scale": 6250.0,
-}
-"""The released choices in small."""
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {"released": RELEASED, "paper": PAPER, "demo": DEMO}
-"""All presets; of two that are equally near to a run's protocol the first gives it its name."""
-
+"""The presets of each experiment; of two that are equally near to a run's protocol the first gives it its name."""
 NAMED_CHANGES = 3
 """A label names up to this many changes, besides former choices, and counts more than that."""
 _COUNTED_CHANGES = " changes ("
-
-PRESETS_OF: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"controlled": PRESETS, "doorkey": EXPLORATION_PRESETS}
-"""The presets of each experiment."""
 
 
 def protocol_changes(spec: RunSpec) -> tuple[str, list[str]]:
@@ -138,8 +49,8 @@ def former_choices(spec: RunSpec) -> tuple[str, ...]:
 
 def _changes(spec: RunSpec) -> tuple[str, dict[str, Any]]:
     base, changes = "unnamed", without_lengths(spec)
-    if spec.experiment in PRESETS_OF:
-        base, changes = _nearest(changes, PRESETS_OF[spec.experiment])
+    if spec.experiment in PRESETS:
+        base, changes = _nearest(changes, PRESETS[spec.experiment])
     usual = _usual(spec, base)
     changes |= {name: value for name, value in spec.params.items() if usual.get(name, _ABSENT) != value}
     return base, changes
@@ -211,7 +122,7 @@ def _usual(spec: RunSpec, base: str) -> dict[str, Any]:
     """The parameters that need no mention: those that follow from preset or protocol, or are named elsewhere."""
     known = {name: spec.params[name] for name in ("dataset", "preset") if name in spec.params}
     if spec.experiment == "controlled":
-        return known | {"epochs": _usual_epochs(spec, PRESETS[base])}
+        return known | {"epochs": _usual_epochs(spec, PRESETS[spec.experiment][base])}
     if spec.experiment == "doorkey":
         return known | {"env_id": spec.protocol.get("env_id"), "steps": _usual_steps(spec.protocol)}
     return known
