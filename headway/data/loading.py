@@ -1,9 +1,22 @@
-"""`load`: find a dataset or download it, read it, and say in what it differs from the official one."""
+"""`load`: the datasets by name. The official ones are found or downloaded, read, and compared with the published files.
+
+A dataset of another package is registered once, when that package is imported:
+
+    def load_shapes(data_dir, download, progress):
+        train, test = draw_shapes(6000), draw_shapes(1000)
+        return Dataset("shapes", train, test, class_names=("circle", "square", "triangle"))
+
+    register_dataset("shapes", load_shapes, classes=3, shape=(1, 16, 16))
+"""
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from headway.data.catalogue import CATALOGUE, Spec
 from headway.data.cifar import read_cifar
@@ -16,21 +29,74 @@ from headway.data.places import VARIABLE, Found, Place, candidates, describe, fi
 from headway.data.progress import Progress, progress_display
 from headway.errors import DataError, did_you_mean
 
-DATASETS = ("digits", *CATALOGUE)
-"""The names that `load` knows."""
+DataDir = str | os.PathLike[str] | None
+Loader = Callable[[DataDir, bool, Progress | None], Dataset]
+"""Called with `data_dir`, `download` and `progress`, as `load` got them."""
+
+
+@dataclass(frozen=True)
+class DatasetEntry:
+    """What is known of a registered dataset before it is loaded.
+
+    Attributes:
+        loader: reads it.
+        classes: how many classes it has.
+        shape: channels, height and width of an image.
+    """
+
+    loader: Loader
+    classes: int
+    shape: tuple[int, ...]
+
+
+_ENTRIES: dict[str, DatasetEntry] = {}
+DATASETS: Mapping[str, DatasetEntry] = MappingProxyType(_ENTRIES)
+"""The datasets that `load` knows, by name, in the order in which they were registered."""
+
+
+def register_dataset(name: str, loader: Loader, classes: int, shape: tuple[int, ...]) -> None:
+    """Let `load(name)`, and with it `headway run controlled --dataset name`, find a dataset.
+
+    Args:
+        name: the name to load it by.
+        loader: called with `data_dir`, `download` and `progress`, as `load` got them; returns the dataset.
+        classes: how many classes it has; any number from 2.
+        shape: channels, height and width of an image.
+
+    Raises:
+        DataError: the name is taken (`unregister_dataset` frees it), or there are fewer than two classes.
+    """
+    if name in _ENTRIES:
+        raise DataError(
+            f"expected a name without a dataset, got {name!r}, which has one; "
+            f"call unregister_dataset({name!r}) first to replace it"
+        )
+    if classes < 2:
+        raise DataError(f"dataset {name}: expected at least 2 classes, got {classes}")
+    _ENTRIES[name] = DatasetEntry(loader, classes, tuple(shape))
+
+
+def unregister_dataset(name: str) -> None:
+    """Remove a dataset from the names that `load` knows.
+
+    Raises:
+        DataError: there is none of this name; the message lists those that there are.
+    """
+    _entry(name)
+    del _ENTRIES[name]
 
 
 def load(
     name: str = "digits",
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: DataDir = None,
     download: bool = True,
     progress: Progress | None = None,
 ) -> Dataset:
     """Load a dataset by name.
 
-    `digits` is part of the package. The files of the others are looked for in `data_dir`, in $HEADWAY_DATA,
-    in the user's cache directory and where system packages put them. If they are nowhere, they are downloaded
-    into the first of those directories that is set. A well-formed copy is accepted even if it is not the
+    `digits` is part of the package. The files of the other official ones are looked for in `data_dir`, in
+    $HEADWAY_DATA, in the user's cache directory and where system packages put them. If they are nowhere, they are
+    downloaded into the first of those directories that is set. A well-formed copy is accepted even if it is not the
     official one, and the dataset's `note` says so.
 
     Args:
@@ -40,13 +106,32 @@ def load(
         progress: called as a download goes on; None shows it on stderr.
 
     Raises:
-        DataError: an unknown name, files that are damaged, or files that are nowhere to be had.
+        DataError: an unknown name, files that are damaged, files that are nowhere to be had, or a registered loader
+            that returned something else than was registered.
     """
-    if name == "digits":
-        return load_digits()
-    if name not in CATALOGUE:
+    entry = _entry(name)
+    dataset = entry.loader(data_dir, download, progress)
+    got = (dataset.classes, dataset.image_shape)
+    if got != (entry.classes, entry.shape):
+        raise DataError(
+            f"dataset {name}: expected {entry.classes} classes of shape {entry.shape}, as registered, "
+            f"got {got[0]} of shape {got[1]}"
+        )
+    return dataset
+
+
+def _entry(name: str) -> DatasetEntry:
+    if name not in _ENTRIES:
         hint = did_you_mean(name, DATASETS)
         raise DataError(f"expected one of the datasets {', '.join(DATASETS)}, got {name!r}{hint}")
+    return _ENTRIES[name]
+
+
+def _load_digits(data_dir: DataDir, download: bool, progress: Progress | None) -> Dataset:
+    return load_digits()
+
+
+def _load_official(name: str, data_dir: DataDir, download: bool, progress: Progress | None) -> Dataset:
     spec = CATALOGUE[name]
     places = candidates(spec, data_dir)
     found = find(spec, places)
@@ -57,7 +142,12 @@ def load(
     return _read(spec, found)
 
 
-def _target(spec: Spec, data_dir: str | os.PathLike[str] | None) -> Path:
+register_dataset("digits", _load_digits, classes=10, shape=(1, 8, 8))
+for _spec in CATALOGUE.values():
+    register_dataset(_spec.name, functools.partial(_load_official, _spec.name), len(_spec.class_names), _spec.shape)
+
+
+def _target(spec: Spec, data_dir: DataDir) -> Path:
     """Give the folder that downloads go to."""
     return roots(data_dir)[0].folder / spec.name
 

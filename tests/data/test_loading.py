@@ -65,7 +65,9 @@ def server(official: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def test_the_names_are_known() -> None:
-    assert DATASETS == ("digits", "mnist", "fashion-mnist", "cifar10")
+    assert tuple(DATASETS) == ("digits", "mnist", "fashion-mnist", "cifar10")
+    assert all(entry.classes == 10 for entry in DATASETS.values())
+    assert [entry.shape for entry in DATASETS.values()] == [(1, 8, 8), (1, 28, 28), (1, 28, 28), (3, 32, 32)]
 
 
 @pytest.mark.parametrize(("name", "hint"), [("minst", "; did you mean mnist?"), ("imagenet", ""), ("", "")])
