@@ -4,8 +4,8 @@
 """
 
 from headway.data.dataset import Dataset, Split
+from headway.data.download import Progress
 from headway.data.loading import DATASETS, DatasetEntry, load, register_dataset, unregister_dataset
-from headway.data.progress import Progress
 
 __all__ = [
     "DATASETS",

@@ -11,6 +11,7 @@ A dataset of another package is registered once, when that package is imported:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping
@@ -20,16 +21,24 @@ from types import MappingProxyType
 
 from headway.data.catalogue import CATALOGUE, Spec
 from headway.data.cifar import read_cifar
-from headway.data.dataset import Dataset, Split, fingerprint
-from headway.data.digits import load_digits
-from headway.data.download import fetch
-from headway.data.files import matches, read_bounded
-from headway.data.mnist import content_limit, read_mnist
-from headway.data.places import VARIABLE, Found, Place, candidates, describe, find, present, roots
-from headway.data.progress import Progress, progress_display
-from headway.errors import DataError, did_you_mean
+from headway.data.dataset import Dataset, Split
+from headway.data.download import Progress, fetch, progress_display
+from headway.data.files import (
+    VARIABLE,
+    DataDir,
+    Found,
+    SearchPath,
+    describe,
+    find,
+    matches,
+    present,
+    read_bounded,
+    roots,
+    search_paths,
+)
+from headway.data.idx import content_limit, load_digits, read_mnist
+from headway.errors import DataError, MissingExtraError, did_you_mean
 
-DataDir = str | os.PathLike[str] | None
 Loader = Callable[[DataDir, bool, Progress | None], Dataset]
 """Called with `data_dir`, `download` and `progress`, as `load` got them."""
 
@@ -133,12 +142,12 @@ def _load_digits(data_dir: DataDir, download: bool, progress: Progress | None) -
 
 def _load_official(name: str, data_dir: DataDir, download: bool, progress: Progress | None) -> Dataset:
     spec = CATALOGUE[name]
-    places = candidates(spec, data_dir)
-    found = find(spec, places)
+    paths = search_paths(spec, data_dir)
+    found = find(spec, paths)
     if found is None and not download:
-        raise _missing(spec, places, _target(spec, data_dir), "Downloading was not allowed.")
+        raise _missing(spec, paths, _target(spec, data_dir), "Downloading was not allowed.")
     if found is None:
-        found = _download(spec, places, _target(spec, data_dir), progress)
+        found = _download(spec, paths, _target(spec, data_dir), progress)
     return _read(spec, found)
 
 
@@ -159,7 +168,6 @@ def _read(spec: Spec, found: Found) -> Dataset:
         splits[0],
         splits[1],
         spec.class_names,
-        fingerprint(spec.class_names, splits),
         source=str(found.source),
         note=_note(spec, splits, differing),
     )
@@ -176,21 +184,17 @@ def _note(spec: Spec, splits: list[Split], differing: list[str]) -> str:
     return note
 
 
-def _download(spec: Spec, places: list[Place], folder: Path, progress: Progress | None) -> Found:
+def _download(spec: Spec, paths: list[SearchPath], folder: Path, progress: Progress | None) -> Found:
     there = present(spec, folder)
     _check_official(spec, folder, there)
     wanted = [item for item in spec.downloads if item.name.removesuffix(".gz") not in there]
     try:
-        if progress is not None:
+        with progress_display() if progress is None else contextlib.nullcontext(progress) as display:
             for item in wanted:
-                fetch(item, folder, progress)
-        else:
-            with progress_display() as display:
-                for item in wanted:
-                    fetch(item, folder, display)
-    except DataError as error:
-        raise _missing(spec, places, folder, f"The download failed: {error}") from error
-    found = find(spec, [Place(folder, "download")])
+                fetch(item, folder, display)
+    except (DataError, MissingExtraError) as error:
+        raise _missing(spec, paths, folder, f"The download failed: {error}") from error
+    found = find(spec, [SearchPath(folder, "download")])
     if found is None:
         raise DataError(f"{folder}: expected the files just downloaded, got none; was the folder removed?")
     return found
@@ -209,11 +213,11 @@ def _check_official(spec: Spec, folder: Path, there: dict[str, Path]) -> None:
             )
 
 
-def _missing(spec: Spec, places: list[Place], target: Path, why: str) -> DataError:
+def _missing(spec: Spec, paths: list[SearchPath], target: Path, why: str) -> DataError:
     names = ", ".join(item.name for item in spec.downloads)
     sources = "\n  ".join(item.mirrors[0] + item.name for item in spec.downloads)
     unset = "" if os.environ.get(VARIABLE) else f"\n  (${VARIABLE} is not set)"
-    looked = "\n  ".join(describe(spec, place) for place in places)
+    looked = "\n  ".join(describe(spec, path) for path in paths)
     hint = f"\nOr, {spec.hint}." if spec.hint else ""
     return DataError(
         f"dataset {spec.name}: expected the files {names}, got no complete set in\n  {looked}{unset}\n{why}\n"

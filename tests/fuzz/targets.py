@@ -21,12 +21,10 @@ from unittest import mock
 
 from headway.commands.jobs import Shard
 from headway.commands.main import main
-from headway.data.archive import iter_members
 from headway.data.catalogue import CATALOGUE
-from headway.data.cifar import parse_batch
+from headway.data.cifar import iter_members, parse_batch, unpickle
 from headway.data.files import read_bounded
 from headway.data.idx import parse_images, parse_labels
-from headway.data.safe_pickle import loads
 from headway.errors import DataError, HeadwayError, ProtocolError, SpecError, StoreError, UsageError
 from headway.runs import FileSum, RunSpec, RunStore, State, Status
 from headway.runs.address import parse_place
@@ -139,7 +137,7 @@ def feed_idx(data: bytes) -> None:
 
 def feed_pickle(data: bytes) -> None:
     with contextlib.suppress(DataError):
-        value = loads(data, "file")
+        value = unpickle(data, "file")
         assert isinstance(value, dict | list | tuple | int | str | bytes | type(None))
     with contextlib.suppress(DataError):
         split = parse_batch(data, CATALOGUE["cifar10"], "file")
