@@ -65,7 +65,6 @@ class Grids(VecEnv):
     """DoorKey as Stable-Baselines3 takes it: the whole grid as one row of numbers."""
 
     def __init__(self, env_id: str, seed: int) -> None:
-        """Begin."""
         env = make_env(env_id, num_envs=ENVS)
         self._episodes = Episodes(env)
         self._episodes.reset(seed=seed)
@@ -114,7 +113,6 @@ class Returns(BaseCallback):
     """Keeps the returns of the episodes that end in the last fifth of the training."""
 
     def __init__(self, steps: int) -> None:
-        """Start with none."""
         super().__init__()
         self.returns: list[float] = []
         self._from = 0.8 * steps

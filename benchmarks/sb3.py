@@ -41,7 +41,6 @@ class Agent:
     """PPO that learns one rollout at a time, paid or not."""
 
     def __init__(self, env_id: str, envs: int, method: str | None) -> None:
-        """Make the environments and the model."""
         wrapper = flat_grid if env_id.startswith("MiniGrid") else None
         env = make_vec_env(env_id, envs, seed=0, wrapper_class=wrapper)
         self._model = PPO("MlpPolicy", env, n_steps=STEPS // envs, seed=0, device="cpu")

@@ -29,7 +29,6 @@ class Attention(nn.Module):
     """Causal self-attention with several heads."""
 
     def __init__(self, width: int, heads: int) -> None:
-        """One projection in for queries, keys and values, and one out."""
         super().__init__()
         self.heads = heads
         self.qkv = nn.Linear(width, 3 * width)
@@ -47,7 +46,6 @@ class Block(nn.Module):
     """Attention and a perceptron four times as wide, each after a LayerNorm and beside a residual path."""
 
     def __init__(self, width: int, heads: int) -> None:
-        """Make the parts."""
         super().__init__()
         self.attention_norm = nn.LayerNorm(width)
         self.attention = Attention(width, heads)
@@ -73,7 +71,6 @@ class Transformer(nn.Module):
     """
 
     def __init__(self, layers: int, width: int, heads: int, positions: int, vocabulary: int) -> None:
-        """Make the parts."""
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(positions, width)

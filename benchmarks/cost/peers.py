@@ -33,7 +33,6 @@ class Coupling:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """Start with moments of zero."""
         self.parameters = dict(model.named_parameters())
         self._signal = GMC()
         self._moments = Moments(self.parameters, self._signal.decay)

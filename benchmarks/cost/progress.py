@@ -25,7 +25,6 @@ class Progress:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start the clock."""
         self._stream = stream or sys.stderr
         self._clock = clock
         self._cases = cases
