@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
+from benchmarks.common import write_json
 from headway.data import load
 from headway.meter import Meter
 from headway.study.environment import CONDITIONS
@@ -81,9 +81,8 @@ def main() -> None:
         print(f"{setting:20}" + "".join(f"{name:>12} {each[name]:.3g}" for name in each))
         print(f"{'':20}" + "".join(f"{name:>12} x {values[place]:.3g}" for name, values in ratios.items()))
     print(constants)
-    if options.out:
-        content = {"epochs": options.epochs, "torch": torch.__version__, "sizes": found, "constants": constants}
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    content = {"epochs": options.epochs, "torch": torch.__version__, "sizes": found, "constants": constants}
+    write_json(options.out, content)
 
 
 if __name__ == "__main__":

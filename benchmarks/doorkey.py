@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -35,7 +34,7 @@ from typing import Any
 import torch
 from plain_ppo import PlainPPO
 
-from benchmarks.cost.machine import Neighbours, describe
+from benchmarks.common import Neighbours, describe, write_json
 from headway.rl import DoorKeyVectorEnv, DoorNoise, make_env
 from headway.rl.lanes import Lanes
 from headway.rl.ppo import PPO, never
@@ -245,12 +244,9 @@ def main() -> None:
     for row in result["price"]:
         row["share"] = (row["scored"] - row["unscored"]) / whole[row["preset"], row["situation"], row["method"]]
     print(table(result))
-    busy = neighbours.cores()
-    if busy is not None:
-        print(f"other processes kept {busy:.2f} cores busy")
+    busy = neighbours.say()
     content = {"machine": dataclasses.asdict(describe(options.threads)), "busy_cores": busy, "published": PUBLISHED}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({**content, **result}, indent=1) + "\n")
+    write_json(options.out, {**content, **result})
 
 
 if __name__ == "__main__":

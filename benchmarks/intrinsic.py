@@ -11,7 +11,6 @@ machine's speed meets them alike; shares are those of the same round, and the ta
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.cost.machine import Neighbours, describe
+from benchmarks.common import Neighbours, describe, write_json
 from headway.rl import make_env
 from headway.rl.ppo import PPO
 from headway.rl.reward import IntrinsicResult, IntrinsicReward, Transitions, make_reward
@@ -103,12 +102,10 @@ def main() -> None:
     neighbours = Neighbours()
     results = {noise: measure(noise, options.rounds, options.threads) for noise in options.noise}
     print(table(results))
-    busy = neighbours.cores()
-    print("" if busy is None else f"other processes kept {busy:.1f} cores busy")
-    if options.out:
-        machine = describe(options.threads)
-        content = {"date": machine.date, "cpu": machine.cpu, "threads": options.threads, "results": results}
-        options.out.write_text(json.dumps({**content, "other_cores_busy": busy}, indent=1) + "\n")
+    busy = neighbours.say()
+    machine = describe(options.threads)
+    content = {"date": machine.date, "cpu": machine.cpu, "threads": options.threads, "results": results}
+    write_json(options.out, {**content, "other_cores_busy": busy})
 
 
 if __name__ == "__main__":

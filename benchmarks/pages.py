@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from benchmarks.cost.quoting import quoted
+from benchmarks.common import quoted
 from headway.analysis import load_results
 from headway.analysis.report.provenance import notes_of
 from headway.analysis.report.words import ranges

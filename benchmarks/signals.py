@@ -13,7 +13,6 @@ chosen by `SourceSampler` with its defaults. Three situations:
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -25,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import headway
-from benchmarks.cost.machine import describe
+from benchmarks.common import describe, write_json
 from headway.data import load
 from headway.selection import Sources, SourceSampler
 
@@ -112,12 +111,10 @@ def main() -> None:
             noise, late, loss = (statistics.fmean(own[key]) for key in ("noise", "late", "loss"))
             print(f"{situation:10}{name:18}{noise:13.0%}{late:12.0%}{loss:18.3f}", flush=True)
     print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr)
-    if options.out:
-        machine = describe(1)
-        settings = {"seeds": options.seeds, "steps": options.steps, "batch": BATCH}
-        content = {"date": machine.date, "versions": machine.versions, "settings": settings, "results": results}
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    machine = describe()
+    settings = {"seeds": options.seeds, "steps": options.steps, "batch": BATCH}
+    content = {"date": machine.date, "versions": machine.versions, "settings": settings, "results": results}
+    write_json(options.out, content)
 
 
 if __name__ == "__main__":

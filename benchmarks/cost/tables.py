@@ -1,12 +1,13 @@
-"""Results as tables of text: pure functions that the screen and the docs share."""
+"""Results as tables: on the screen, and as Markdown for the docs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.cost.results import CaseResult, Machine, Memory, Result, Timing
-from benchmarks.cost.steps import VARIANTS
+from benchmarks.common import Machine
+from benchmarks.cost.results import CaseResult, Memory, Result, Timing
+from benchmarks.cost.variants import VARIANTS
 
 TITLES = {key: variant.title for key, variant in VARIANTS.items()}
 PEERS = tuple(key for key, variant in VARIANTS.items() if variant.peer)
@@ -20,6 +21,47 @@ class Table:
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+def show(result: Result) -> None:
+    """Print the tables."""
+    print(provenance(result.machine), *legend(result), sep="\n")
+    for table in tables(result):
+        print("", text(table), sep="\n")
+    if found := list(notes(result)):
+        print("", *found, sep="\n")
+
+
+def text(table: Table) -> str:
+    """A table in plain text, its columns aligned."""
+    widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
+    lines = [table.title]
+    for row in (table.columns, tuple("-" * width for width in widths), *table.rows):
+        lines.append("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return "\n".join(lines)
+
+
+def markdown(result: Result) -> str:
+    """The tables for the docs."""
+    return "\n".join(_markdown(result))
+
+
+def _markdown(result: Result) -> Iterator[str]:
+    yield f"Measured on {provenance(result.machine)}\n"
+    yield from (f"- {line}" for line in legend(result))
+    for table in tables(result):
+        yield f"\n{table.title}:\n"
+        yield _row(table.columns)
+        yield _row(("---",) * len(table.columns))
+        yield from map(_row, table.rows)
+    left_out = list(notes(result))
+    if left_out:
+        yield "\nNotes:\n"
+        yield from (f"- {note}" for note in left_out)
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def tables(result: Result) -> list[Table]:
