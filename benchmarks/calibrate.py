@@ -12,7 +12,6 @@ constant is the geometric mean over the four conditions, with two digits.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import math
 from pathlib import Path
 
@@ -33,9 +32,8 @@ SIGNALS = {"norm_last": "norm_last_scale", "norm_all": "norm_all_scale", "delta_
 
 def sizes(dataset: str, condition: str, epochs: int, data_dir: Path | None) -> dict[str, float]:
     """The mean absolute score of Curiosity and of each signal without its factor, over all batches."""
-    plain = dataclasses.replace(Protocol.paper(), **dict.fromkeys(SIGNALS.values(), 1.0))
+    plain = Protocol.paper().override(dict.fromkeys(SIGNALS.values(), "1.0"))
     trial = Trial(load(dataset, data_dir), condition, "uniform", plain, seed=0)
-    trial.meter.detach()
     names = ("curiosity", *SIGNALS)
     meter = Meter(trial.model, [make_signal(name, plain, trial.environment.arms) for name in names])
     optimizer = torch.optim.Adam(trial.model.parameters(), plain.learning_rate)

@@ -97,7 +97,7 @@ def make_store(store: RunStore, number: int) -> None:
     """A store as a study leaves it; without syncing, since nothing here has to last."""
     from headway.study.controlled import specs as controlled_specs  # imports torch, which no worker needs
 
-    sync, os.fsync = os.fsync, lambda descriptor: None
+    sync, os.fsync = os.fsync, lambda fd: None
     try:
         signals, conditions = ["gmc", "uniform", "curiosity", "norm_all", "norm_last"], ["noise", "curriculum"]
         seeds = range(-(-number // (len(signals) * len(conditions))))

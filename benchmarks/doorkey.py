@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from plain_ppo import PlainPPO
 
 from benchmarks.common import Neighbours, describe, write_json
+from benchmarks.plain_ppo import PlainPPO
 from headway.rl import DoorKeyVectorEnv, DoorNoise, make_env
 from headway.rl.lanes import Lanes
 from headway.rl.ppo import PPO, never
@@ -175,7 +175,7 @@ def price(preset: str, method: str, situation: str, rounds: int) -> dict[str, An
         batch = _transitions(agent)
         for name, reward in rewards.items():
             assert reward is not None
-            times[name].append(_timed(lambda reward=reward, batch=batch: reward.rewards_and_update(batch)))
+            times[name].append(_timed(partial(reward.rewards_and_update, batch)))
     scored, unscored = (min(own[1:]) for own in times.values())
     return {"preset": preset, "situation": situation, "method": method, "scored": scored, "unscored": unscored}
 

@@ -31,7 +31,7 @@ from headway.selection import Sources, SourceSampler, Tagged
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
-import hf_gpt2 as example
+import hf_gpt2 as example  # type: ignore[import-not-found]
 
 
 def make(kind: str, folder: str, steps: int) -> Trainer:

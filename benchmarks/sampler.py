@@ -78,9 +78,10 @@ def main() -> None:
         note(f"update after every {batch}", UPDATED, clock(lambda s=sampler, b=batch: with_updates(s, b, UPDATED)))
     sampler = make(4, rule=PolicyGradient())
     note("the same, by policy gradient", UPDATED, clock(lambda: with_updates(sampler, 1024, UPDATED)))
-    uniform = WeightedRandomSampler(torch.ones(INDICES), INDICES)
+    uniform = WeightedRandomSampler([1.0] * INDICES, INDICES)
     note("torch's WeightedRandomSampler", INDICES, clock(lambda: exhaust(uniform)))
-    batches = DataLoader(range(INDICES), 1024, sampler=make(4)).batch_sampler
+    data: Any = range(INDICES)
+    batches = DataLoader(data, 1024, sampler=make(4)).batch_sampler
     note("4 sources, in batches of 1024", INDICES, clock(lambda: exhaust(batches)))
     machine = describe()
     content = {"date": machine.date, "cpu": machine.cpu, "versions": machine.versions, "indices_per_second": rates}

@@ -30,7 +30,7 @@ from headway.selection import Sources, SourceSampler
 
 INPUTS, CLASSES, BATCH, PER_SOURCE = 64, 10, 64, 50_000
 SITUATIONS = ("apart", "mixed", "learned")
-SIGNALS = {
+SIGNALS: dict[str, headway.Signal] = {
     "uniform": headway.Uniform(),
     "loss": headway.Curiosity(),
     "gradient norm": headway.NormAll(),
@@ -100,7 +100,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the shares as JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    start, results = time.perf_counter(), {}
+    start = time.perf_counter()
+    results: dict[str, dict[str, Any]] = {}
     print(f"{'situation':10}{'signal':18}{'on the noise':>13}{'at the end':>12}{'loss of the rule':>18}")
     for situation in SITUATIONS:
         results[situation] = {}

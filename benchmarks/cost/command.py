@@ -7,6 +7,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.common import quoted
 from benchmarks.cost import figure
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--quick", action="store_true", help="half a minute: cases a and c against torch.func alone")
     letters = "; ".join(f"{case.key}: {case.title}" for case in CASES.values())
-    several = {"action": "extend", "nargs": "+"}
+    several: dict[str, Any] = {"action": "extend", "nargs": "+"}
     add("--cases", **several, choices=CASES, metavar="CASE", help=f"what to measure ({letters}; default: all)")
     names = ", ".join(VARIANTS)
     add("--variants", **several, choices=VARIANTS, metavar="NAME", help=f"out of {names} (default: all)")
