@@ -26,10 +26,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark slow folders. In parallel, tests of a file stay together, and so do all that share the Ray cluster."""
     for item in items:
         path = item.path.relative_to(Path(__file__).parent)
-        if path.parts[0] in SLOW_FOLDERS:
+        on_ray = "ray_cluster" in item.fixturenames
+        if on_ray or path.parts[0] in SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
         if config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group("ray" if "ray_cluster" in item.fixturenames else str(path)))
+            item.add_marker(pytest.mark.xdist_group("ray" if on_ray else str(path)))
 
 
 @pytest.fixture(autouse=True)

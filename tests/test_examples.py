@@ -83,6 +83,7 @@ def test_lightning(tmp_path: Path) -> None:
     assert sources_in(tmp_path / "sources.csv") == {"rule", "noise"}
 
 
+@pytest.mark.slow
 def test_transformers(tmp_path: Path, capsys) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")

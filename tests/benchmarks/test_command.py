@@ -113,6 +113,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(
     assert measured == []
 
 
+@pytest.mark.slow
 def test_a_tiny_benchmark_from_end_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

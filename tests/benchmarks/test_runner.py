@@ -20,6 +20,7 @@ def silent() -> Progress:
     return Progress(2, 1.0, io.StringIO())
 
 
+@pytest.mark.slow
 def test_every_case_has_times_and_memory_of_every_variant() -> None:
     result = run(SETTINGS, silent())
     assert result.complete
@@ -43,6 +44,7 @@ def test_an_unsupported_peer_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [memory.variant for memory in result.cases[0].memories] == ["plain"]
 
 
+@pytest.mark.slow
 def test_a_peer_that_would_need_too_much_memory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "LIMIT", 1000)
     result = run(replace(SETTINGS, cases=(MLP,)), silent())
@@ -64,6 +66,7 @@ class Impatient(Progress):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "cases"), [("case a: building plain", 0), ("case a: memory of headway", 1), ("case c: building", 1)]
 )

@@ -191,6 +191,7 @@ def test_a_huge_memo_index_costs_no_memory() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_deep_nesting_is_harmless() -> None:
     value = unpickle(PROTO + b"]" * 50_000 + b"a" * 49_999 + b".", "f")
     assert isinstance(value, list)

@@ -247,6 +247,7 @@ def faulty_rank(rank: int, folder: str) -> None:
     torch.save(found, Path(folder) / f"rank{rank}.pt")
 
 
+@pytest.mark.slow
 def test_two_ranks_find_every_planted_fault(tmp_path: Path) -> None:
     mp.spawn(faulty_rank, (str(tmp_path),), nprocs=2)
     for rank in range(2):

@@ -178,6 +178,7 @@ def test_the_same_happens_in_every_mode() -> None:
 _MODES = (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 def test_episode_statistics_agree_with_gymnasium(mode: AutoresetMode) -> None:
     env = RecordEpisodeStatistics(DoorKeyVectorEnv(5, 8, autoreset_mode=mode))
