@@ -122,6 +122,7 @@ def test_a_member_that_occurs_twice_is_refused(tmp_path: Path) -> None:
         read(write(tmp_path / "a.tar", twice))
 
 
+@pytest.mark.slow
 @given(mutated(gzip.decompress(tar_bytes(MEMBERS))))
 @settings(max_examples=200)
 def test_damaged_archives_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:

@@ -120,6 +120,7 @@ def test_what_is_no_run_of_wandb_is_refused() -> None:
         WandbWriter("run")
 
 
+@pytest.mark.slow
 def test_wandb_itself_takes_it(tmp_path: Path, monkeypatch) -> None:
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
