@@ -94,7 +94,6 @@ def test_transitions_are_the_true_ones(mode: AutoresetMode) -> None:
         np.testing.assert_allclose(after - before, 0.1, atol=1e-6)  # the time, also at the end of an episode
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["forward", "icm", "rnd", "gmc", "icm+gmc", "rnd+gmc"])
 def test_an_agent_learns_from_parts_with_several_choices(method: str) -> None:
     reward = make_reward(method, SPACE, Rover.action_space, IntrinsicConfig(features=4, hidden=8, rnd_features=4))
@@ -105,7 +104,6 @@ def test_an_agent_learns_from_parts_with_several_choices(method: str) -> None:
     assert rows[-1]["intrinsic_std"] > 0
 
 
-@pytest.mark.slow
 def test_parts_and_choices_are_learned() -> None:
     """The gear decides what pays, 2 for each of 6 steps; chance is 6 x (1/3 + 1/2) = 5."""
     config = PPOConfig(
@@ -125,7 +123,6 @@ def test_a_dictionary_of_tensors_is_a_batch() -> None:
         make_reward("icm", spaces.Dict({"words": spaces.Text(3)}), spaces.Discrete(2))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["grid", "nature", "impala"])
 def test_encoders_by_name(kind: str) -> None:
     pixels = spaces.Box(0, 255, (3, 36, 36), np.uint8)

@@ -82,7 +82,6 @@ def names(store: RemoteStore, run_id: str) -> list[str]:
     return sorted(name.partition("/")[2] for name in Bucket(store.place).names(run_id))
 
 
-@pytest.mark.slow
 def test_runs_are_kept_listed_and_read(remote: RemoteStore) -> None:
     assert not remote.exists()
     with pytest.raises(StoreError, match="expected a run store"):
