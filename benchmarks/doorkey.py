@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -33,9 +32,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from plain_ppo import PlainPPO
 
-from benchmarks.cost.machine import Neighbours, describe
+from benchmarks.common import Neighbours, describe, write_json
+from benchmarks.plain_ppo import PlainPPO
 from headway.rl import DoorKeyVectorEnv, DoorNoise, make_env
 from headway.rl.episodes import Transitions
 from headway.rl.learning import Parallel
@@ -175,7 +174,7 @@ def price(preset: str, method: str, situation: str, rounds: int) -> dict[str, An
         batch = _transitions(agent)
         for name, reward in rewards.items():
             assert reward is not None
-            times[name].append(_timed(lambda reward=reward, batch=batch: reward.rewards_and_update(batch)))
+            times[name].append(_timed(partial(reward.rewards_and_update, batch)))
     scored, unscored = (min(own[1:]) for own in times.values())
     return {"preset": preset, "situation": situation, "method": method, "scored": scored, "unscored": unscored}
 
@@ -244,12 +243,9 @@ def main() -> None:
     for row in result["price"]:
         row["share"] = (row["scored"] - row["unscored"]) / whole[row["preset"], row["situation"], row["method"]]
     print(table(result))
-    busy = neighbours.cores()
-    if busy is not None:
-        print(f"other processes kept {busy:.2f} cores busy")
+    busy = neighbours.say()
     content = {"machine": dataclasses.asdict(describe(options.threads)), "busy_cores": busy, "published": PUBLISHED}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({**content, **result}, indent=1) + "\n")
+    write_json(options.out, {**content, **result})
 
 
 if __name__ == "__main__":

@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from benchmarks.cost.quoting import quoted
+from benchmarks.common import quoted
 from headway.analysis import load_results
 from headway.analysis.report.provenance import notes_of
 from headway.analysis.table import Table, ranges
 from headway.analysis.tables import MethodRow, method_rows
 from headway.commands.campaign_file import read_campaign_file
 from headway.data import Dataset, Split
+from headway.rl.reward import IntrinsicReward
 from headway.runs.context import Context
 from headway.runs.text import count
 from headway.selection import Actor
@@ -259,7 +260,7 @@ def architectures() -> str:
     for method in ("gmc", "icm"):
         (spec,) = exploration.specs([method], ["door"], [0], ExplorationProtocol.released(), "released")
         ppo = exploration.make(spec, Context())
-        assert ppo.reward is not None
+        assert isinstance(ppo.reward, IntrinsicReward)
         if method == "gmc":
             rows += [_network("policy", ppo.agent.policy), _network("values", ppo.agent.value)]
             rows.append(_network("forward model, GMC", ppo.reward.predictor.scored))

@@ -12,6 +12,7 @@ from typing import Any
 
 from headway.commands.campaign_file import read_campaign_file
 from headway.commands.options import RunOptions, add_options, given
+from headway.data import load
 from headway.errors import DataError, HeadwayError, UsageError
 from headway.runs import RunRecord, RunSpec, State
 from headway.runs.address import Place, Url, open_store
@@ -236,8 +237,6 @@ def _find_data(work: Work) -> str:
         UsageError: a batch would be larger than its dataset.
         HeadwayError: a dataset cannot be had, or the store cannot be read.
     """
-    from headway.study.datasets import load_dataset
-
     how = work.how
     download = not (how.dry_run or how.print_jobs)
     left = left_over(Campaign(work.specs, open_store(how.out), retry_failed=how.retry_failed))
@@ -248,7 +247,7 @@ def _find_data(work: Work) -> str:
     missing = []
     for name, batch in largest.items():
         try:
-            images = len(load_dataset(name, how.data_dir, download=download).train.labels)
+            images = len(load(name, how.data_dir, download=download).train.labels)
         except DataError:
             if download:
                 raise

@@ -6,17 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headway.study.datasets import image_dataset, register_dataset
     from headway.study.environments import register_env
     from headway.study.requests import Request, register_request
     from headway.study.signals import register_signal
 
-__all__ = ["Request", "image_dataset", "register_dataset", "register_env", "register_request", "register_signal"]
+__all__ = ["Request", "register_env", "register_request", "register_signal"]
 
 _HOMES = {
     "Request": "requests",
-    "image_dataset": "datasets",
-    "register_dataset": "datasets",
     "register_env": "environments",
     "register_request": "requests",
     "register_signal": "signals",

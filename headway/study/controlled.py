@@ -5,15 +5,16 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
 
 import torch
 
-from headway.data import Dataset
+from headway.data import DATASETS, Dataset, load
 from headway.errors import DataError, SpecError, did_you_mean
 from headway.runs import Run, RunSpec
 from headway.runs.context import WEIGHTS_FILE, Context, Stopped
 from headway.runs.provenance import continued, in_words
-from headway.study.datasets import dataset_names, loaded_once
 from headway.study.determinism import made_here, one_thread, saves, saves_json
 from headway.study.image_environment import CONDITIONS
 from headway.study.protocols.controlled import Protocol
@@ -46,7 +47,7 @@ def specs(
         SpecError: an unknown name; the message lists the known ones.
     """
     for what, names, known in (
-        ("dataset", datasets := list(datasets), dataset_names()),
+        ("dataset", datasets := list(datasets), tuple(DATASETS)),
         ("condition", conditions := list(conditions), CONDITIONS),
         ("signal", signals := list(signals), SIGNALS.names()),
     ):
@@ -150,13 +151,15 @@ def datasets(spec: RunSpec) -> tuple[str, ...]:
     return (str(spec.params["dataset"]),)
 
 
-load_dataset = loaded_once
-"""Loads one of them; a launcher for many processes calls it."""
+@lru_cache(maxsize=1)
+def load_dataset(name: str, data_dir: Path | None) -> Dataset:
+    """Load one of them, once for all runs of a process that follow each other."""
+    return load(name, data_dir)
 
 
 def _dataset(spec: RunSpec, context: Context) -> Dataset:
     (name,) = datasets(spec)
-    return context.datasets.get(name) or loaded_once(name, context.data_dir)
+    return context.datasets.get(name) or load_dataset(name, context.data_dir)
 
 
 def _check_data(fingerprint: str, dataset: Dataset) -> None:

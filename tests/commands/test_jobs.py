@@ -277,7 +277,7 @@ def test_jobs_are_printed_without_the_data(
 ) -> None:
     """They may be run on other machines, where the data are."""
     monkeypatch.setenv("HEADWAY_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setattr("headway.study.datasets.load", missing)
+    monkeypatch.setattr("headway.commands.run.load", missing)
     words = ["--dataset", "mnist", "--condition", "noise", "--signal", "gmc", "--seeds", "0:3", "--print-jobs"]
     assert main(["run", "controlled", *words, "--out", str(tmp_path / "runs")]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
@@ -294,7 +294,7 @@ def test_only_the_data_of_runs_that_are_to_be_done_are_looked_for(
     assert run(out, *options) == 1
     assert {record.state for record in RunStore(out).status()} == {State.PENDING}
     assert run(out, *options, "--only", digits) == 0
-    monkeypatch.setattr("headway.study.datasets.load", unreachable)
+    monkeypatch.setattr("headway.commands.run.load", unreachable)
     assert run(out, *options, "--shard", "1/2") == 0
     assert f"1 run in {out}: 1 done (1 before)" in capsys.readouterr().out
 

@@ -145,6 +145,7 @@ def test_runs_are_done_once_and_weights_kept(tmp_path: Path, capsys: pytest.Capt
     assert last == f"2 runs in {out}: 2 done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", [">&-", ">/dev/full", "| true"])
 def test_runs_go_on_whatever_becomes_of_the_output(tmp_path: Path, output: str) -> None:
     out = tmp_path / "runs"

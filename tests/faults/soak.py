@@ -28,7 +28,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cost.quoting import quoted
+from benchmarks.common import quoted
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.context import Context

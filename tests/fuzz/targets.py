@@ -22,12 +22,10 @@ from unittest import mock
 from headway.commands.campaign_file import read_campaign_file
 from headway.commands.main import main
 from headway.commands.options import Shard
-from headway.data.archive import iter_members
 from headway.data.catalogue import CATALOGUE
-from headway.data.cifar import parse_batch
+from headway.data.cifar import iter_members, parse_batch, unpickle
 from headway.data.files import read_bounded
 from headway.data.idx import parse_images, parse_labels
-from headway.data.safe_pickle import loads
 from headway.errors import DataError, HeadwayError, ProtocolError, SpecError, StoreError, UsageError
 from headway.runs import FileSum, RunSpec, RunStore, State, Status
 from headway.runs.address import parse_place
@@ -139,7 +137,7 @@ def feed_idx(data: bytes) -> None:
 
 def feed_pickle(data: bytes) -> None:
     with contextlib.suppress(DataError):
-        value = loads(data, "file")
+        value = unpickle(data, "file")
         assert isinstance(value, dict | list | tuple | int | str | bytes | type(None))
     with contextlib.suppress(DataError):
         split = parse_batch(data, CATALOGUE["cifar10"], "file")
@@ -196,7 +194,7 @@ def feed_command(data: bytes) -> None:
         with (
             contextlib.redirect_stdout(output[0]),
             contextlib.redirect_stderr(output[1]),
-            mock.patch("headway.study.datasets.load"),  # nothing is to be downloaded ...
+            mock.patch("headway.commands.run.load"),  # nothing is to be downloaded ...
             mock.patch("headway.commands.run.load_plugins"),  # ... or imported
         ):
             try:

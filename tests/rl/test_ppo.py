@@ -39,6 +39,7 @@ def iterate(ppo: PPO, times: int) -> list[dict[str, float]]:
 # It learns.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_a_corridor_is_walked_and_its_values_are_known(mode: AutoresetMode) -> None:
     """Walking right pays 1 after 4 steps: V = gamma^3, gamma^2, gamma, 1 along the way."""
@@ -61,6 +62,7 @@ def test_a_corridor_is_walked_and_its_values_are_known(mode: AutoresetMode) -> N
     assert values == pytest.approx([0.8**3, 0.8**2, 0.8, 1.0], abs=0.05)
 
 
+@pytest.mark.slow
 def test_continuous_actions_find_their_target() -> None:
     config = PPOConfig(rollout_steps=16, minibatch_size=64, hidden=(16,), policy_learning_rate=1e-2, entropy_weight=0.0)
     ppo = PPO(together(lambda number: Target(), 16), config, seed=0)
@@ -227,6 +229,7 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ppo", "forward", "icm", "rnd", "gmc", "icm+gmc", "rnd+gmc"])
 def test_saved_and_loaded_it_ends_bit_for_bit_as_it_would_have(method: str) -> None:
     config = PPOConfig(**{**vars(SMALL), "normalise_intrinsic": True, "value_heads": 2})

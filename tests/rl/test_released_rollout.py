@@ -179,6 +179,7 @@ class Recorded(PPO):
         return batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["icm", "gmc", "icm+gmc"])
 def test_intrinsic_rewards_and_advantages_are_those_of_a_second_version(method: str) -> None:
     protocol = ExplorationProtocol.released().replaced(rollout_steps=STEPS)

@@ -56,6 +56,7 @@ def equal(one: Any, other: Any) -> bool:
     return bool(pairs) and all(torch.equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "config"), CASES)
 def test_rewards_are_those_before_the_update_and_change_nothing(method: str, config: IntrinsicConfig) -> None:
     together, apart = made(method, config), made(method, config)
@@ -75,6 +76,7 @@ def test_rewards_are_those_before_the_update_and_change_nothing(method: str, con
         assert equal(apart.state_dict(), together.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "config"), CASES)
 def test_a_state_resumes_bit_for_bit(method: str, config: IntrinsicConfig) -> None:
     whole = made(method, config)

@@ -25,6 +25,7 @@ def double() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("observations", [VECTOR, IMAGE, FLOAT_IMAGE], ids=["vector", "grid", "noisy grid"])
 @pytest.mark.parametrize("actions", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
 @pytest.mark.parametrize("scorer", ["gmc", "error"])
@@ -44,6 +45,7 @@ def test_rewards_and_weights_are_those_of_a_plain_loop(predictor, scorer, action
             torch.testing.assert_close(own, other, rtol=1e-7, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -53,6 +53,7 @@ def test_whoever_has_chosen_keeps_the_choice(tmp_path: Path, unset: None, monkey
     assert chosen() == {**COMMON, "ATEN_CPU_CAPABILITY": "default"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
     "arguments",

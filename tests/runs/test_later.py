@@ -52,6 +52,7 @@ def changed_fields(spec: RunSpec) -> list[str]:
     return [name for name, value in held.items() if later[name].is_new or value == later[name].now]
 
 
+@pytest.mark.slow
 def test_runs_keep_their_ids_unless_a_later_field_changes_their_numbers() -> None:
     before, kept, changed = former_ids(), 0, set()
     assert LATER.keys() == PROTOCOLS.keys()

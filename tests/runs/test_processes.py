@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("dummies")
 TINY = dataclasses.replace(Protocol.demo(), hidden=8, actor_hidden=8, batch_size=256, test_batches=1)
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_no_number(tmp_path: Path, recorder: Recorder) -> None:
     specs = controlled.specs(["digits"], ["noise"], ["gmc", "curiosity"], [0, 1], TINY, 2)
     files = []

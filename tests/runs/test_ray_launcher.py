@@ -63,6 +63,7 @@ def test_failures_are_recorded_and_lost_workers_replaced(store: RunStore, record
     assert status.attempt == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_never_gets_on_fails_in_the_end(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_full_disk_stops_everything_in_good_order(store: RunStore, recorder: R
     assert store.record(specs[0].run_id).state in (State.INTERRUPTED, State.PENDING)
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_other_launchers(store: RunStore, recorder: Recorder, tmp_path: Path) -> None:
     protocol = Protocol.demo().override({"hidden": "8", "batch_size": "256", "test_batches": "1"})
     specs = controlled_specs(["digits"], ["noise", "curriculum"], ["gmc", "delta_loss"], [0], protocol, 3)
@@ -179,6 +181,7 @@ def test_a_run_that_another_process_holds_is_waited_for(
     assert recorder.events.count(Ended(specs[0].run_id, Outcome.HELD, here=False)) == 1
 
 
+@pytest.mark.slow
 def test_a_store_that_the_nodes_do_not_share_is_an_error(
     store: RunStore, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def carry_out(folder: Path, spec: RunSpec, context: Context | None = None) -> di
     return dict(store.metrics(spec.run_id))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", ["noise", "curriculum"])
 @pytest.mark.parametrize("signal", SIGNALS.names())
 def test_every_signal_runs_and_logs(tmp_path: Path, signal: str, condition: str) -> None:
@@ -107,6 +108,7 @@ def test_stopped_before_its_first_batch_it_starts_again(tmp_path: Path) -> None:
     assert carry_out(tmp_path, spec)["epoch"] == [1]
 
 
+@pytest.mark.slow
 def test_killed_at_random_instants_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     """SIGKILL, many times; metrics and final weights come out bit for bit."""
     command = [sys.executable, "-m", "tests.runs.kills", str(tmp_path), "20", "0"]
@@ -158,6 +160,7 @@ def test_the_estimate_is_positive() -> None:
     assert controlled.estimate(one(), Context()) > 0
 
 
+@pytest.mark.slow
 def test_noise_sends_curiosity_to_the_noisiest_group_and_gmc_not(tmp_path: Path) -> None:
     """What the study is about, in small: the last tenth of the draws."""
     shares = {}

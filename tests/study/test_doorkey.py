@@ -147,6 +147,7 @@ def test_stopped_before_its_first_rollout_it_starts_again(tmp_path: Path) -> Non
     assert carry_out(tmp_path, spec)["env_steps"] == [64]
 
 
+@pytest.mark.slow
 def test_killed_at_random_instants_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     """SIGKILL, many times; metrics and final weights come out bit for bit."""
     command = [sys.executable, "-m", "tests.runs.kills", str(tmp_path), "20", "0", "doorkey"]

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from headway.commands.main import main
-from headway.errors import DataError, EnvError, SignalError, UsageError
+from headway.errors import EnvError, SignalError, UsageError
 from headway.runs import RunStore, State, plugins
 from headway.runs.context import Context, Stopped
-from headway.study import doorkey, image_dataset, register_dataset, register_env, register_signal
-from headway.study.datasets import load_dataset
+from headway.study import doorkey, register_env, register_signal
+from headway.study.protocols.controlled import Protocol
 from headway.study.protocols.doorkey import ExplorationProtocol
 from headway.study.protocols.names import groups_of
+from headway.study.signals import make_signal
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 EXAMPLE = re.compile(r"```python\n# (\w+)\.py\n(.*?)```\n+```sh\nheadway (.*?)\n```", re.DOTALL)
@@ -87,12 +88,10 @@ def test_noise_at_doors_needs_doors(folder: Path) -> None:
 def test_names_are_registered_once_and_listed_on_a_miss() -> None:
     with pytest.raises(SignalError, match="'gmc' twice"):
         register_signal("gmc")
-    with pytest.raises(DataError, match="'digits' twice"):
-        register_dataset("digits")
     with pytest.raises(EnvError, match="letters"):
         register_env("a b")
-    with pytest.raises(DataError, match="expected a dataset out of digits, mnist"):
-        load_dataset("digit")
+    with pytest.raises(SignalError, match="expected a signal out of uniform, curiosity"):
+        make_signal("gmcc", Protocol.demo(), 4)
 
 
 def test_a_plugin_that_cannot_be_imported_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,16 +101,6 @@ def test_a_plugin_that_cannot_be_imported_is_named(folder: Path, capsys: pytest.
             plugins.load_plugins([name])
     assert main(["run", "controlled", "--plugin", "broken", "--out", str(folder / "runs")]) == 2
     assert "ZeroDivisionError" in capsys.readouterr().err
-
-
-def test_arrays_that_do_not_fit_are_refused() -> None:
-    import numpy as np
-
-    images, labels = np.zeros((3, 1, 2, 2), np.uint8), np.array([0, 1, 2])
-    with pytest.raises(DataError, match="labels from 0 to 1"):
-        image_dataset("x", (images, labels), (images, labels), ["a", "b"])
-    with pytest.raises(DataError, match="uint8 images"):
-        image_dataset("x", (images.astype(float), labels), (images, labels), ["a", "b", "c"])
 
 
 @pytest.mark.parametrize("classes", range(1, 30))

@@ -36,6 +36,7 @@ def rank_correlation(config: IntrinsicConfig, shares: np.ndarray, seed: int) -> 
     return float(np.corrcoef(ranks(rewards), ranks(visits))[0, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("law", ["geometric", "harmonic"])
 def test_rnd_pays_most_for_what_was_visited_least(law: str, seed: int) -> None:

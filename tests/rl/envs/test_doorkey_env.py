@@ -178,6 +178,7 @@ def test_the_same_happens_in_every_mode() -> None:
 _MODES = (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
 def test_episode_statistics_agree_with_gymnasium(mode: AutoresetMode) -> None:
     env = RecordEpisodeStatistics(DoorKeyVectorEnv(5, 8, autoreset_mode=mode))
@@ -265,11 +266,13 @@ def test_wrong_actions_are_refused(actions: Any, message: str) -> None:
 
 
 def test_actions_may_be_lists_and_small_integers() -> None:
-    env = DoorKeyVectorEnv(5, 3)
-    env.reset()
-    env.step([0, 1, 2])
-    env.step(np.array([0, 1, 2], dtype=np.uint8))
-    env.step(env.action_space.sample())
+    found = []
+    for actions in ([0, 1, 2], np.array([0, 1, 2], dtype=np.uint8), np.array([0, 1, 2])):
+        env = DoorKeyVectorEnv(5, 3)
+        env.reset(seed=0)
+        found.append(env.step(actions)[0].copy())
+    assert np.array_equal(found[0], found[2])
+    assert np.array_equal(found[1], found[2])
 
 
 def test_steps_before_the_first_reset_are_refused() -> None:

@@ -16,6 +16,7 @@ PLAY = {"random": 1.0, "muddled": 0.7, "solving": 0.0}
 """The share of random actions."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("play", PLAY)
 @pytest.mark.parametrize(("size", "episodes"), [(5, 20), (6, 12), (8, 8), (16, 4)])
 def test_agrees_with_farama_as_users_make_it(size: int, episodes: int, play: str) -> None:

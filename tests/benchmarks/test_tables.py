@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.cost.report import BEGIN, END, insert, markdown, numbers_of, show, write_docs
+from benchmarks.common import quoted
 from benchmarks.cost.results import load
-from benchmarks.cost.tables import faster, legend, memory, mib, notes, peer_memory, provenance, tables, times
-from headway.errors import HeadwayError
+from benchmarks.cost.tables import (
+    faster,
+    legend,
+    markdown,
+    memory,
+    mib,
+    notes,
+    peer_memory,
+    provenance,
+    show,
+    tables,
+    times,
+)
 from tests.benchmarks.tiny import MACHINE, interrupted, result
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-class Screen(io.StringIO):
-    """A terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_times_are_multiples_of_the_plain_step() -> None:
@@ -73,30 +75,11 @@ def test_mib(size: int, shown: str) -> None:
     assert mib(size) == shown
 
 
-def test_a_file_gets_plain_text() -> None:
-    stream = io.StringIO()
-    show(result(), stream)
-    for table in tables(result()):
-        assert table.text() in stream.getvalue()
-    assert "no rule for LayerNorm" in stream.getvalue()
-
-
-def test_a_terminal_gets_a_drawn_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("rich")
-    monkeypatch.setenv("COLUMNS", "80")
-    stream = Screen()
-    show(result(), stream)
-    assert times(result()).text() not in stream.getvalue()
-    assert "1.50 ±0.15" in stream.getvalue()
-
-
-def test_a_terminal_without_rich_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "rich"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "rich", None)
-    stream = Screen()
-    show(result(), stream)
-    assert times(result()).text() in stream.getvalue()
+def test_all_tables_and_notes_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    show(result())
+    shown = capsys.readouterr().out
+    assert all(table.text() in shown for table in tables(result()))
+    assert "no rule for LayerNorm" in shown
 
 
 def test_markdown_has_every_table_and_note() -> None:
@@ -106,23 +89,9 @@ def test_markdown_has_every_table_and_note() -> None:
     assert "- Not measured, case d: Opacus, BackPACK; no rule for LayerNorm." in lines
 
 
-def test_numbers_go_between_the_markers_and_replace_what_was_there(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n\n{BEGIN}\nold\n{END}\n\nafter\n", "utf-8")
-    for _ in range(2):
-        write_docs(result(), page)
-    written = page.read_text("utf-8")
-    assert written == f"before\n\n{BEGIN}\n\n{markdown(result())}\n\n{END}\n\nafter\n"
-    assert numbers_of(written) == markdown(result())
-
-
-@pytest.mark.parametrize("page", ["", BEGIN, END, f"{END}{BEGIN}"])
-def test_a_page_without_markers_is_refused(page: str) -> None:
-    with pytest.raises(HeadwayError, match="expected a page with the lines"):
-        insert(page, "numbers")
-
-
 def test_the_docs_show_the_stored_numbers() -> None:
     stored = ROOT / "benchmarks" / "results" / "bench.json"
     page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
-    assert numbers_of(page) == markdown(load(stored)), "run: make bench ARGS='--load benchmarks/results/bench.json'"
+    assert quoted(page, "bench", markdown(load(stored))) == page, (
+        "run: make bench ARGS='--load benchmarks/results/bench.json'"
+    )

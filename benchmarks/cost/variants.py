@@ -1,9 +1,14 @@
-"""Scores by way of the per-sample gradients that other libraries materialise."""
+"""A training step (forward, backward, Adam, zero_grad) and the ways to score samples in it.
+
+Every variant scores with the same GMC: m and v are moving averages of the batch gradient and of its square.
+The peers get the per-sample gradients [B, *shape] of each parameter from their library and reduce them.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -12,13 +17,37 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.cost.cases import Data, losses
+from benchmarks.cost.cases import Case, Data, losses
 from headway.errors import HeadwayError
+from headway.meter import Meter
 from headway.moments import Flat, Moments
 from headway.signals import GMC
 
-Scored = Callable[[Data], Tensor]
-"""Forward and backward pass of a batch: leaves `.grad` and returns one score per sample [B]."""
+Backward = Callable[[Data], Tensor | None]
+"""Forward and backward pass of a batch: leaves `.grad` and returns one score per sample [B], or None."""
+
+Step = Callable[[Data], Tensor | None]
+"""A whole training step; returns what the backward pass returned."""
+
+
+def plain(model: nn.Module) -> Backward:
+    """Training without scores."""
+
+    def backward(data: Data) -> None:
+        losses(model(data.x), data.y).mean().backward()
+
+    return backward
+
+
+def metered(model: nn.Module) -> Backward:
+    """Training with headway's scores."""
+    meter = Meter(model, GMC())
+
+    def backward(data: Data) -> Tensor:
+        scores: Tensor = meter.backward(losses(model(data.x), data.y))
+        return scores
+
+    return backward
 
 
 class Unsupported(HeadwayError):  # noqa: N818 - an outcome that is reported, not a failure of the benchmark
@@ -33,7 +62,6 @@ class Coupling:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """Start with moments of zero."""
         self.parameters = dict(model.named_parameters())
         self._signal = GMC()
         self._moments = Moments(self.parameters, self._signal.decay)
@@ -60,7 +88,7 @@ class Coupling:
         self._moments.update({name: parameter.grad for name, parameter in self.parameters.items()})
 
 
-def torch_func(model: nn.Module) -> Scored:
+def torch_func(model: nn.Module) -> Backward:
     """vmap of grad: the gradients of all samples at once, and `.grad` as their mean.
 
     Attention runs on its decomposed kernel: vmap has no rule for the fused one and would loop over the samples.
@@ -88,7 +116,7 @@ def torch_func(model: nn.Module) -> Scored:
     return backward
 
 
-def opacus(model: nn.Module) -> Scored:
+def opacus(model: nn.Module) -> Backward:
     """Opacus: hooks store the gradients of all samples beside each parameter."""
     wrapped = _library("opacus.grad_sample", "pip install opacus").GradSampleModule(model)
     coupling = Coupling(model)
@@ -110,7 +138,7 @@ def opacus(model: nn.Module) -> Scored:
     return backward
 
 
-def backpack(model: nn.Module) -> Scored:
+def backpack(model: nn.Module) -> Backward:
     """BackPACK: BatchGrad of each layer, reduced and dropped in its extension hook as soon as it is there."""
     install = "pip install --no-deps backpack-for-pytorch"
     library, extensions = _library("backpack", install), _library("backpack.extensions", install)
@@ -152,3 +180,70 @@ def _library(module: str, install: str) -> Any:
         missing = (error.name or "").split(".")[0]
         because = "" if missing in ("", name) else f" (it needs {missing})"
         raise Unsupported(f"{name} is not installed{because}; run: {install}") from error
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to do a training step.
+
+    Attributes:
+        key: its name on the command line and in results.
+        title: its name in tables and figures.
+        backward: turns a model into the backward pass of this variant.
+        peer: another library, which may be missing or not support a model.
+    """
+
+    key: str
+    title: str
+    backward: Callable[[nn.Module], Backward]
+    peer: bool = True
+
+
+VARIANTS: Mapping[str, Variant] = {
+    variant.key: variant
+    for variant in (
+        Variant("plain", "plain step", plain, peer=False),
+        Variant("headway", "headway", metered, peer=False),
+        Variant("torch.func", "torch.func", torch_func),
+        Variant("opacus", "Opacus", opacus),
+        Variant("backpack", "BackPACK", backpack),
+    )
+}
+
+
+def make_step(variant: Variant, case: Case) -> Step:
+    """The training step of a variant on a case, with a model of its own.
+
+    Raises:
+        Unsupported: the peer is not installed or cannot handle the model.
+    """
+    model = case.build()
+    backward = variant.backward(model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+    def step(data: Data) -> Tensor | None:
+        scores = backward(data)
+        optimizer.step()
+        optimizer.zero_grad()
+        return scores
+
+    return step
+
+
+def try_step(variant: Variant, case: Case, data: Data) -> Step:
+    """A step that has run once.
+
+    Raises:
+        Unsupported: the peer is not installed or fails on the model; the message is its own.
+    """
+    try:
+        step = make_step(variant, case)
+        step(data)
+    except Unsupported:
+        raise
+    except Exception as error:
+        if not variant.peer:
+            raise
+        reason = next(iter(str(error).strip().splitlines()), "no message")
+        raise Unsupported(f"{variant.title} fails: {type(error).__name__}: {reason[:200]}") from error
+    return step

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.cost.cases import Case
-from benchmarks.cost.peers import Unsupported
-from benchmarks.cost.steps import VARIANTS, Variant, get_variant, make_step, plain, try_step
-from headway.errors import HeadwayError
+from benchmarks.cost.variants import VARIANTS, Unsupported, Variant, make_step, plain, try_step
 from tests.benchmarks.tiny import CASES, GPT, MLP
 
 INSTALLED = {"torch.func": "torch", "opacus": "opacus", "backpack": "backpack"}
@@ -84,8 +82,3 @@ def test_a_failure_of_headway_itself_is_not_hidden() -> None:
     data = MLP.data(5, torch.Generator().manual_seed(0))
     with pytest.raises(RuntimeError, match="something"):
         try_step(Variant("own", "own", failing, peer=False), MLP, data)  # type: ignore[arg-type]
-
-
-def test_an_unknown_variant_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(HeadwayError, match=r"expected a variant out of plain, headway, .*, got 'jax'"):
-        get_variant("jax")

@@ -1,24 +1,39 @@
-"""Where a benchmark runs: the processor, the cores and the versions, so that numbers can be placed."""
+"""What all benchmarks share: the machine that they ran on, their files, and the pages of the docs that quote them."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from benchmarks.cost.results import Machine
 from headway import __version__
+from headway.errors import HeadwayError
 
 PEERS = ("opacus", "backpack-for-pytorch")
 
 
-def describe(threads: int) -> Machine:
+@dataclass(frozen=True)
+class Machine:
+    """Where and with what a benchmark ran, so that numbers can be placed."""
+
+    date: str
+    cpu: str
+    cores: int
+    threads: int
+    python: str
+    versions: Mapping[str, str]
+
+
+def describe(threads: int = 1) -> Machine:
     """This machine, today."""
     versions = {"headway": __version__, "torch": torch.__version__}
     for package in PEERS:
@@ -55,7 +70,6 @@ class Neighbours:
     """
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
-        """Start the account."""
         self._stat = stat
         self._start = self._read()
 
@@ -73,3 +87,31 @@ class Neighbours:
         user, nice, system, _idle, _wait, *interrupts = map(int, self._stat.read_text().split()[1:9])
         everyone = (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
         return everyone, time.process_time(), time.perf_counter()
+
+    def say(self) -> float | None:
+        """Print how busy they were, and return `cores`."""
+        busy = self.cores()
+        if busy is not None:
+            print(f"other processes kept {busy:.1f} cores busy")
+        return busy
+
+
+def write_json(path: Path | None, content: Mapping[str, Any]) -> None:
+    """Write numbers to a file, in a folder that is made if need be; None writes nothing."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+
+
+def quoted(page: str, name: str, text: str) -> str:
+    """A page with a text between `<!-- name: begin -->` and `<!-- name: end -->`, in the place of what was there.
+
+    Raises:
+        HeadwayError: the page does not have both marks.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, _, rest = page.partition(begin)
+    _, mark, after = rest.partition(end)
+    if not mark:
+        raise HeadwayError(f"expected a page with the lines {begin} and {end}, got one without")
+    return f"{before}{begin}\n{text}\n{end}{after}"
