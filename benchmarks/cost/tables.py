@@ -1,16 +1,43 @@
-"""Results as tables of text: pure functions that the screen and the docs share."""
+"""Results as tables: on the screen, and as Markdown for the docs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.cost.results import CaseResult, Machine, Memory, Result, Timing
-from benchmarks.cost.steps import VARIANTS
+from benchmarks.common import Machine
+from benchmarks.cost.results import CaseResult, Memory, Result, Timing
+from benchmarks.cost.variants import VARIANTS
 from headway.analysis.table import Table
 
 TITLES = {key: variant.title for key, variant in VARIANTS.items()}
 PEERS = tuple(key for key, variant in VARIANTS.items() if variant.peer)
 NONE = "-"
+
+
+def show(result: Result) -> None:
+    """Print the tables."""
+    print(provenance(result.machine), *legend(result), sep="\n")
+    for table in tables(result):
+        print("", table.text(), sep="\n")
+    if found := list(notes(result)):
+        print("", *found, sep="\n")
+
+
+def markdown(result: Result) -> str:
+    """The tables for the docs."""
+    return "\n".join(_markdown(result))
+
+
+def _markdown(result: Result) -> Iterator[str]:
+    yield f"Measured on {provenance(result.machine)}\n"
+    yield from (f"- {line}" for line in legend(result))
+    for table in tables(result):
+        yield f"\n{table.title}:\n"
+        yield table.markdown()
+    left_out = list(notes(result))
+    if left_out:
+        yield "\nNotes:\n"
+        yield from (f"- {note}" for note in left_out)
 
 
 def tables(result: Result) -> list[Table]:

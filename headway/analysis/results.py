@@ -23,7 +23,7 @@ from headway.analysis.rundata import Failure, Group, Problem, Progress, RunData,
 from headway.analysis.stores import StoreReader
 from headway.errors import StoreError
 from headway.runs import State
-from headway.runs.adding import STORE_FILE
+from headway.runs.storage import STORE_FILE
 
 __all__ = ["Failure", "Group", "Problem", "Progress", "Results", "ResultsReader", "RunData", "load_results"]
 

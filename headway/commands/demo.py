@@ -8,13 +8,14 @@ from pathlib import Path
 
 from headway.analysis import Results, load_results
 from headway.analysis.tables import MethodRow, method_rows
+from headway.commands.report import report_if_possible
 from headway.runs import RunSpec, RunStore
 from headway.runs.address import parse_new_folder
 from headway.runs.campaign import Campaign, make_launcher, run_campaign
-from headway.runs.events import Outcome
 from headway.runs.output import emit
+from headway.runs.progress import Outcome
 from headway.study.controlled import specs
-from headway.study.environment import CONDITIONS
+from headway.study.image_environment import CONDITIONS
 from headway.study.protocols.controlled import Protocol
 from headway.study.protocols.names import GROUP_NAMES
 from headway.study.signals import SIX
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--out", type=parse_new_folder, default=Path("runs/demo"), help="where the runs are kept (%(default)s)")
     add("--workers", type=int, help="processes; 0 runs in this one (default: one per core)")
+    add("--report", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
     add("--seeds", type=int, default=3, choices=range(2, 21), metavar="N", help="2 to 20 (%(default)s)")
 
 
@@ -34,16 +36,16 @@ def demo_specs(seeds: int = 3) -> list[RunSpec]:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run what is not done, and print the table."""
+    """Run what is not done, print the table, and write a report if its packages are installed."""
     runs = demo_specs(options.seeds)
     emit(f"Digits, two conditions, six signals, {options.seeds} seeds: {len(runs)} runs in {options.out}")
     store = RunStore(options.out)
     launcher = None if options.workers is None else make_launcher(options.workers)
-    tally = run_campaign(Campaign(runs, store), launcher)
-    if tally.failures():
-        emit(f"{len(tally.failures())} runs failed; see: headway status {options.out} --failed")
+    progress = run_campaign(Campaign(runs, store), launcher)
+    if progress.failures():
+        emit(f"{len(progress.failures())} runs failed; see: headway status {options.out} --failed")
         return 1
-    done = tally.count(Outcome.DONE)
+    done = progress.count(Outcome.DONE)
     if done < len(runs):
         emit(f"{done} of {len(runs)} runs are done; the same command goes on with the rest")
         return 130
@@ -52,6 +54,7 @@ def execute(options: argparse.Namespace) -> int:
     emit()
     emit(conclusion(rows))
     emit(f"\nThe runs: headway status {options.out}")
+    report_if_possible(options.out, options.report)
     return 0
 
 

@@ -44,7 +44,6 @@ class Mixture:
         seed: int = 0,
         sync: bool = True,
     ) -> None:
-        """Start with equal shares, as far as the bounds allow."""
         if not names:
             raise SelectionError("expected at least one source, got none")
         if isinstance(names, str):

@@ -1,9 +1,26 @@
-"""Sums over the processes of torch.distributed."""
+"""The processes of torch.distributed: which one this is, and sums over all of them."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, distributed
+
+from headway.errors import SelectionError
+
+
+def rank_and_replicas(rank: int | None, num_replicas: int | None) -> tuple[int, int]:
+    """Which replica this is and how many there are: as given, of torch.distributed where it is in use, or 0 of 1.
+
+    Raises:
+        SelectionError: one was given without the other.
+    """
+    if (rank is None) != (num_replicas is None):
+        raise SelectionError(f"expected rank and num_replicas together, got {rank} and {num_replicas}")
+    if rank is not None and num_replicas is not None:
+        return rank, num_replicas
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
 
 
 def summed(values: Tensor) -> Tensor:

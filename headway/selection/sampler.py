@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from headway.errors import SelectionError, StateError
 from headway.selection.bounds import Bound
 from headway.selection.mixture import Mixture
+from headway.selection.ranks import rank_and_replicas
 from headway.selection.rules import Rule
 from headway.selection.sources import Sources
 from headway.selection.streams import Deck, Recent, uniforms
@@ -49,7 +50,6 @@ class SourceIterator(Iterator[int]):
     """
 
     def __init__(self, sampler: SourceSampler) -> None:
-        """Draw nothing yet."""
         self._sampler = sampler
         self._indices = sampler._indices(resumed=False)
 
@@ -112,7 +112,6 @@ class SourceSampler(Sampler[int]):
         sync: bool = True,
         history: int = 2**16,
     ) -> None:
-        """Start with equal shares."""
         self.sources = sources if isinstance(sources, Sources) else Sources(sources)
         self.mixture = Mixture(
             self.sources.names, rule, floor=floor, ceiling=ceiling, smoothing=smoothing, seed=seed, sync=sync
@@ -136,7 +135,7 @@ class SourceSampler(Sampler[int]):
         self._turn = 0
         self._stretch = (0, 0)
         self.rank, self.num_replicas = 0, 0  # until it is sharded
-        self.shard(*_place(rank, num_replicas))
+        self.shard(*rank_and_replicas(rank, num_replicas))
 
     def shard(self, rank: int, num_replicas: int) -> None:
         """Say which replica this is, where that was not known yet when the sampler was made.
@@ -394,13 +393,3 @@ def lag(loader: DataLoader[Any], lookahead: int = 0) -> int:
         raise SelectionError("expected a loader with a batch size, got one without; add up its batches in flight")
     prefetched = loader.num_workers * (loader.prefetch_factor or 0)
     return (prefetched + lookahead) * loader.batch_size
-
-
-def _place(rank: int | None, num_replicas: int | None) -> tuple[int, int]:
-    if (rank is None) != (num_replicas is None):
-        raise SelectionError(f"expected rank and num_replicas together, got {rank} and {num_replicas}")
-    if rank is None or num_replicas is None:
-        if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        return 0, 1
-    return rank, num_replicas

@@ -67,7 +67,7 @@ class Batch:
 
     Attributes:
         losses: one loss per sample [B], detached.
-        groups: the group (arm, source) of each sample [B], or None.
+        groups: the group (class, source) of each sample [B], or None.
     """
 
     losses: Tensor

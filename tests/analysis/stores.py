@@ -180,7 +180,7 @@ def rows_of(spec: RunSpec) -> list[dict[str, Any]]:
 
 def begin(store: RunStore, spec: RunSpec, rows: Sequence[dict[str, Any]], total: int | None = None) -> Run:
     """Claim a run and log the rows that it does not have yet; it is running until it is ended."""
-    run = store.claim(spec)
+    run = store.lock(spec)
     assert run is not None, f"{spec} is taken"
     run.restore()
     done = max(map(len, run.columns().values()), default=0)

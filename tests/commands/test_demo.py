@@ -24,7 +24,7 @@ def test_the_summary_of_small_runs(tmp_path: Path) -> None:
     runs = controlled.specs(["digits"], ["curriculum", "noise"], ["uniform", "curiosity", "gmc"], range(2), tiny, 2)
     store = RunStore(tmp_path)
     for spec in runs:
-        with store.claim(spec) as run:
+        with store.lock(spec) as run:
             controlled.run(run, Context())
     rows = rows_of(tmp_path, {spec.run_id for spec in runs})
     assert [(row.group.condition, row.method) for row in rows][:2] == [

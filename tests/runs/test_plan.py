@@ -6,7 +6,7 @@ import pytest
 
 from headway.errors import UsageError
 from headway.runs import RunRecord, RunStore, State
-from headway.runs import run_text as wording
+from headway.runs import text as wording
 from headway.runs.context import Context
 from headway.runs.plan import Estimator, Plan, look_up, make_plan, parse_seeds, parse_settings
 from tests.runs import dummy
@@ -49,7 +49,7 @@ def test_looking_up_runs_makes_no_store(store: RunStore) -> None:
     specs = [spec_of(seed=0), spec_of(seed=1)]
     assert look_up(store, specs) == tuple(RunRecord(spec.run_id, State.PENDING, spec) for spec in specs)
     assert not store.root.exists()
-    run = store.claim(specs[1])
+    run = store.lock(specs[1])
     assert run is not None
     run.interrupt()
     assert [record.state for record in look_up(store, specs)] == [State.PENDING, State.INTERRUPTED]
@@ -65,7 +65,7 @@ def test_runs_go_to_whoever_is_free() -> None:
 @pytest.mark.usefixtures("dummies")
 def test_an_estimate_leaves_out_what_is_done(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = [spec_of(seed=seed, steps=4) for seed in range(4)]
-    done, failed, half = (store.claim(spec) for spec in specs[:3])
+    done, failed, half = (store.lock(spec) for spec in specs[:3])
     assert done
     assert failed
     assert half

@@ -82,6 +82,7 @@ def test_the_usual_advice_has_no_effect_within_an_epoch() -> None:
     assert {index < 1000 for index in indices} == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7, 64, 5000])
 def test_what_is_drawn_does_not_depend_on_the_chunks(monkeypatch, size: int) -> None:
     def draw() -> list[int]:

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from headway.commands.run_controlled import add_arguments, expand
+from headway.commands.options import add_options, given
 from headway.runs import RunSpec
 from headway.study import controlled, doorkey
 from headway.study.protocols.controlled import Protocol
 from headway.study.protocols.doorkey import ExplorationProtocol
 from headway.study.protocols.labels import PRESETS, nearest_first, protocol_label
+from headway.study.requests import ControlledRequest
 from tests.analysis.stores import controlled_spec, doorkey_spec
 
 
@@ -58,7 +59,7 @@ def test_epochs_that_do_not_count_make_no_difference() -> None:
 
 def test_how_long_a_run_is_makes_its_label_and_not_how_that_was_said() -> None:
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
+    add_options(parser, ControlledRequest)
     common = ("--dataset", "mnist", "--condition", "curriculum", "--signal", "gmc", "--seeds", "0")
     for words, label in {
         ("--set", "epochs=30", "--set", "epochs_curriculum_mnist=500"): "released",
@@ -66,7 +67,7 @@ def test_how_long_a_run_is_makes_its_label_and_not_how_that_was_said() -> None:
         ("--epochs", "30"): "released, epochs=30",
         ("--set", "epochs_curriculum_mnist=450"): "released",
     }.items():
-        (spec,) = expand(parser.parse_args([*common, *words]))
+        (spec,) = ControlledRequest.read(given(ControlledRequest, parser.parse_args([*common, *words]))).specs()
         assert protocol_label(spec) == label, words
 
 

@@ -25,6 +25,7 @@ from headway.runs import RunStore
 from tests.analysis import stores
 from tests.analysis.made import controlled, together
 
+pytestmark = pytest.mark.slow
 EPOCHS = 12
 PROTOCOL = f"released, epochs={EPOCHS}"
 SIGNALS = (*stores.SIX, "dot", "cosine")

@@ -99,7 +99,7 @@ def test_the_example_can_be_solved(size: int) -> None:
 
 def test_the_codes_are_those_of_the_environments() -> None:
     pytest.importorskip("gymnasium")
-    codes = pytest.importorskip("headway.rl.envs.codes")
+    codes = pytest.importorskip("headway.rl.envs.grids")
     for name in ("EMPTY", "WALL", "DOOR", "KEY", "BALL", "BOX", "GOAL", "LAVA", "AGENT"):
         assert getattr(codes.Thing, name) == getattr(gw, name)
     for name in ("OPEN", "CLOSED", "LOCKED"):

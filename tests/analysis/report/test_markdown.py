@@ -52,6 +52,7 @@ def test_the_numbers_are_those_of_the_tables(view: View) -> None:
     assert "17 claims under protocol" in text
 
 
+@pytest.mark.slow
 def test_a_page_is_made_and_made_anew(store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "docs" / "results.md"
     make_report(store.root, tmp_path / "report", [], markdown=page)
