@@ -27,3 +27,8 @@ def __getattr__(name: str) -> Any:
     from headway.telemetry.monitor import SourceMonitor
 
     return SourceMonitor
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__
