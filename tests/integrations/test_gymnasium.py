@@ -374,7 +374,7 @@ def test_a_step_before_the_first_reset_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "ppo"}, "expected a method that pays"),
+        ({"method": "ppo"}, "expected a method with an intrinsic reward"),
         ({"update_every": 0}, "update_every: expected at least 1"),
         ({"coefficient": float("inf")}, "coefficient: expected a finite number"),
         ({"coefficient": "0.1"}, "coefficient: expected a finite number, got '0.1'"),

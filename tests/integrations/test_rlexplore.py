@@ -409,7 +409,7 @@ def test_a_wrong_shape_is_named(call: str) -> None:
         ({"rwd_norm_type": "max"}, "rwd_norm_type: expected one of rms, minmax, none, got 'max'"),
         ({"obs_norm_type": "max"}, "obs_norm_type: expected one of rms, none, got 'max'"),
         ({"gamma": 0.9}, "gamma: expected none with rwd_norm_type='none'"),
-        ({"method": "ppo"}, "expected a method that pays"),
+        ({"method": "ppo"}, "expected a method with an intrinsic reward"),
         ({"kappa": 2}, "kappa: expected a number from 0 to 1, got 2"),
         ({"kappa": -0.1}, "kappa: expected a number from 0 to 1, got -0.1"),
         ({"beta": "1"}, "beta: expected a finite number, got '1'"),
