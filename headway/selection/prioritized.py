@@ -239,6 +239,9 @@ class PrioritizedSampler(EpochSampler):
         Multiply losses with it. With beta = 1 the weighted mean loss estimates that of even draws without bias.
         """
         places = torch.as_tensor(indices).flatten()
+        if self._chunk is not None and self._chunk.origin is not None:
+            handed = slice(self._chunk.handed * self.num_replicas)
+            self._probabilities[self._chunk.indices[handed]] = self._chunk.origin[handed]
         probability = self._probabilities[places.cpu()]
         return (self.size * probability).pow(-self.beta).float().to(places.device)
 
