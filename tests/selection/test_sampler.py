@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
 
 from headway.errors import SelectionError
 from headway.selection import MultiplicativeWeights, PolicyGradient, Sources, SourceSampler, Tagged, lag
-from headway.selection import sampler as module
+from headway.selection import epochs as module
 
 AT_ONCE = MultiplicativeWeights(strength=40.0, rate=1.0)
 """Gives all to the best source as soon as it is known."""
