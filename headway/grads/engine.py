@@ -24,7 +24,7 @@ from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
 from headway.grads.passes import Pass
 from headway.grads.persample import Reduction
-from headway.grads.recurrent import RecurrentSite
+from headway.grads.recurrent import CELL_PARAMETERS, CellSite, RecurrentSite
 from headway.grads.registry import rule_for
 from headway.grads.rule_sites import RuleSite
 from headway.grads.scratch import Scratch
@@ -38,6 +38,8 @@ _PLAIN_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 _RECURRENCES = (nn.RNN.forward, nn.GRU.forward, nn.LSTM.forward)
 """What is replayed as a recurrence; a subclass with a forward of its own is a module like any other."""
+
+_CELLS = (nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 
 
 class Engine:
@@ -79,6 +81,7 @@ class Engine:
         self._deaf = False
         self._followed = False
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
+        self._sizes = {name: parameter.numel() for name, parameter in self.parameters.items()}
         self._uses: dict[str, int] = {}
         self._calls: set[tuple[Any, ...]] = set()
         self._inputs: set[int] = set()
@@ -86,6 +89,7 @@ class Engine:
         self._scratch = Scratch()
         self.splits: Splits = {}
         self.apart: dict[Hashable, bool] = {}
+        self.ruled: dict[Hashable, bool] = {}
         self._sites: list[Site] = []
         self._handles: list[Any] = []
 
@@ -134,6 +138,7 @@ class Engine:
             "depth": 0,
             "splits": {},
             "apart": {},
+            "ruled": {},
             "_scratch": Scratch(),
         }
         return {**self.__dict__, **unattached, "_sites": [], "_handles": []}
@@ -156,6 +161,9 @@ class Engine:
             if isinstance(module, nn.RNNBase) and type(module).forward in _RECURRENCES and rule_for(module) is None:
                 if own:
                     yield RecurrentSite(self, path, module, own)
+            elif type(module) in _CELLS and rule_for(module) is None and own.keys() <= CELL_PARAMETERS:
+                if own:
+                    yield CellSite(self, path, module, own)
             elif type(module) is nn.MultiheadAttention:
                 below = {
                     local: self._names[id(parameter)]
@@ -346,7 +354,7 @@ class Engine:
     @contextmanager
     def run(self, samples: int, plan: Mapping[str, Sequence[Reduction]], check: Tensor | None = None) -> Iterator[Pass]:
         """Open a pass; the backward inside the block is reduced into it. See `Pass` for `check`."""
-        self.current = Pass(samples, plan, lambda name: not self.once(name), self._scratch, check)
+        self.current = Pass(samples, plan, lambda name: not self.once(name), self._scratch, check, self._sizes)
         try:
             with self._standing_in():
                 yield self.current
