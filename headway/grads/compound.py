@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headway.grads.persample import Dense, Outer, PerSample, RankOne, Reduction, Rows, reduce_dense
+from headway.grads.persample import Dense, Outer, PerSample, RankOne, Reduction, Rows, Sum, reduce_dense
 from headway.grads.scratch import Scratch
 
 
@@ -19,7 +19,7 @@ class Stacked:
     parts: Sequence[PerSample]
     rows: Sequence[int]
 
-    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Sum | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
         if total is not None:
             total.add_(self.total())
@@ -59,7 +59,7 @@ class Selected:
     shape: torch.Size
     key: Hashable = None
 
-    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Sum | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
         if total is not None:
             total.add_(self.total())
@@ -110,7 +110,7 @@ class Normed:
     def _rows(self) -> Tensor:
         return self.inner.dense().unflatten(1, self.units.shape)
 
-    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Sum | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
         if not isinstance(self.inner, RankOne):
             return reduce_dense(self.dense(), reductions, owned=True, total=total)

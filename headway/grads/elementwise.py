@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from headway.errors import RuleError
-from headway.grads.persample import Dense, PerSample, Rows, promote
+from headway.grads.persample import Dense, PerSample, Rows, promote, widened
 from headway.grads.registry import Inputs, register_rule
 
 
@@ -46,7 +46,7 @@ def layer_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[s
 def rms_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """y = w * x / rms(x) over the trailing dimensions."""
     norm = cast(nn.RMSNorm, module)
-    wide = torch.promote_types(inputs[0].dtype, torch.float32)
+    wide = widened(inputs[0].dtype)
     eps = norm.eps if norm.eps is not None else torch.finfo(wide).eps
     x, b = promote(inputs[0], grad_output)
     shape = tuple(norm.normalized_shape)

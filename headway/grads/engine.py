@@ -259,14 +259,14 @@ class Engine:
             return True
         if self.batch_hint not in tensor.shape[:2] or (tensor.shape[0] == 1 and self.batch_hint > 1):
             return False
-        return tensor.untyped_storage().data_ptr() not in self._buffers()
+        return tensor.untyped_storage()._cdata not in self._buffers()
 
     def is_input(self, tensor: Tensor) -> bool:
         """Whether a tensor is one of the model's inputs, or a view of one."""
-        return tensor.untyped_storage().data_ptr() in self._inputs
+        return tensor.untyped_storage()._cdata in self._inputs
 
     def _buffers(self) -> set[int]:
-        return {buffer.untyped_storage().data_ptr() for buffer in self.model.buffers()}
+        return {buffer.untyped_storage()._cdata for buffer in self.model.buffers()}
 
     @property
     def batch_hint(self) -> int | None:
@@ -284,7 +284,7 @@ class Engine:
         tensors = [tensor for tensor in _tensors(tree) if tensor.dim() > 0]
         telling = (t for t in tensors if t.shape != (1,) and not (t.dim() == 2 and t.shape[0] == t.shape[1]))
         first = next(telling, tensors[0] if tensors else None)
-        self._inputs = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        self._inputs = {tensor.untyped_storage()._cdata for tensor in tensors}
         second = self.layouts.declared("") == "positions-first"
         self.layouts.shown = 0 if first is None else first.shape[1 if second and first.dim() > 1 else 0]
 
@@ -358,7 +358,7 @@ class Engine:
         try:
             with self._standing_in():
                 yield self.current
-            with self.paused():
+            with self.paused(), torch.no_grad():
                 self.current.finish()
             self._scratch.forget()
         finally:

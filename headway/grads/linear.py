@@ -14,10 +14,15 @@ from headway.grads.registry import Inputs, register_rule
 def outer_product(a: Tensor, b: Tensor) -> PerSample:
     """Gradients of a [p, d] weight from inputs [c, ..., d] and output gradients [c, ..., p]."""
     if a.dim() == 2:
-        return RankOne(a, b)
+        return RankOne(a, b, is_positive=_is_from_relu(a))
     if a.dim() == 3 and a.shape[1] == 1:
         return RankOne(a.squeeze(1), b.squeeze(1))
     return Outer(a.flatten(1, -2), b.flatten(1, -2))
+
+
+def _is_from_relu(x: Tensor) -> bool:
+    """Whether a tensor is the untouched output of a ReLU, which has no negative entries."""
+    return x.grad_fn is not None and x._version == 0 and x.grad_fn.name() == "ReluBackward0"
 
 
 def sum_positions(b: Tensor) -> Dense:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headway.errors import RuleError
 from headway.grads.compound import join
-from headway.grads.persample import PerSample, Reduction
+from headway.grads.persample import PerSample, Reduction, Sum
 from headway.grads.scratch import Scratch
 
 BLOCK = 2**21
@@ -76,12 +76,12 @@ class Pass:
         self._sizes = sizes or {}
         self._waiting: dict[str, list[Contribution]] = {}
 
-    def add(self, contribution: Contribution, into: Mapping[str, Tensor] | None = None) -> bool:
+    def add(self, contribution: Contribution, into: Mapping[str, Sum] | None = None) -> bool:
         """Reduce a contribution now, or keep what belongs to parameters with further uses.
 
         Args:
             contribution: what a module's call adds.
-            into: for some parameters a flat tensor, to which the sum over the samples is added on the way.
+            into: for some parameters a sum, to which the sum over the samples is added on the way.
 
         Returns:
             Whether everything was reduced, so that `into` holds the sums.
@@ -105,7 +105,7 @@ class Pass:
         self._waiting.clear()
         return self.results
 
-    def _reduce(self, contributions: Sequence[Contribution], names: Sequence[str], into: Mapping[str, Tensor]) -> None:
+    def _reduce(self, contributions: Sequence[Contribution], names: Sequence[str], into: Mapping[str, Sum]) -> None:
         for name in names:
             if name in self.results:
                 raise RuleError(
