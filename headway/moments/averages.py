@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import SignalError, StateError, warn
+from headway.moments.flat import Flat
 
 
 @dataclass(frozen=True)
@@ -46,42 +47,13 @@ class Decay:
             )
 
 
-class Flat(dict[str, Tensor]):
-    """Tensors by name that lie side by side in one buffer, so that one operation can pass over all of them.
+_LITTLE = 1e-12
+"""The share of a floor that stays while there are no updates, so that nothing is divided by zero."""
 
-    Args:
-        like: tensors that say what shapes there are, in which order and where; the new ones are zero, in the same
-            precision but never below float32.
 
-    Attributes:
-        whole: the buffer, or None if the tensors do not share one: their types or devices differ, or one was replaced.
-            Between two tensors it has zeros, as every tensor begins at a multiple of 64 bytes.
-    """
-
-    def __init__(self, like: Mapping[str, Tensor]) -> None:
-        """Lay the tensors out."""
-        kinds = {(torch.promote_types(one.dtype, torch.float32), one.device) for one in like.values()}
-        self.whole: Tensor | None = None
-        if len(kinds) != 1:
-            super().__init__({name: _zeros(one) for name, one in like.items()})
-            return
-        dtype, device = kinds.pop()
-        ends = [0]
-        for one in like.values():
-            ends.append(-(-(ends[-1] + one.numel()) // 16) * 16)
-        last = list(like.values())[-1].numel()
-        self.whole = torch.zeros(ends[-2] + last, dtype=dtype, device=device)
-        super().__init__(
-            {
-                name: self.whole[start : start + one.numel()].view(one.shape)
-                for (name, one), start in zip(like.items(), ends[:-1], strict=True)
-            }
-        )
-
-    def replace(self, name: str, tensor: Tensor) -> None:
-        """Put another tensor in the place of one; there is no common buffer any more."""
-        self.whole = None
-        self[name] = tensor
+def _count_type(device: torch.device) -> torch.dtype:
+    """How a device counts updates: as a number that can be an exponent."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 class Moments:
@@ -103,25 +75,29 @@ class Moments:
         devices = {tensor.device for tensor in self.m.values()}
         self._on_host = all(device.type == "cpu" for device in devices)
         place = next(iter(devices)) if len(devices) == 1 else torch.device("cpu")
-        self._updates = torch.zeros((), dtype=torch.int64, device=place)
-        self._skipped = torch.zeros((), dtype=torch.int64, device=place)
-        self._bad = torch.zeros(len(self.m), dtype=torch.bool, device=place)
+        self._updates = torch.zeros((), dtype=_count_type(place), device=place)
+        self._passed = 0  # updates, also the skipped ones
+        self._good = torch.ones(len(self.m), dtype=torch.bool, device=place)
+        self._known: int | None = 0  # what `_updates` holds, where the host knows it
+        self._spare: Flat | None = None  # a buffer whose numbers nobody needs during an update
         self.version = 0
 
     @property
     def updates(self) -> int:
         """Updates so far, without the skipped ones."""
-        return int(self._updates)
+        if self._known is None:
+            return int(self._updates)
+        return self._known
 
     @property
     def skipped(self) -> int:
         """Updates that a NaN or an infinity has kept out."""
-        return int(self._skipped)
+        return self._passed - self.updates
 
     @property
     def skipped_names(self) -> list[str]:
         """Parameters whose gradient has been NaN or infinite at least once."""
-        return [name for name, bad in zip(self.m, self._bad.tolist(), strict=True) if bad]
+        return [name for name, bad in zip(self.m, (~self._good).tolist(), strict=True) if bad]
 
     def update(self, gradients: Mapping[str, Tensor | None], scale: Tensor | float | None = None) -> None:
         """Take in the gradient of a batch.
@@ -130,42 +106,45 @@ class Moments:
             gradients: by parameter name; None stands for zero (a parameter that took no part).
             scale: a loss scale to divide the gradients by.
         """
-        if self._update_at_once(gradients, scale):
-            return
         self._follow(gradients)
-        values = {
-            name: torch.zeros_like(m) if gradients.get(name) is None else _prepared(gradients[name], m, scale)
-            for name, m in self.m.items()
-        }
-        # Finite exactly if every entry and every square is (or their sum overflows), in one quick pass.
-        squares = [torch.dot(flat := value.reshape(-1), flat) for value in values.values()]
+        m, v, g = list(self.m.values()), list(self.v.values()), self._prepared(gradients, scale)
+        if len(g) < len(m) and self.m.whole is not None and self.v.whole is not None:
+            m, v = [self.m.whole], [self.v.whole]
+        norms = torch._foreach_norm(g)
         self.version += 1
-        if self._on_host:
-            bad = [not math.isfinite(square) for square in squares]
-            if any(bad):
-                self._report(bad)
-                return
-            self._updates += 1
-            m, v, g = list(self.m.values()), list(self.v.values()), list(values.values())
-            torch._foreach_lerp_(m, g, 1 - self.decay.m)
-            torch._foreach_mul_(v, self.decay.v)
-            torch._foreach_addcmul_(v, g, g, 1 - self.decay.v)
-        else:
-            self._update_without_branch(values, squares)
-
-    def _update_at_once(self, gradients: Mapping[str, Tensor | None], scale: Tensor | float | None) -> bool:
-        """Take in gradients that lie in one buffer as the moments do, on the host; returns whether they do."""
-        g = gradients.whole if isinstance(gradients, Flat) and scale is None and self._on_host else None
-        m, v = self.m.whole, self.v.whole
-        if g is None or m is None or v is None or gradients.keys() != self.m.keys() or g.shape != m.shape:
-            return False
-        if g.dtype != m.dtype or g.device != m.device or not math.isfinite(torch.dot(g, g)):
-            return False  # the usual way moves the moments, or says what is not finite
-        self.version += 1
+        if not self._on_host:
+            self._update_without_branch(g, norms)
+            return
+        # Finite exactly if every entry and every square is (or their sum overflows).
+        together = torch.stack(norms)
+        if not math.isfinite(torch.dot(together, together)):
+            self._report([not math.isfinite(norm**2) for norm in torch._foreach_norm(self._by_name(g))])
+            return
         self._updates += 1
-        m.lerp_(g, 1 - self.decay.m)
-        v.mul_(self.decay.v).addcmul_(g, g, value=1 - self.decay.v)
-        return True
+        self._passed += 1
+        self._known = None if self._known is None else self._known + 1
+        torch._foreach_lerp_(m, g, 1 - self.decay.m)
+        torch._foreach_mul_(v, self.decay.v)
+        torch._foreach_addcmul_(v, g, g, 1 - self.decay.v)
+
+    def _prepared(self, gradients: Mapping[str, Tensor | None], scale: Tensor | float | None) -> list[Tensor]:
+        """The gradients by parameter; on the host all as one if they lie side by side as the moments do."""
+        whole = gradients.whole if isinstance(gradients, Flat) and self._on_host and scale is None else None
+        own = self.m.whole if len(self.m) > 1 and self.v.whole is not None else None
+        own = own if gradients.keys() == self.m.keys() else None
+        if whole is not None and own is not None and (whole.shape, whole.dtype) == (own.shape, own.dtype):
+            return [whole]
+        return [
+            torch.zeros_like(m) if (gradient := gradients.get(name)) is None else _prepared(gradient, m, scale)
+            for name, m in self.m.items()
+        ]
+
+    def _by_name(self, g: Sequence[Tensor]) -> list[Tensor]:
+        """One gradient for each parameter, also where they lie side by side."""
+        if len(g) == len(self.m):
+            return list(g)
+        starts = [one.storage_offset() for one in self.m.values()]
+        return [g[0][start : start + one.numel()] for start, one in zip(starts, self.m.values(), strict=True)]
 
     def _follow(self, gradients: Mapping[str, Tensor | None]) -> None:
         """Move to where the gradients are, if the model was moved."""
@@ -173,31 +152,42 @@ class Moments:
             m = self.m.get(name)
             if gradient is None or m is None:
                 continue
+            if gradient.device == m.device and gradient.dtype == m.dtype:
+                continue
             wide = torch.promote_types(gradient.dtype, torch.float32)
             if gradient.device != m.device or wide != m.dtype:
                 self.m.replace(name, m.to(gradient.device, wide))
                 self.v.replace(name, self.v[name].to(gradient.device, wide))
                 self._on_host = all(tensor.device.type == "cpu" for tensor in self.m.values())
                 place = gradient.device
-                self._updates, self._skipped, self._bad = (
-                    tensor.to(place) for tensor in (self._updates, self._skipped, self._bad)
-                )
+                self._updates, self._good = self._updates.to(place, _count_type(place)), self._good.to(place)
 
-    def _update_without_branch(self, values: Mapping[str, Tensor], squares: Sequence[Tensor]) -> None:
+    def _update_without_branch(self, g: Sequence[Tensor], norms: Sequence[Tensor]) -> None:
         """The same on an accelerator, where a branch would make the host wait for the device."""
-        bad = ~torch.stack([square.isfinite().to(self._bad.device) for square in squares])
-        finite = ~bad.any()
+        place = self._good.device
+        together = torch.stack([norm if norm.device == place else norm.to(place) for norm in norms])
+        good = together < torch.finfo(together.dtype).max ** 0.5
+        finite = good.all()
         self._updates += finite
-        self._skipped += ~finite
-        self._bad |= bad
-        for name, g in values.items():
-            m, v, keep = self.m[name], self.v[name], finite.to(g.device)
-            m.lerp_(torch.where(keep, g, m), 1 - self.decay.m)
-            v.lerp_(torch.where(keep, g * g, v), 1 - self.decay.v)
+        self._good &= good
+        self._passed += 1
+        self._known = None
+        taken = self._spare if self._spare is not None and self._spare.fits(self.m) else Flat(self.m)
+        torch._foreach_copy_(list(taken.values()), list(g))
+        places = [(self.m.whole, self.v.whole, taken.whole)]
+        if self.m.whole is None or self.v.whole is None or taken.whole is None:
+            places = [(m, self.v[name], taken[name]) for name, m in self.m.items()]
+        for m, v, own in places:
+            assert m is not None and v is not None and own is not None
+            keep = finite.to(own.device)
+            own.masked_fill_(~keep, 0)
+            weights = [(keep * (1 - rate)).to(own.dtype) for rate in dict.fromkeys((self.decay.m, self.decay.v))]
+            m.lerp_(own, weights[0])
+            v.lerp_(own.square_(), weights[-1])
 
     def _report(self, bad: Sequence[bool]) -> None:
-        self._skipped += 1
-        self._bad |= torch.tensor(bad)
+        self._passed += 1
+        self._good &= ~torch.tensor(bad)
         names = [name for name, flag in zip(self.m, bad, strict=True) if flag]
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         warn(f"NaN or infinite gradient in {shown}: the moments were not updated ({self.skipped} updates skipped)")
@@ -209,10 +199,9 @@ class Moments:
         if self._on_host:
             t = self.updates
             return (1 - self.decay.m**t, 1 - self.decay.v**t) if t else (1.0, 1.0)
-        precise = torch.float32 if self._updates.device.type == "mps" else torch.float64
-        steps = self._updates.to(precise)
-        of_m, of_v = (torch.where(steps > 0, 1 - rate**steps, 1.0) for rate in (self.decay.m, self.decay.v))
-        return of_m, of_v
+        rates, steps = dict.fromkeys((self.decay.m, self.decay.v)), self._updates
+        found = [torch.where(steps > 0, 1 - rate**steps, 1.0) for rate in rates]
+        return found[0], found[-1]
 
     def ratios(
         self, names: Iterable[str], floor: Tensor | float, out: Flat | None = None, absolute: bool = False
@@ -231,18 +220,17 @@ class Moments:
         own = {name: self.v[name] for name in names}
         if out is None or any(out[name].dtype != v.dtype or out[name].device != v.device for name, v in own.items()):
             out = Flat(own)
-        of_m, of_v = self.corrections()
-        limit, factor = self._limit(floor), of_v / of_m
+        self._spare = out
+        limit = self._limit(floor)
         places = [(self.m[name], v, out[name]) for name, v in own.items()]
         if self.m.whole is not None and self.v.whole is not None and out.whole is not None and len(own) == len(self.v):
             places = [(self.m.whole, self.v.whole, out.whole)]
         for m, v, ratio in places:
-            if isinstance(limit, float):
-                torch.clamp(v, min=limit, out=ratio)
-            else:
-                torch.clamp(v, min=limit.to(v), out=ratio)
+            torch.clamp(v, min=limit if isinstance(limit, float) else limit.to(v.device), out=ratio)
             torch.div(m, ratio, out=ratio)
             if self.decay.m != self.decay.v:
+                of_m, of_v = self.corrections()
+                factor = of_v / of_m
                 ratio.mul_(factor if isinstance(factor, float) else factor.to(v))
             if absolute:
                 ratio.abs_()
@@ -250,12 +238,15 @@ class Moments:
 
     def _limit(self, floor: Tensor | float) -> Tensor | float:
         """The least value of v as it is stored, above zero even where a relative floor has nothing to relate to."""
-        _, of_v = self.corrections()
-        tiny = torch.finfo(torch.float32).tiny
         if self._on_host:
-            return max(float(floor) * float(of_v), tiny)
-        limit = floor * of_v
-        return limit.clamp(min=tiny) if isinstance(limit, Tensor) else max(limit, tiny)
+            _, of_v = self.corrections()
+            return max(float(floor) * float(of_v), torch.finfo(torch.float32).tiny)
+        if not self.decay.bias_correction:
+            return floor.clamp(min=torch.finfo(torch.float32).tiny) if isinstance(floor, Tensor) else floor
+        share = self.decay.v**self._updates
+        if isinstance(floor, Tensor):
+            return (floor - floor * share).clamp(min=torch.finfo(torch.float32).tiny)
+        return torch.rsub(share, floor, alpha=floor * (1 - _LITTLE))
 
     def mean_v(self, names: Iterable[str] | None = None) -> Tensor:
         """The mean of v after bias correction over all entries of some parameters, or of all."""
@@ -279,8 +270,7 @@ class Moments:
         if self._on_host:
             t = self.updates
             return limit * (1 - rate ** (2 * t)) / (1 - self.decay.v**t) if t else 1.0
-        precise = torch.float32 if self._updates.device.type == "mps" else torch.float64
-        steps = self._updates.to(precise)
+        steps = self._updates
         level = limit * (1 - rate ** (2 * steps)) / (1 - self.decay.v**steps)
         return torch.where(steps > 0, level, 1.0)
 
@@ -317,9 +307,9 @@ class Moments:
             "decay": [self.decay.m, self.decay.v, self.decay.bias_correction],
             "m": {name: tensor.clone() for name, tensor in self.m.items()},
             "v": {name: tensor.clone() for name, tensor in self.v.items()},
-            "updates": self._updates.clone(),
-            "skipped": self._skipped.clone(),
-            "bad": self._bad.clone(),
+            "updates": self._updates.to(torch.int64),
+            "skipped": (self._passed - self._updates).to(torch.int64),
+            "bad": ~self._good,
         }
 
     def check_state(self, state: Mapping[str, Any], strict: bool = True) -> None:
@@ -371,9 +361,10 @@ class Moments:
                 else:
                     tensor.zero_()
         self._updates.copy_(state["updates"])
-        self._skipped.copy_(state["skipped"])
+        self._known = int(state["updates"]) if self._on_host else None
+        self._passed = int(state["updates"]) + int(state["skipped"])
         bad = dict(zip(state["m"], state["bad"].tolist(), strict=True))
-        self._bad.copy_(torch.tensor([bad.get(name, False) for name in self.m]))
+        self._good.copy_(torch.tensor([not bad.get(name, False) for name in self.m]))
         self.version += 1
 
 
@@ -385,15 +376,8 @@ def _tensor(value: Any, what: str, shape: Sequence[int]) -> Tensor:
     return value
 
 
-def _zeros(parameter: Tensor) -> Tensor:
-    return torch.zeros_like(
-        parameter, dtype=torch.promote_types(parameter.dtype, torch.float32), requires_grad=False
-    ).contiguous()
-
-
-def _prepared(gradient: Tensor | None, like: Tensor, scale: Tensor | float | None) -> Tensor:
+def _prepared(gradient: Tensor, like: Tensor, scale: Tensor | float | None) -> Tensor:
     """A gradient as a dense tensor in the moments' precision, without the loss scale."""
-    assert gradient is not None
     dense = gradient.to_dense() if gradient.is_sparse else gradient
     if dense.requires_grad or dense.dtype != like.dtype:
         dense = dense.detach().to(like.dtype)
