@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+JOBS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,11 +15,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help chromium run explore test lint bench soak faults fuzz rllte docs clean
+.PHONY: help chromium run explore check test lint bench soak faults fuzz rllte docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, explore, test, bench, soak and faults."
+	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, explore, check, test, bench, soak and faults."
+	@echo "  JOBS=4 runs the tests in four processes instead of two."
 
 run: $(VENV)/.stamp-dev  ## the demo: six signals choose what a small model learns from; a few minutes, then report/index.html
 	$(BIN)/headway demo $(ARGS)
@@ -29,8 +31,18 @@ explore: $(VENV)/.stamp-dev  ## PPO, alone and paid by ICM+GMC, solves a small g
 chromium:  ## install Chromium for the browser tests, if there is none (Debian and Ubuntu)
 	@.ci/chromium
 
-test: $(VENV)/.stamp-dev  ## the whole test suite; the browser tests where a Chromium is installed
-	$(BIN)/python -m pytest -q $(ARGS)
+# The tests set torch to one thread; what they start does the same.
+check test: export OMP_NUM_THREADS = 1
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
+
+check: $(VENV)/.stamp-dev  ## while you work: ruff, mypy and the tests that are not slow; about a minute
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PYTEST) -m "not slow and not soak" $(ARGS)
+
+test: $(VENV)/.stamp-dev  ## the whole test suite, in JOBS processes; the browser tests where a Chromium is installed
+	$(PYTEST) $(ARGS)
 
 lint: $(VENV)/.stamp-dev $(VENV)/.stamp-docs  ## ruff, mypy and a strict build of the docs
 	$(BIN)/ruff check .
@@ -41,7 +53,7 @@ lint: $(VENV)/.stamp-dev $(VENV)/.stamp-docs  ## ruff, mypy and a strict build o
 bench: $(VENV)/.stamp-bench $(VENV)/.stamp-backpack  ## the full benchmark, with Opacus and BackPACK as peers
 	$(BIN)/headway bench --out benchmarks/results --docs docs/benchmarks.md $(ARGS)
 
-soak: $(VENV)/.stamp-dev  ## the long fault suite: workers, nodes and campaigns killed for minutes
+soak: $(VENV)/.stamp-dev  ## the long fault suite: workers, nodes and campaigns killed and stopped, about an hour
 	$(BIN)/python -m tests.faults.soak --out benchmarks/results/soak.json --docs docs/scale.md $(ARGS)
 
 faults: $(VENV)/.stamp-dev  ## the fault suite, and how long it takes

@@ -40,7 +40,7 @@ Results = dict[str, dict[str, dict[str, float]]]
 class Lock(gymnasium.Env[Array, int]):
     """A row of numbers, 0 or 1, to be entered in order; the last one pays 1, a wrong one begins anew."""
 
-    action_space = spaces.Discrete(2)
+    action_space: Any = spaces.Discrete(2)
     observation_space = spaces.Box(0, 1, (NUMBERS,), np.float32)
     numbers = np.random.default_rng(0).integers(0, 2, NUMBERS)
 
@@ -65,11 +65,10 @@ class Grids(VecEnv):
     """DoorKey as Stable-Baselines3 takes it: the whole grid as one row of numbers."""
 
     def __init__(self, env_id: str, seed: int) -> None:
-        """Begin."""
         env = make_env(env_id, num_envs=ENVS)
         self._episodes = Episodes(env)
         self._episodes.reset(seed=seed)
-        size = int(np.prod(env.single_observation_space.shape))
+        size = int(np.prod(env.single_observation_space.shape or ()))
         super().__init__(ENVS, spaces.Box(0, 255, (size,), np.uint8), env.single_action_space)
 
     def reset(self) -> Array:
@@ -114,7 +113,6 @@ class Returns(BaseCallback):
     """Keeps the returns of the episodes that end in the last fifth of the training."""
 
     def __init__(self, steps: int) -> None:
-        """Start with none."""
         super().__init__()
         self.returns: list[float] = []
         self._from = 0.8 * steps

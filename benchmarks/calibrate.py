@@ -12,17 +12,16 @@ constant is the geometric mean over the four conditions, with two digits.
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import math
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
+from benchmarks.common import write_json
 from headway.data import load
 from headway.meter import Meter
-from headway.study.environment import CONDITIONS
+from headway.study.image_environment import CONDITIONS
 from headway.study.protocols.controlled import Protocol
 from headway.study.signals import make_signal
 from headway.study.trial import Trial
@@ -33,9 +32,8 @@ SIGNALS = {"norm_last": "norm_last_scale", "norm_all": "norm_all_scale", "delta_
 
 def sizes(dataset: str, condition: str, epochs: int, data_dir: Path | None) -> dict[str, float]:
     """The mean absolute score of Curiosity and of each signal without its factor, over all batches."""
-    plain = dataclasses.replace(Protocol.paper(), **dict.fromkeys(SIGNALS.values(), 1.0))
+    plain = Protocol.paper().override(dict.fromkeys(SIGNALS.values(), "1.0"))
     trial = Trial(load(dataset, data_dir), condition, "uniform", plain, seed=0)
-    trial.meter.detach()
     names = ("curiosity", *SIGNALS)
     meter = Meter(trial.model, [make_signal(name, plain, trial.environment.arms) for name in names])
     optimizer = torch.optim.Adam(trial.model.parameters(), plain.learning_rate)
@@ -81,9 +79,8 @@ def main() -> None:
         print(f"{setting:20}" + "".join(f"{name:>12} {each[name]:.3g}" for name in each))
         print(f"{'':20}" + "".join(f"{name:>12} x {values[place]:.3g}" for name, values in ratios.items()))
     print(constants)
-    if options.out:
-        content = {"epochs": options.epochs, "torch": torch.__version__, "sizes": found, "constants": constants}
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    content = {"epochs": options.epochs, "torch": torch.__version__, "sizes": found, "constants": constants}
+    write_json(options.out, content)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ stretches only the latter. The exit code is 1 when a promise is not kept.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import resource
@@ -22,7 +21,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cost.quoting import quoted
+from benchmarks.common import quoted, write_json
+from headway.analysis.table import Table
 from headway.runs import Run, RunSpec, RunStore
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.context import Context
@@ -98,14 +98,14 @@ def make_store(store: RunStore, number: int) -> None:
     """A store as a study leaves it; without syncing, since nothing here has to last."""
     from headway.study.controlled import specs as controlled_specs  # imports torch, which no worker needs
 
-    sync, os.fsync = os.fsync, lambda descriptor: None
+    sync, os.fsync = os.fsync, lambda fd: None
     try:
         signals, conditions = ["gmc", "uniform", "curiosity", "norm_all", "norm_last"], ["noise", "curriculum"]
         seeds = range(-(-number // (len(signals) * len(conditions))))
         specs = controlled_specs(["mnist"], conditions, signals, seeds, Protocol.released())[:number]
         store.add_all(specs)
         for index, spec in enumerate(specs):
-            if index % 10 and (claimed := store.claim(spec)):
+            if index % 10 and (claimed := store.lock(spec)):
                 claimed.restore()
                 claimed.log({"epoch": 1, "test_loss_mean": 0.5})
                 claimed.progress(100, 100, {"test": 0.5})
@@ -125,22 +125,20 @@ def table(found: dict[str, Any]) -> str:
     """What the docs quote."""
     local, listing = found["local"], found["listing"]
     busy = f"load {found['load']:.1f} from other work" if found["load"] > found["cores"] + 1 else "otherwise idle"
-    lines = [
-        f"Measured on {found['date']}: {found['cores']} cores, Python {found['python']}, {busy}.",
-        "",
-        "| what | measured | promised |",
-        "|---|---|---|",
-        f"| {local['runs']:.0f} one-step runs, local launcher, {found['workers']} workers | "
-        f"{local['runs_per_second']:.0f} runs/s | at least {LEAST_PER_SECOND:.0f} |",
+    rows = [
+        (
+            f"{local['runs']:.0f} one-step runs, local launcher, {found['workers']} workers",
+            f"{local['runs_per_second']:.0f} runs/s",
+            f"at least {LEAST_PER_SECOND:.0f}",
+        )
     ]
     if "ray" in found:
         pace = found["ray"]["runs_per_second"]
-        lines.append(f"| the same on a Ray cluster of this machine, with its start | {pace:.0f} runs/s | |")
-    lines.append(
-        f"| `headway status` of {listing['runs']:.0f} runs | {listing['seconds']:.2f} s, "
-        f"{listing['processor_seconds']:.2f} s of them at work | under {MOST_SECONDS:.0f} s |"
-    )
-    return "\n".join(lines)
+        rows.append(("the same on a Ray cluster of this machine, with its start", f"{pace:.0f} runs/s", ""))
+    seconds = f"{listing['seconds']:.2f} s, {listing['processor_seconds']:.2f} s of them at work"
+    rows.append((f"`headway status` of {listing['runs']:.0f} runs", seconds, f"under {MOST_SECONDS:.0f} s"))
+    measured = f"Measured on {found['date']}: {found['cores']} cores, Python {found['python']}, {busy}."
+    return f"{measured}\n\n{Table(('what', 'measured', 'promised'), rows).markdown()}"
 
 
 def broken_promises(found: dict[str, Any]) -> list[str]:
@@ -181,9 +179,7 @@ def main() -> int:
     print(f"status of {options.listed} runs: {seconds:.2f} s, {own:.2f} s of them at work (under {MOST_SECONDS:.0f} s)")
     if options.docs:
         options.docs.write_text(quoted(options.docs.read_text("utf-8"), "campaign", table(found)), "utf-8")
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=1) + "\n")
+    write_json(options.out, found)
     broken = broken_promises(found)
     for problem in broken:
         print(problem, file=sys.stderr)

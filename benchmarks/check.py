@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import statistics
 import time
 from pathlib import Path
@@ -17,8 +16,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.common import describe, write_json
 from benchmarks.cost.cases import CASES, Case, losses
-from benchmarks.cost.machine import describe
 from headway import GMC, Meter
 from headway.grads.schedule import Schedule
 
@@ -72,10 +71,8 @@ def main() -> None:
         share = checks(STEPS) * (ratio - 1) / STEPS
         rows.append({"case": case.key, "title": case.title, "ratio": ratio, "share": share})
         print(f"{case.key}  {case.title:40s} {ratio:.2f} of the unchecked step, {share:.2%} of {STEPS} steps")
-    if options.out is not None:
-        machine = dataclasses.asdict(describe(options.threads))
-        content = {"machine": machine, "threads": options.threads, "steps": STEPS, "rows": rows}
-        options.out.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+    machine = dataclasses.asdict(describe(options.threads))
+    write_json(options.out, {"machine": machine, "threads": options.threads, "steps": STEPS, "rows": rows})
 
 
 if __name__ == "__main__":

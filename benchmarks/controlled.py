@@ -9,7 +9,6 @@ The signals take turns, a few batches each, so that a change in the machine's sp
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
@@ -17,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.common import write_json
 from headway.data import Dataset, Split
 from headway.study.protocols.controlled import Protocol
-from headway.study.signals import NAMES
+from headway.study.signals import SIGNALS
 from headway.study.trial import Trial
 
 TURN = 10
@@ -79,14 +79,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     dataset = random_images(options.inputs)
-    trials = {name: Trial(dataset, "noise", name, Protocol.released(), 0) for name in NAMES}
+    trials = {name: Trial(dataset, "noise", name, Protocol.released(), 0) for name in SIGNALS.names()}
     result = measure(trials, options.batches)
     print(f"{options.inputs} inputs, batch {Protocol.released().batch_size}, {options.threads} threads, medians")
     print(table(result))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        content = {"inputs": options.inputs, "threads": options.threads, "torch": torch.__version__, "seconds": result}
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    content = {"inputs": options.inputs, "threads": options.threads, "torch": torch.__version__, "seconds": result}
+    write_json(options.out, content)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ takes longer than the run lasts; noise, with labels that are drawn anew each tim
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections import Counter
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import headway
-from benchmarks.cost.machine import describe
+from benchmarks.common import describe, write_json
 from headway.data import load
 
 NAMES = ("digits", "rule", "noise", "constant")
@@ -91,12 +90,10 @@ def main() -> None:
         couplings = ", ".join(f"{value:.4f}" for value in own["coupling"])
         print(f"{name:9} loss {own['loss']:.2f}, norm {own['gradient_norm']:.0f}, coupling {couplings}")
         print(f"{'':9} states {own['states']}; without losses {own['states_without_losses']}")
-    if options.out:
-        machine = describe(1)
-        settings = {"seeds": options.seeds, "steps": options.steps}
-        content = {"date": machine.date, "versions": machine.versions, "settings": settings, "sources": results}
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    machine = describe()
+    settings = {"seeds": options.seeds, "steps": options.steps}
+    content = {"date": machine.date, "versions": machine.versions, "settings": settings, "sources": results}
+    write_json(options.out, content)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -33,15 +32,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from plain_ppo import PlainPPO
 
-from benchmarks.cost.machine import Neighbours, describe
+from benchmarks.common import Neighbours, describe, write_json
+from benchmarks.plain_ppo import PlainPPO
 from headway.rl import DoorKeyVectorEnv, DoorNoise, make_env
-from headway.rl.lanes import Lanes
+from headway.rl.episodes import Transitions
+from headway.rl.learning import Parallel
+from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO, never
-from headway.rl.reward import make_reward
 from headway.rl.rollout import collect
-from headway.rl.transitions import Transitions
 from headway.study.determinism import keep_memory, one_thread
 from headway.study.protocols.doorkey import ExplorationProtocol
 
@@ -66,12 +65,12 @@ def make(preset: str, situation: str, method: str, threads: int) -> PPO:
         env = make_env("MiniGrid-DoorKey-8x8-v0", protocol.num_envs, noise_channel=True)
     else:
         env = DoorNoise(DoorKeyVectorEnv(8, protocol.num_envs), distance=100)
-    reward = make_reward(method, env.single_observation_space, env.single_action_space, protocol.intrinsic())
-    return PPO(env, protocol.ppo(), reward, threads=threads)
+    reward = make_reward(method, env.single_observation_space, env.single_action_space, protocol.reward)
+    return PPO(env, protocol.ppo, reward, threads=threads)
 
 
-class TimedLanes(Lanes):
-    """Lanes that keep the processor time of what they do.
+class TimedParallel(Parallel):
+    """Parallel that keep the processor time of what they do.
 
     Attributes:
         path: seconds that pieces of work side by side have taken, if each lane had a core of its own.
@@ -80,7 +79,7 @@ class TimedLanes(Lanes):
     path: float = 0.0
 
     def run(self, *work: Callable[[], Any]) -> list[Any]:
-        """As `Lanes.run`."""
+        """As `Parallel.run`."""
         if self.threads == 1:
             return super().run(*work)  # in the caller's thread, whose time is kept anyway
         seconds = [0.0] * len(work)
@@ -92,18 +91,18 @@ class TimedLanes(Lanes):
             return result
 
         results = super().run(*(partial(timed, place) for place in range(len(work))))
-        lanes = [0.0] * self.threads
+        parallel = [0.0] * self.threads
         for each in seconds:  # a piece goes to the lane that is free first
-            lanes[lanes.index(min(lanes))] += each
-        self.path += max(lanes)
+            parallel[parallel.index(min(parallel))] += each
+        self.path += max(parallel)
         return results
 
 
 def one_rollout(ppo: PPO) -> Seconds:
     """Seconds of each phase of a rollout, of the whole, and of the processor along the critical path."""
     phases: Seconds = {}
-    lanes = TimedLanes(ppo._lanes.threads)
-    ppo._lanes = lanes
+    parallel = TimedParallel(ppo._parallel.threads)
+    ppo._parallel = parallel
     busy = time.thread_time()
     start = last = time.perf_counter()
 
@@ -114,8 +113,8 @@ def one_rollout(ppo: PPO) -> Seconds:
 
     ppo.iterate(mark=mark)
     phases["rollout"] = time.perf_counter() - start
-    phases["processor"] = time.thread_time() - busy + lanes.path
-    lanes.close()
+    phases["processor"] = time.thread_time() - busy + parallel.path
+    parallel.close()
     return phases
 
 
@@ -168,15 +167,14 @@ def price(preset: str, method: str, situation: str, rounds: int) -> dict[str, An
     agent = make(preset, situation, method, 1)
     spaces = agent.env.single_observation_space, agent.env.single_action_space
     rewards = {
-        name: make_reward(name, *spaces, ExplorationProtocol.named(preset).intrinsic())
-        for name in (method, PRICED[method])
+        name: make_reward(name, *spaces, ExplorationProtocol.named(preset).reward) for name in (method, PRICED[method])
     }
     times: dict[str, list[float]] = {name: [] for name in rewards}
     for _ in range(rounds + 1):
         batch = _transitions(agent)
         for name, reward in rewards.items():
             assert reward is not None
-            times[name].append(_timed(lambda reward=reward, batch=batch: reward.rewards_and_update(batch)))
+            times[name].append(_timed(partial(reward.rewards_and_update, batch)))
     scored, unscored = (min(own[1:]) for own in times.values())
     return {"preset": preset, "situation": situation, "method": method, "scored": scored, "unscored": unscored}
 
@@ -245,12 +243,9 @@ def main() -> None:
     for row in result["price"]:
         row["share"] = (row["scored"] - row["unscored"]) / whole[row["preset"], row["situation"], row["method"]]
     print(table(result))
-    busy = neighbours.cores()
-    if busy is not None:
-        print(f"other processes kept {busy:.2f} cores busy")
+    busy = neighbours.say()
     content = {"machine": dataclasses.asdict(describe(options.threads)), "busy_cores": busy, "published": PUBLISHED}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps({**content, **result}, indent=1) + "\n")
+    write_json(options.out, {**content, **result})
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ import minigrid  # noqa: F401  (registers its environments)
 import numpy as np
 from minigrid.wrappers import FullyObsWrapper
 
-from benchmarks.cost.machine import Neighbours, describe
+from benchmarks.common import Neighbours, describe, write_json
 from headway.rl import make_env
 
 Turn = Callable[[int], float]
@@ -131,20 +130,17 @@ def main() -> None:
         results[f"{size}x{size}"] = measure(size, options.envs, options.rounds)
         print(f"measured {size}x{size}", flush=True)
     print(table(results))
-    busy = neighbours.cores()
-    print("" if busy is None else f"other processes kept {busy:.1f} cores busy")
-    if options.out:
-        versions = {name: version(name) for name in ("gymnasium", "minigrid", "numpy")}
-        machine = describe(threads=1)
-        content = {
-            "date": machine.date,
-            "cpu": machine.cpu,
-            "busy_cores_of_others": busy,
-            "versions": versions,
-            "rooms": results,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    busy = neighbours.say()
+    versions = {name: version(name) for name in ("gymnasium", "minigrid", "numpy")}
+    machine = describe()
+    content = {
+        "date": machine.date,
+        "cpu": machine.cpu,
+        "busy_cores_of_others": busy,
+        "versions": versions,
+        "rooms": results,
+    }
+    write_json(options.out, content)
 
 
 if __name__ == "__main__":

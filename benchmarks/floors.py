@@ -1,7 +1,7 @@
 """Gathers the runs that the default floor of GMC is chosen by: `campaigns/floors.toml`, and what `results/` has.
 
-    headway run --campaign campaigns/floors.toml --out lots        # hours; resumes
-    python benchmarks/floors.py lots results --out benchmarks/results/floors.json
+    headway run --campaign campaigns/floors.toml --out sections        # hours; resumes
+    python benchmarks/floors.py sections results --out benchmarks/results/floors.json
 
 A row is a run: what it was, the mean of its test loss over the epochs (the area under its curve), the share of its last
 draws that went to the most drawn arm, and the mean share of the parameters under the floor.

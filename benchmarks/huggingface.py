@@ -12,7 +12,6 @@ The file has the rates of every round, from which all else follows.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -26,13 +25,13 @@ from transformers import Trainer
 from transformers.utils import logging
 
 import headway
-from benchmarks.cost.machine import Neighbours, describe
+from benchmarks.common import Neighbours, describe, write_json
 from headway.integrations.transformers import SourceTrainer
 from headway.selection import Sources, SourceSampler, Tagged
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 
-import hf_gpt2 as example
+import hf_gpt2 as example  # type: ignore[import-not-found]
 
 
 def make(kind: str, folder: str, steps: int) -> Trainer:
@@ -95,7 +94,6 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     neighbours = Neighbours()
     rates = measure(options.rounds, options.steps)
-    busy = neighbours.cores()
     parts = {clock: {kind: kept(own, kind) for kind in KINDS} for clock, own in rates.items()}
     print(f"{'':26}{'tokens/s':>10}{'kept':>8}{'least':>8}{'greatest':>10}{'by clock':>10}")
     for kind in KINDS:
@@ -104,18 +102,16 @@ def main() -> None:
         print(
             f"{kind:26}{rate:10,.0f}{part['median']:8.0%}{part['least']:8.0%}{part['greatest']:10.0%}{by_clock:10.0%}"
         )
-    print("" if busy is None else f"other processes kept {busy:.1f} cores busy")
-    if options.out:
-        machine = describe(options.threads)
-        versions = {**machine.versions, **{name: version(name) for name in ("transformers", "accelerate")}}
-        content = {
-            "date": machine.date, "cpu": machine.cpu, "threads": options.threads, "versions": versions,
-            "busy_cores_of_others": busy, "steps": options.steps, "batch": example.BATCH,
-            "tokens_per_second": rates, "kept": {kind: part["median"] for kind, part in parts["processor"].items()},
-            "spread": parts,
-        }  # fmt: skip
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    busy = neighbours.say()
+    machine = describe(options.threads)
+    versions = {**machine.versions, **{name: version(name) for name in ("transformers", "accelerate")}}
+    content = {
+        "date": machine.date, "cpu": machine.cpu, "threads": options.threads, "versions": versions,
+        "busy_cores_of_others": busy, "steps": options.steps, "batch": example.BATCH,
+        "tokens_per_second": rates, "kept": {kind: part["median"] for kind, part in parts["processor"].items()},
+        "spread": parts,
+    }  # fmt: skip
+    write_json(options.out, content)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ machine's speed meets them alike; shares are those of the same round, and the ta
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
@@ -19,10 +18,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.cost.machine import Neighbours, describe
+from benchmarks.common import Neighbours, describe, write_json
 from headway.rl import make_env
+from headway.rl.episodes import Transitions
+from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
-from headway.rl.reward import IntrinsicResult, IntrinsicReward, Transitions, make_reward
+from headway.rl.reward import IntrinsicResult, Reward
 from headway.study.protocols.doorkey import ExplorationProtocol
 
 PREDICTORS = ("forward", "icm", "rnd")
@@ -43,10 +44,10 @@ def measure(noise: str, rounds: int, threads: int) -> dict[str, dict[str, float]
     protocol = ExplorationProtocol.released()
     env = make_env(protocol.env_id, noise=noise, noise_channel=True)
     tap: Any = Tap()
-    ppo = PPO(env, protocol.ppo(), tap, threads=threads)
+    ppo = PPO(env, protocol.ppo, tap, threads=threads)
     spaces = env.single_observation_space, env.single_action_space
     names = [f"{predictor}+{scorer}" for predictor in PREDICTORS for scorer in ("error", "gmc")]
-    rewards = {name: make_reward(name, *spaces, protocol.intrinsic()) for name in names}
+    rewards = {name: make_reward(name, *spaces, protocol.reward) for name in names}
     times: dict[str, list[float]] = {name: [] for name in ("rollout", *names)}
     for number in range(WARM_UP + rounds):
         start = time.perf_counter()
@@ -71,7 +72,7 @@ def measure(noise: str, rounds: int, threads: int) -> dict[str, dict[str, float]
     return result
 
 
-def _pay(reward: IntrinsicReward, batch: Transitions) -> float:
+def _pay(reward: Reward, batch: Transitions) -> float:
     start = time.perf_counter()
     reward.rewards_and_update(batch)
     return time.perf_counter() - start
@@ -103,12 +104,10 @@ def main() -> None:
     neighbours = Neighbours()
     results = {noise: measure(noise, options.rounds, options.threads) for noise in options.noise}
     print(table(results))
-    busy = neighbours.cores()
-    print("" if busy is None else f"other processes kept {busy:.1f} cores busy")
-    if options.out:
-        machine = describe(options.threads)
-        content = {"date": machine.date, "cpu": machine.cpu, "threads": options.threads, "results": results}
-        options.out.write_text(json.dumps({**content, "other_cores_busy": busy}, indent=1) + "\n")
+    busy = neighbours.say()
+    machine = describe(options.threads)
+    content = {"date": machine.date, "cpu": machine.cpu, "threads": options.threads, "results": results}
+    write_json(options.out, {**content, "other_cores_busy": busy})
 
 
 if __name__ == "__main__":

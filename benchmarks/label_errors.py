@@ -10,7 +10,6 @@ minus that of the label.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import headway
-from benchmarks.cost.machine import describe
+from benchmarks.common import describe, write_json
 from headway.data import load
 
 CLASSES, BATCH = 10, 32
@@ -84,13 +83,10 @@ def main() -> None:
     for name, own in areas.items():
         print(f"{name:14} {statistics.fmean(own):.3f}   from {min(own):.3f} to {max(own):.3f}")
     print(f"the mean GMC of wrong labels is {statistics.fmean(ratios):.1f} times that of clean ones")
-    if options.out:
-        machine = describe(1)
-        settings = {"seeds": options.seeds, "epochs": options.epochs, "flipped": options.flipped}
-        content = {"date": machine.date, "versions": machine.versions, "settings": settings, "areas": areas}
-        content["gmc_of_wrong_to_clean"] = ratios
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    machine = describe()
+    settings = {"seeds": options.seeds, "epochs": options.epochs, "flipped": options.flipped}
+    content = {"date": machine.date, "versions": machine.versions, "settings": settings, "areas": areas}
+    write_json(options.out, {**content, "gmc_of_wrong_to_clean": ratios})
 
 
 if __name__ == "__main__":

@@ -19,15 +19,14 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from benchmarks.cost.quoting import quoted
+from benchmarks.common import quoted
 from headway.analysis import load_results
 from headway.analysis.report.provenance import notes_of
-from headway.analysis.report.words import ranges
+from headway.analysis.table import Table, ranges
 from headway.analysis.tables import MethodRow, method_rows
-from headway.commands.run import COMMANDS
-from headway.commands.run_campaign import lot_specs
+from headway.commands.campaign_file import read_campaign_file
 from headway.data import Dataset, Split
-from headway.runs.campaign_file import read_campaign_file
+from headway.rl.reward import IntrinsicReward
 from headway.runs.context import Context
 from headway.runs.text import count
 from headway.selection import Actor
@@ -54,8 +53,7 @@ def stored(name: str) -> dict[str, Any]:
 
 def table(head: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return Table(head, rows).markdown()
 
 
 def sampler() -> str:
@@ -200,12 +198,12 @@ def lots() -> str:
     rows = []
     for name in ("evidence", "sensitivity"):
         file = ROOT / "campaigns" / f"{name}.toml"
-        for lot in read_campaign_file(file).lots:
-            asked = {spec.run_id: spec.seed for spec in lot_specs(lot, COMMANDS, file)}
-            results = ROOT / "results" / f"{lot.name}.parquet"
+        for section in read_campaign_file(file).sections:
+            asked = {spec.run_id: spec.seed for spec in section.specs()}
+            results = ROOT / "results" / f"{section.name}.parquet"
             done = {run.id for run in load_results(results).finished()} if results.exists() else set()
             seeds = Counter(seed for run_id, seed in asked.items() if run_id in done)
-            rows.append([lot.name, str(len(asked)), str(seeds.total()), _seeds(seeds)])
+            rows.append([section.name, str(len(asked)), str(seeds.total()), _seeds(seeds)])
     return table(["lot", "runs", "done", "seeds"], rows)
 
 
@@ -262,7 +260,7 @@ def architectures() -> str:
     for method in ("gmc", "icm"):
         (spec,) = exploration.specs([method], ["door"], [0], ExplorationProtocol.released(), "released")
         ppo = exploration.make(spec, Context())
-        assert ppo.reward is not None
+        assert isinstance(ppo.reward, IntrinsicReward)
         if method == "gmc":
             rows += [_network("policy", ppo.agent.policy), _network("values", ppo.agent.value)]
             rows.append(_network("forward model, GMC", ppo.reward.predictor.scored))

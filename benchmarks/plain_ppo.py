@@ -38,7 +38,6 @@ class PlainPPO:
     """The reference; `iterate` is one rollout of 2048 steps and what is learned from it."""
 
     def __init__(self, seed: int = 0) -> None:
-        """Make the networks and the environment."""
         torch.manual_seed(seed)
         self.env = FullyObsWrapper(gymnasium.make("MiniGrid-DoorKey-8x8-v0"))
         self.policy, self.value = network(7), network(1)

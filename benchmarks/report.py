@@ -9,17 +9,16 @@ The store is made if it is not there; keep it with --store to measure again.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # the made-up runs are those of the tests
 
+from benchmarks.common import describe, write_json
 from headway.runs import RunStore
 from tests.analysis.stores import controlled_specs, finish
 from tests.browser.chromium import find_chromium
@@ -108,19 +107,18 @@ def main() -> None:
     print(f"  of processor time {work:.1f} s")
     print(f"memory   {memory:8.0f} MB   (limit {LIMITS['memory']:g})")
     print(f"page     {size:8.2f} MB   (limit {LIMITS['page']:g})")
-    if options.json:
-        result = {
-            "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
-            "runs": runs,
-            "epochs": options.epochs,
-            "seconds": seconds,
-            "processor_seconds": work,
-            "memory_mb": memory,
-            "page_mb": size,
-            "opening_seconds": opening,
-            "load_average": os.getloadavg()[0],
-        }
-        options.json.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    result = {
+        "date": describe().date,
+        "runs": runs,
+        "epochs": options.epochs,
+        "seconds": seconds,
+        "processor_seconds": work,
+        "memory_mb": memory,
+        "page_mb": size,
+        "opening_seconds": opening,
+        "load_average": os.getloadavg()[0],
+    }
+    write_json(options.json, result)
     shown = "no browser found" if opening is None else f"{opening:8.2f} s    (limit {LIMITS['open']:g})"
     print(f"opening  {shown}")
 

@@ -28,7 +28,7 @@ def main() -> None:
         short = specs[: options.steps]
         _report("add", len(specs), lambda: store.add_all(specs))
         _report("claim, log, checkpoint, finish", len(short), lambda: _one_step_each(store, short))
-        _report("skip what is done", len(short), lambda: [store.claim(spec) for spec in short])
+        _report("skip what is done", len(short), lambda: [store.lock(spec) for spec in short])
         _report("status", len(specs), store.status)
         _report("metrics", len(short), lambda: [store.metrics(spec.run_id) for spec in short])
 
@@ -43,7 +43,7 @@ def _spec(seed: int) -> RunSpec:
 
 def _one_step_each(store: RunStore, specs: list[RunSpec]) -> None:
     for spec in specs:
-        run = store.claim(spec)
+        run = store.lock(spec)
         assert run is not None
         with run:
             run.restore()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import time
 from collections import deque
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, WeightedRandomSampler
 
-from benchmarks.cost.machine import describe
+from benchmarks.common import describe, write_json
 from headway.selection import PolicyGradient, SourceSampler
 
 INDICES, UPDATED, ROUNDS = 1_000_000, 200_000, 3
@@ -79,15 +78,14 @@ def main() -> None:
         note(f"update after every {batch}", UPDATED, clock(lambda s=sampler, b=batch: with_updates(s, b, UPDATED)))
     sampler = make(4, rule=PolicyGradient())
     note("the same, by policy gradient", UPDATED, clock(lambda: with_updates(sampler, 1024, UPDATED)))
-    uniform = WeightedRandomSampler(torch.ones(INDICES), INDICES)
+    uniform = WeightedRandomSampler([1.0] * INDICES, INDICES)
     note("torch's WeightedRandomSampler", INDICES, clock(lambda: exhaust(uniform)))
-    batches = DataLoader(range(INDICES), 1024, sampler=make(4)).batch_sampler
+    data: Any = range(INDICES)
+    batches = DataLoader(data, 1024, sampler=make(4)).batch_sampler
     note("4 sources, in batches of 1024", INDICES, clock(lambda: exhaust(batches)))
-    if options.out:
-        machine = describe(1)
-        content = {"date": machine.date, "cpu": machine.cpu, "versions": machine.versions, "indices_per_second": rates}
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    machine = describe()
+    content = {"date": machine.date, "cpu": machine.cpu, "versions": machine.versions, "indices_per_second": rates}
+    write_json(options.out, content)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ All settings of PPO are Stable-Baselines3's own; DoorKey is Farama's, with the w
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from importlib.metadata import version
@@ -24,7 +23,7 @@ from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
-from benchmarks.cost.machine import Neighbours, describe
+from benchmarks.common import Neighbours, describe, write_json
 from headway.integrations.sb3 import OnPolicyIntrinsicCallback
 
 STEPS = 2048
@@ -41,7 +40,6 @@ class Agent:
     """PPO that learns one rollout at a time, paid or not."""
 
     def __init__(self, env_id: str, envs: int, method: str | None) -> None:
-        """Make the environments and the model."""
         wrapper = flat_grid if env_id.startswith("MiniGrid") else None
         env = make_vec_env(env_id, envs, seed=0, wrapper_class=wrapper)
         self._model = PPO("MlpPolicy", env, n_steps=STEPS // envs, seed=0, device="cpu")
@@ -94,20 +92,17 @@ def main() -> None:
             rates = f"{row['plain_steps_per_second']:10,.0f}{row['paid_steps_per_second']:10,.0f}"
             ratios = f"{row['ratio']:8.2f}{row['least']:8.2f}{row['greatest']:10.2f}{row['ratio_by_the_clock']:10.2f}"
             print(f"{env_id:28}{envs:5}{rates}{ratios}", flush=True)
-    busy = neighbours.cores()
-    print("" if busy is None else f"other processes kept {busy:.1f} cores busy")
-    if options.out:
-        machine = describe(threads=1)
-        content = {
-            "date": machine.date,
-            "cpu": machine.cpu,
-            "method": options.method,
-            "busy_cores_of_others": busy,
-            "versions": {name: version(name) for name in ("stable-baselines3", "gymnasium", "minigrid", "torch")},
-            "results": results,
-        }
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    busy = neighbours.say()
+    machine = describe()
+    content = {
+        "date": machine.date,
+        "cpu": machine.cpu,
+        "method": options.method,
+        "busy_cores_of_others": busy,
+        "versions": {name: version(name) for name in ("stable-baselines3", "gymnasium", "minigrid", "torch")},
+        "results": results,
+    }
+    write_json(options.out, content)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ chosen by `SourceSampler` with its defaults. Three situations:
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -25,13 +24,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import headway
-from benchmarks.cost.machine import describe
+from benchmarks.common import describe, write_json
 from headway.data import load
 from headway.selection import Sources, SourceSampler
 
 INPUTS, CLASSES, BATCH, PER_SOURCE = 64, 10, 64, 50_000
 SITUATIONS = ("apart", "mixed", "learned")
-SIGNALS = {
+SIGNALS: dict[str, headway.Signal] = {
     "uniform": headway.Uniform(),
     "loss": headway.Curiosity(),
     "gradient norm": headway.NormAll(),
@@ -101,7 +100,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the shares as JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    start, results = time.perf_counter(), {}
+    start = time.perf_counter()
+    results: dict[str, dict[str, Any]] = {}
     print(f"{'situation':10}{'signal':18}{'on the noise':>13}{'at the end':>12}{'loss of the rule':>18}")
     for situation in SITUATIONS:
         results[situation] = {}
@@ -112,12 +112,10 @@ def main() -> None:
             noise, late, loss = (statistics.fmean(own[key]) for key in ("noise", "late", "loss"))
             print(f"{situation:10}{name:18}{noise:13.0%}{late:12.0%}{loss:18.3f}", flush=True)
     print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr)
-    if options.out:
-        machine = describe(1)
-        settings = {"seeds": options.seeds, "steps": options.steps, "batch": BATCH}
-        content = {"date": machine.date, "versions": machine.versions, "settings": settings, "results": results}
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
+    machine = describe()
+    settings = {"seeds": options.seeds, "steps": options.steps, "batch": BATCH}
+    content = {"date": machine.date, "versions": machine.versions, "settings": settings, "results": results}
+    write_json(options.out, content)
 
 
 if __name__ == "__main__":

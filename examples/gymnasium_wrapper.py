@@ -3,9 +3,9 @@
     pip install 'headway[rl]'
     python examples/gymnasium_wrapper.py [--quick] [--methods icm+gmc rnd]
 
-An agent that acts at random drives eight mountain cars. The table shows, for bands of the car's speed, how often it
-was met and what a step in it paid on average, by method: RND pays for what is rare, ICM+GMC for what its forward model
-is learning from. The task's own episode statistics are what they were. It takes half a minute on one core.
+An agent that acts at random drives eight mountain cars. The table shows, for bands of the car's speed, how often it was
+met and what a step in it was worth on average, by method: RND rewards what is rare, ICM+GMC what its forward model is
+learning from. The task's own episode statistics are what they were. It takes half a minute on one core.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ END = "\r" if sys.stdout.isatty() else "\n"
 
 
 def play(method: str, steps: int, seed: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The speed after every step, and what the step paid."""
+    """The speed after every step, and what the step was worth."""
     env = gymnasium.make_vec("MountainCar-v0", ENVS, vectorization_mode="sync")
     env = IntrinsicRewardWrapper(env, method, coefficient=1.0, seed=seed)
     env = RecordEpisodeStatistics(env)  # outside or inside: rewards are the task's
     env.reset(seed=seed)
     env.action_space.seed(seed)
-    speeds, paid = [], []
+    speeds, rewards = [], []
     for step in range(steps):
         obs, *_, infos = env.step(env.action_space.sample())
         valid = infos["_intrinsic_reward"]  # not where a step only began a new episode
         speeds.append(np.abs(obs[valid, 1]))
-        paid.append(infos["scaled_intrinsic_reward"][valid])
+        rewards.append(infos["scaled_intrinsic_reward"][valid])
         if (step + 1) % max(1, steps // 10) == 0 and step + 1 < steps:
             print(f"{method:10} {(step + 1) / steps:4.0%}", end=END, flush=True)
     print(f"{method:10} 100%  the task's return is {np.mean(env.return_queue):.0f} in {env.episode_count} episodes")
-    return np.concatenate(speeds), np.concatenate(paid)
+    return np.concatenate(speeds), np.concatenate(rewards)
 
 
 def main() -> None:
-    """Play with every method, and show what was paid."""
+    """Play with every method, and show the rewards."""
     parser = argparse.ArgumentParser(description="intrinsic rewards in the infos of a vector environment")
     parser.add_argument("--quick", action="store_true", help="a few hundred steps, to see that it works")
     parser.add_argument("--methods", nargs="+", default=["icm+gmc", "rnd"])
@@ -61,11 +61,11 @@ def main() -> None:
     print(f"{'speed':16}{'steps':>8}" + "".join(f"{method:>12}" for method in played))
     for low, high in pairwise(BANDS):
         cells = []
-        for speeds, paid in played.values():
-            own = paid[(speeds >= low) & (speeds < high)]
+        for speeds, rewards in played.values():
+            own = rewards[(speeds >= low) & (speeds < high)]
             cells.append(f"{own.mean():12.4f}" if len(own) else f"{'-':>12}")
         print(f"{low:.3f} to {high:.3f}  {len(own):8,}{''.join(cells)}")
-    print("RND pays for what is rare, GMC for what its predictor is learning from: rare states need not be that.")
+    print("RND rewards what is rare, GMC what its predictor is learning from: rare states need not be that.")
 
 
 if __name__ == "__main__":

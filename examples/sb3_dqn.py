@@ -3,10 +3,10 @@
     pip install 'headway[sb3]'
     python examples/sb3_dqn.py [--quick] [--method rnd] [--steps 10000]
 
-The replay buffer holds the task's rewards. Each time transitions are sampled, they are paid by the predictor as it is
-then. The last line says how many cells of a grid over MountainCar's states each agent came by. The callback is all that
-differs between them; one seed and ten thousand steps show how it is used, not which of them is better. It takes about
-a minute on one core.
+The replay buffer holds the task's rewards. Each time transitions are sampled, they are rewarded by the predictor as it
+is then. The last line says how many cells of a grid over MountainCar's states each agent came by. The callback is all
+that differs between them; one seed and ten thousand steps show how it is used, not which of them is better. It takes
+about a minute on one core.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def main() -> None:
 
     plain = train("DQN", None, steps, options.seed)
     callback = OffPolicyIntrinsicCallback(options.method, coefficient=options.coefficient, seed=options.seed)
-    paid = train(options.method, callback, steps, options.seed)
-    print(f"cells of {CELLS * CELLS}: {plain} alone, {paid} with {options.method}")
+    with_bonus = train(options.method, callback, steps, options.seed)
+    print(f"cells of {CELLS * CELLS}: {plain} alone, {with_bonus} with {options.method}")
     print("One seed shows how it is used, not which of the two agents is better.")
 
 

@@ -1,4 +1,4 @@
-"""Stable-Baselines3: PPO in a task with a rare reward, alone and paid by ICM+GMC.
+"""Stable-Baselines3: PPO in a task with a rare reward, alone and with a bonus of ICM+GMC.
 
     pip install 'headway[sb3,rl]'
     python examples/sb3_ppo.py [--quick] [--method icm+gmc] [--steps 30000]

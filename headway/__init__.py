@@ -20,8 +20,11 @@ if TYPE_CHECKING:
         NormAll,
         NormLast,
         Projection,
+        Rate,
+        Reference,
         Signal,
         Uniform,
+        prediction_gain,
     )
     from headway.telemetry import SourceMonitor
 
@@ -29,23 +32,30 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GMC",
+    "Alignment",
     "Cosine",
     "Curiosity",
     "Decay",
     "DeltaLoss",
     "DotProduct",
+    "Excess",
     "HeadwayError",
+    "Learnability",
     "Meter",
     "Moments",
     "NormAll",
     "NormLast",
+    "PrioritizedSampler",
     "Projection",
+    "Rate",
     "Reduction",
+    "Reference",
     "Signal",
     "SourceMonitor",
     "SourceSampler",
     "Uniform",
     "__version__",
+    "prediction_gain",
     "register_rule",
     "unregister_rule",
 ]
@@ -59,6 +69,7 @@ _HOMES = {
     "Decay": "headway.moments",
     "Moments": "headway.moments",
     "SourceMonitor": "headway.telemetry",
+    "PrioritizedSampler": "headway.selection",
     "SourceSampler": "headway.selection",
 }
 

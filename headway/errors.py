@@ -112,8 +112,12 @@ class NewerSchemaError(SpecError, StoreError):
     """A file was written by a newer version of headway than this one."""
 
 
-class ClaimLostError(StoreError):
+class LockLostError(StoreError):
     """Another process has taken this run over, so this one must stop writing to it."""
+
+
+ClaimLostError = LockLostError
+"""The former name."""
 
 
 class FigureError(HeadwayError):

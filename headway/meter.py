@@ -14,7 +14,8 @@ from headway.grads.accounting import check_complete, check_losses, check_reached
 from headway.grads.accumulation import Accumulation, LossScaler, scale_of
 from headway.grads.checks import Checker
 from headway.grads.passes import Pass
-from headway.grads.plans import handed_out, merged, own_gradients
+from headway.grads.persample import widened
+from headway.grads.plans import by_parameter, handed_out, merged, own_gradients
 from headway.grads.rounding import least_precision
 from headway.grads.schedule import Check
 from headway.grads.verification import Verification, compare, one_at_a_time
@@ -345,11 +346,13 @@ class Meter(Generic[Scores]):
         if backward:
             self._since_step.note_freed(current.results, self._wrapper.is_parallel)
         self._checker.finish(current)
-        values = own_gradients(current, plan, weights) if plan else {}
-        if self._verify and plan:
-            self.verification = compare(values, oracle, plan, least_precision(losses, self._engine.dtypes()))
-        shares = handed_out(values, plans)
-        return {name: self._signals[name].scores(self._scopes[name], batch, own) for name, own in shares.items()}
+        rows = own_gradients(current, plan, self._since_step.inverse(weights)) if plan else None
+        if self._verify and rows is not None:
+            values, least = by_parameter(rows, plan), least_precision(losses, self._engine.dtypes())
+            self.verification = compare(values, oracle, plan, least)
+        with torch.no_grad():
+            shares = handed_out(rows, plan, plans).items()
+            return {name: self._signals[name].scores(self._scopes[name], batch, own) for name, own in shares}
 
     def _run(self, losses: Tensor, weights: Tensor, backward: bool, retain_graph: bool) -> set[str]:
         """Run the backward pass; without `.grad`, tell which parameters have received a gradient."""
@@ -389,10 +392,8 @@ class Meter(Generic[Scores]):
     def _deliver(self, scores: dict[str, Tensor] | None) -> Scores:
         if scores is None:
             return cast(Scores, None)
-        detached = {
-            name: value.detach().to(torch.promote_types(value.dtype, torch.float32)) for name, value in scores.items()
-        }
-        return cast(Scores, next(iter(detached.values())) if self._single else detached)
+        wide = {name: value.to(widened(value.dtype)) for name, value in scores.items()}
+        return cast(Scores, next(iter(wide.values())) if self._single else wide)
 
 
 def _probe(parameters: Mapping[str, Tensor]) -> Batch:

@@ -64,6 +64,7 @@ def run(*command: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_scores_of_one(tmp_path: Path) -> None:
     one = run(sys.executable, *OPTIONS, "--out", str(tmp_path / "one.pt"))
     two = run(*TORCHRUN, *OPTIONS, "--out", str(tmp_path / "two.pt"))
@@ -74,6 +75,7 @@ def test_two_processes_give_the_scores_of_one(tmp_path: Path) -> None:
     assert one == two
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="expected a system that lists threads in /proc")
 def test_no_thread_of_the_group_is_left_for_the_end_of_the_interpreter(tmp_path: Path) -> None:
     """One that is left takes the interpreter's lock when that is gone, now and then, and aborts the process."""
@@ -84,6 +86,7 @@ def test_no_thread_of_the_group_is_left_for_the_end_of_the_interpreter(tmp_path:
         assert (tmp_path / rank).read_text() == "True 0", "whether the group had threads, and how many are left"
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
     command = [*TORCHRUN, *OPTIONS, "--batch", "63"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)

@@ -38,6 +38,7 @@ def sources_in(path: Path) -> set[str]:
         return {row["source"] for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 def test_two_sources(tmp_path: Path, capsys) -> None:
     """With GMC the sampler spends no more on the noise than uniform does; with the loss over 70%."""
     pytest.importorskip("matplotlib")
@@ -73,6 +74,7 @@ def test_the_plain_example_marks_its_ten_lines() -> None:
     assert marked == list(range(1, 11))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_lightning(tmp_path: Path) -> None:
     pytest.importorskip("lightning")
@@ -83,6 +85,7 @@ def test_lightning(tmp_path: Path) -> None:
     assert sources_in(tmp_path / "sources.csv") == {"rule", "noise"}
 
 
+@pytest.mark.slow
 def test_transformers(tmp_path: Path, capsys) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
@@ -119,6 +122,7 @@ def test_torchdata() -> None:
     assert shares["rule"] > shares["noise"]
 
 
+@pytest.mark.slow
 def test_bandit(tmp_path: Path, capsys) -> None:
     figure, out = tmp_path / "bandit.png", tmp_path / "bandit.json"
     result = example("bandit").main(["--quick", "--figure", str(figure), "--out", str(out)])

@@ -15,13 +15,14 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "headway"
 
-CORE = {"errors", "moments", "grads", "signals", "meter", "selection"}
-USES_METER = {"meter", "signals", "moments", "errors"}
+CORE = {"errors", "registry", "moments", "grads", "signals", "meter", "selection"}
+USES_METER = {"meter", "signals", "moments", "registry", "errors"}
 ABOVE = {"runs", "data", "rl", "study", "analysis", "telemetry", "integrations", "commands", "__init__"}
 EVERYTHING = CORE | ABOVE
 
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "registry": {"errors"},
     "moments": {"errors"},
     "runs": {"errors"},
     "data": {"errors"},
@@ -31,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "selection": {"meter", "signals", "errors"},
     "rl": USES_METER,
     "study": USES_METER | {"grads", "rl", "selection", "data", "runs"},
-    "analysis": {"runs", "study", "errors"},
+    "analysis": {"runs", "study", "telemetry", "errors"},
     "telemetry": {"selection", "runs", "errors"},
     "integrations": USES_METER | {"grads", "rl", "selection", "telemetry", "__init__"},
     "commands": EVERYTHING,
@@ -42,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
 LAZY = {
     "telemetry": {"runs"},  # for Parquet alone
 }
-WITHOUT_TORCH = {"errors", "runs", "analysis"}  # errors too: both of the others may import it
+WITHOUT_TORCH = {"errors", "registry", "runs", "analysis"}  # errors too: both of the others may import it
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ def problem(part: str, found: Import) -> str | None:
             return None
         if part == "analysis" and target == "study" and not found.name.startswith("headway.study.protocols"):
             return "forbidden edge analysis -> study (analysis may import study.protocols alone, which needs no torch)"
+        if part == "analysis" and target == "telemetry" and "monitor" in found.name.lower():
+            return "forbidden edge analysis -> telemetry.monitor (which needs torch; states and writers do not)"
         if target not in ALLOWED[part]:
             allowed = ", ".join(sorted(ALLOWED[part])) or "no other part"
             return f"forbidden edge {part} -> {target} ({part} may import: {allowed})"
@@ -157,7 +160,8 @@ def test_every_import_follows_the_design() -> None:
         ("selection/actor.py", "from headway.grads import register_rule", "selection -> grads"),
         ("rl/ppo.py", "from headway.selection import Actor", "rl -> selection"),
         ("analysis/stats.py", "from headway.study import controlled", "analysis -> study"),
-        ("__init__.py", "from .study import demo", "__init__ -> study"),
+        ("analysis/rows.py", "from headway.telemetry import SourceMonitor", "analysis -> telemetry.monitor"),
+        ("__init__.py", "from .study import controlled", "__init__ -> study"),
         ("study/controlled.py", "import headway.commands.run", "study -> commands"),
         ("runs/ray/launcher.py", "from headway.data import load", "runs -> data"),
         ("meter.py", "import numpy as np", "meter -> numpy"),
@@ -184,6 +188,7 @@ def test_a_forbidden_edge_is_named_with_file_and_line(file: str, source: str, ed
         ("__init__.py", "from .meter import Meter\nfrom importlib.metadata import version"),
         ("commands/run.py", "from headway.study import controlled\nfrom headway.analysis import stats"),
         ("analysis/names.py", "from headway.study.protocols import names"),
+        ("analysis/rows.py", "from headway.telemetry.writers import COLUMNS"),
         ("integrations/sb3.py", "import stable_baselines3\nimport headway\nfrom headway.rl import reward"),
         ("runs.py", "import hashlib\nimport json\nfrom headway.errors import StateError"),
     ],

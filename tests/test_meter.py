@@ -254,7 +254,12 @@ def test_state_goes_through_torch_save_with_weights_only(tmp_path) -> None:
     meter = Meter(model, GMC())
     train(meter, model, 2)
     torch.save(meter.state_dict(), tmp_path / "meter.pt")
-    Meter(mlp(), GMC()).load_state_dict(torch.load(tmp_path / "meter.pt", weights_only=True))
+    other = Meter(mlp(), GMC())
+    other.load_state_dict(torch.load(tmp_path / "meter.pt", weights_only=True))
+    assert other.moments().updates == 2
+    for name, value in meter.moments().v.items():
+        assert torch.equal(other.moments().v[name], value)
+        assert torch.equal(other.moments().m[name], meter.moments().m[name])
 
 
 def test_a_state_that_does_not_fit_changes_nothing() -> None:

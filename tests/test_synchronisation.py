@@ -134,6 +134,7 @@ def _unchecked(signal: Signal) -> Signal:
     return signal
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_no_layer_waits(case: Case) -> None:

@@ -7,15 +7,16 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from benchmarks.common import quoted
 from benchmarks.cost import figure
-from benchmarks.cost.cases import CASES, Case, get_case
-from benchmarks.cost.progress import Progress
-from benchmarks.cost.report import show, write_docs
+from benchmarks.cost.cases import CASES
 from benchmarks.cost.results import Result, load
 from benchmarks.cost.results import save as save_json
-from benchmarks.cost.runner import Settings, quick, run
-from benchmarks.cost.steps import VARIANTS, get_variant
+from benchmarks.cost.runner import Progress, Settings, quick, run
+from benchmarks.cost.tables import markdown, show
+from benchmarks.cost.variants import VARIANTS
 from headway.errors import HeadwayError, MissingExtraError
 
 DESCRIPTION = """\
@@ -30,22 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--quick", action="store_true", help="half a minute: cases a and c against torch.func alone")
     letters = "; ".join(f"{case.key}: {case.title}" for case in CASES.values())
-    add(
-        "--cases",
-        action="extend",
-        nargs="+",
-        type=_case,
-        metavar="CASE",
-        help=f"what to measure ({letters}; default: all)",
-    )
-    add(
-        "--variants",
-        action="extend",
-        nargs="+",
-        type=_variant,
-        metavar="NAME",
-        help=f"out of {', '.join(VARIANTS)} (default: all)",
-    )
+    several: dict[str, Any] = {"action": "extend", "nargs": "+"}
+    add("--cases", **several, choices=CASES, metavar="CASE", help=f"what to measure ({letters}; default: all)")
+    names = ", ".join(VARIANTS)
+    add("--variants", **several, choices=VARIANTS, metavar="NAME", help=f"out of {names} (default: all)")
     add("--rounds", type=_whole, metavar="N", help="at most so many rounds per case (default: 200)")
     add("--seconds", type=_positive, metavar="S", help="time for the rounds of a case (default: 60; quick: 8)")
     add("--threads", type=_whole, metavar="N", help="threads of torch (default: one per core)")
@@ -66,7 +55,8 @@ def execute(options: argparse.Namespace) -> int:
     if options.out:
         _store(result, options.out)
     if options.docs and result.complete:
-        write_docs(result, options.docs)
+        page = options.docs.read_text("utf-8")
+        options.docs.write_text(quoted(page, "bench", markdown(result)), "utf-8")
         _make(options.docs.parent / "figures")
         figure.save(result, options.docs.parent / "figures" / "benchmarks")
         print(f"wrote the numbers into {options.docs}")
@@ -77,7 +67,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
     """The settings that the options ask for; what is given wins over what --quick stands for."""
     base = quick(Settings()) if options.quick else Settings()
     given = {
-        "cases": tuple(dict.fromkeys(options.cases)) if options.cases else None,
+        "cases": tuple(CASES[key] for key in dict.fromkeys(options.cases)) if options.cases else None,
         "variants": tuple(dict.fromkeys(options.variants)) if options.variants else None,
         "rounds": options.rounds,
         "seconds": options.seconds,
@@ -115,20 +105,6 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HeadwayError(f"expected a folder that can be written to, got {folder}: {error.strerror}") from error
-
-
-def _case(text: str) -> Case:
-    try:
-        return get_case(text)
-    except HeadwayError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _variant(text: str) -> str:
-    try:
-        return get_variant(text).key
-    except HeadwayError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _whole(text: str) -> int:

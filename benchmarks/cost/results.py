@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import Machine
 from headway.errors import HeadwayError
 
 SCHEMA = 1
@@ -119,18 +120,6 @@ class CaseResult:
     def memory_goal(self) -> int:
         """The bytes that scores may need beyond the plain step: 4 times the parameters and one chunk."""
         return 4 * self.parameters + CHUNK
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Where and with what a benchmark ran."""
-
-    date: str
-    cpu: str
-    cores: int
-    threads: int
-    python: str
-    versions: Mapping[str, str]
 
 
 @dataclass(frozen=True)

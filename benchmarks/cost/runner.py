@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from typing import TextIO
 
 import torch
 
+from benchmarks.common import Neighbours, available_cores, describe
 from benchmarks.cost.cases import CASES, Case, Data
-from benchmarks.cost.machine import Neighbours, available_cores, describe
-from benchmarks.cost.measure import PLAIN, Budget, Round, measure_times, summarise
-from benchmarks.cost.memory import measure_memory
-from benchmarks.cost.peers import Unsupported
-from benchmarks.cost.progress import Progress
+from benchmarks.cost.measure import PLAIN, Budget, Round, measure_memory, measure_times, summarise
 from benchmarks.cost.results import CaseResult, Memory, Result, Skipped
-from benchmarks.cost.steps import VARIANTS, Step, get_variant, try_step
+from benchmarks.cost.variants import VARIANTS, Step, Unsupported, try_step
 
 LIMIT = 2 * 2**30
 """A peer is not measured where its per-sample gradients alone take more bytes than this."""
@@ -46,14 +46,77 @@ class Settings:
 
     def ordered(self) -> list[str]:
         """The variants in the order of the tables, with the plain step."""
-        wanted = {PLAIN, *(get_variant(key).key for key in self.variants)}
-        return [key for key in VARIANTS if key in wanted]
+        return [key for key in VARIANTS if key in (PLAIN, *self.variants)]
 
 
 def quick(settings: Settings) -> Settings:
     """The same in about half a minute: two cases, one peer, memory at one batch size."""
     cases = tuple(replace(CASES[key], memory_batches=(CASES[key].batch,)) for key in ("a", "c"))
     return replace(settings, cases=cases, variants=("plain", "headway", "torch.func"), seconds=8.0)
+
+
+class Progress:
+    """One line that is rewritten on a terminal; elsewhere a line now and then.
+
+    Args:
+        cases: how many there are.
+        seconds: a first guess at the time of each; later, those that are done tell.
+        stream: where to write.
+        clock: the time in seconds.
+    """
+
+    def __init__(
+        self,
+        cases: int,
+        seconds: float,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = stream or sys.stderr
+        self._clock = clock
+        self._cases = cases
+        self._done = 0
+        self._guess = seconds
+        self._start = self._case_start = clock()
+        self._rewrite = self._stream.isatty()
+        self._shown = -1e9
+
+    def say(self, text: str) -> None:
+        """Show what begins now."""
+        self._write(text)
+
+    def tick(self, text: str) -> None:
+        """Show how far it is, unless something was shown just before."""
+        if self._clock() - self._shown >= (0.2 if self._rewrite else 10.0):
+            self._write(text)
+
+    def case_done(self) -> None:
+        """Note that a case is finished."""
+        self._done += 1
+        self._case_start = self._clock()
+        self._guess = (self._case_start - self._start) / self._done
+
+    def left(self) -> float:
+        """The seconds that are left, by what the cases so far have taken."""
+        of_this = max(0.0, self._guess - (self._clock() - self._case_start))
+        return of_this + self._guess * max(0, self._cases - self._done - 1)
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self._rewrite:
+            self._stream.write("\r\x1b[2K")
+            self._stream.flush()
+
+    def _write(self, text: str) -> None:
+        line = f"{text} ({duration(self.left())} left)"
+        self._stream.write(f"\r\x1b[2K{line}" if self._rewrite else f"{line}\n")
+        self._stream.flush()
+        self._shown = self._clock()
+
+
+def duration(seconds: float) -> str:
+    """A rough duration: "40 s", "3 min"."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 @dataclass
@@ -115,7 +178,7 @@ def _times(found: _Found, settings: Settings, progress: Progress) -> None:
     for key in settings.ordered():
         progress.say(f"case {case.key}: building {key}")
         try:
-            steps[key] = try_step(get_variant(key), case, draw())
+            steps[key] = try_step(VARIANTS[key], case, draw())
         except Unsupported as reason:
             found.skipped.append(Skipped(key, str(reason)))
 
@@ -134,7 +197,7 @@ def _memories(found: _Found, settings: Settings, progress: Progress) -> None:
         data = case.data(batch, torch.Generator().manual_seed(settings.seed))
         plain: Memory | None = None
         for key in [key for key in settings.ordered() if key not in unsupported]:
-            variant = get_variant(key)
+            variant = VARIANTS[key]
             if variant.peer and 4 * batch * numbers > LIMIT:
                 gib = 4 * batch * numbers / 2**30
                 reason = f"the per-sample gradients would take {gib:.1f} GiB"

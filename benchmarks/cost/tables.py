@@ -1,25 +1,43 @@
-"""Results as tables of text: pure functions that the screen and the docs share."""
+"""Results as tables: on the screen, and as Markdown for the docs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from benchmarks.cost.results import CaseResult, Machine, Memory, Result, Timing
-from benchmarks.cost.steps import VARIANTS
+from benchmarks.common import Machine
+from benchmarks.cost.results import CaseResult, Memory, Result, Timing
+from benchmarks.cost.variants import VARIANTS
+from headway.analysis.table import Table
 
 TITLES = {key: variant.title for key, variant in VARIANTS.items()}
 PEERS = tuple(key for key, variant in VARIANTS.items() if variant.peer)
 NONE = "-"
 
 
-@dataclass(frozen=True)
-class Table:
-    """A title, the heads of the columns, and the rows."""
+def show(result: Result) -> None:
+    """Print the tables."""
+    print(provenance(result.machine), *legend(result), sep="\n")
+    for table in tables(result):
+        print("", table.text(), sep="\n")
+    if found := list(notes(result)):
+        print("", *found, sep="\n")
 
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+
+def markdown(result: Result) -> str:
+    """The tables for the docs."""
+    return "\n".join(_markdown(result))
+
+
+def _markdown(result: Result) -> Iterator[str]:
+    yield f"Measured on {provenance(result.machine)}\n"
+    yield from (f"- {line}" for line in legend(result))
+    for table in tables(result):
+        yield f"\n{table.title}:\n"
+        yield table.markdown()
+    left_out = list(notes(result))
+    if left_out:
+        yield "\nNotes:\n"
+        yield from (f"- {note}" for note in left_out)
 
 
 def tables(result: Result) -> list[Table]:
@@ -40,7 +58,7 @@ def times(result: Result) -> Table:
             rows.append((case.key, step, *(_ratio(case.timing(key)) for key in others), goal))
     columns = ("case", TITLES["plain"], *(TITLES[key] for key in others), "goal")
     title = "Time of a step, as a multiple of the plain step (± half the interquartile range)"
-    return Table(title, columns, tuple(rows))
+    return Table(columns, tuple(rows), title)
 
 
 def faster(result: Result) -> Table:
@@ -56,7 +74,7 @@ def faster(result: Result) -> Table:
             met = all(multiple >= case.peer_goal for multiple in multiples if multiple is not None)
             rows.append((case.key, *cells, _verdict(f"{case.peer_goal:g}", met)))
     columns = ("case", *(TITLES[key] for key in peers), "goal")
-    return Table("Time of the peers' step, as a multiple of headway's step", columns, tuple(rows))
+    return Table(columns, tuple(rows), "Time of the peers' step, as a multiple of headway's step")
 
 
 def memory(result: Result) -> Table:
@@ -70,7 +88,7 @@ def memory(result: Result) -> Table:
             goal = _verdict(mib(case.memory_goal), own.extra <= case.memory_goal)
             rows.append((case.key, str(own.batch), *map(mib, sizes), multiple, goal))
     columns = ("case", "batch", TITLES["plain"], "state", "peak", "sum", "/ parameters", "goal")
-    return Table("Memory of headway beyond the plain step, in MiB", columns, tuple(rows))
+    return Table(columns, tuple(rows), "Memory of headway beyond the plain step, in MiB")
 
 
 def peer_memory(result: Result) -> Table:
@@ -84,7 +102,7 @@ def peer_memory(result: Result) -> Table:
             rows.append((case.key, str(found["plain"].batch), *cells))
     columns = ("case", "batch", *(TITLES[key] for key in shown))
     title = "State and peak beyond the plain step, in MiB (and as a multiple of the parameters)"
-    return Table(title, columns, tuple(rows))
+    return Table(columns, tuple(rows), title)
 
 
 def legend(result: Result) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from headway.errors import MissingExtraError
 
 try:
-    from headway.analysis.lots import write_lot
+    from headway.analysis.exports import write_export
     from headway.analysis.results import (
         Failure,
         Group,
@@ -19,6 +19,9 @@ except ModuleNotFoundError as error:
         raise
     raise MissingExtraError("numpy", "report") from error
 
+write_lot = write_export
+"""The former name of `write_export`."""
+
 __all__ = [
     "Failure",
     "Group",
@@ -28,5 +31,6 @@ __all__ = [
     "ResultsReader",
     "RunData",
     "load_results",
+    "write_export",
     "write_lot",
 ]

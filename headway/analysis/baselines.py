@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from headway.analysis.presets import counted_epochs, without_lengths
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group
 from headway.analysis.tables import BASELINE, usable
 from headway.runs import RunSpec
 from headway.runs.later import LATER
+from headway.study.protocols.labels import counted_epochs, without_lengths
 
 OF_SIGNALS = r"(beta|floor|gate|dot|cosine|norm|delta)(_.*)?|bias_correction|scored"
 """The fields of the protocol that Uniform does not depend on."""

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.errors import DamagedError, MissingExtraError
-from headway.runs.metrics import MAX_VALUES, read_table
+from headway.errors import DamagedError
+from headway.runs.metrics import MAX_VALUES, pyarrow, read_table
 
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
 
 TIMES = frozenset({"steps_per_second"})
 """Metrics that measure the machine and not the run."""
-
-
-def pyarrow() -> tuple[Any, Any]:
-    """The modules pyarrow and pyarrow.parquet.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-    """
-    try:
-        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ImportError as exc:
-        raise MissingExtraError("pyarrow", "report") from exc
 
 
 def read_parquet(data: bytes, what: str, wanted: Collection[str] | None = None) -> tuple[Arrays, dict[str, str]]:
@@ -45,7 +32,7 @@ def read_parquet(data: bytes, what: str, wanted: Collection[str] | None = None) 
     Raises:
         DamagedError: it is no whole Parquet file, or holds too much.
     """
-    pyarrow()
+    pyarrow("report")
     table, metadata = read_table(data, what, wanted)
     try:
         columns = {name: frozen(from_arrow(table.column(name).combine_chunks())) for name in table.column_names}
@@ -60,7 +47,7 @@ def from_arrow(array: Any) -> Array:
     Numbers become [rows]; lists of numbers become [rows, longest list] with NaN where a list is shorter; strings
     become an object array. A missing number is NaN.
     """
-    arrow, _ = pyarrow()
+    arrow, _ = pyarrow("report")
     if isinstance(array, arrow.ChunkedArray):  # one of no chunks does not become an array by itself
         array = arrow.concat_arrays(array.chunks) if array.num_chunks else arrow.array([], array.type)
     if arrow.types.is_list(array.type):

@@ -1,4 +1,4 @@
-"""Loading runs for analysis: `load_results` reads a run store or a folder of exported lots.
+"""Loading runs for analysis: `load_results` reads a run store or a folder of exported runs.
 
 ::
 
@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headway.analysis.columns import TIMES, agree
-from headway.analysis.lots import SUFFIX, LotReader, find_lots
+from headway.analysis.exports import SUFFIX, ExportReader, find_exports
 from headway.analysis.rundata import Failure, Group, Problem, Progress, RunData, what_is_missing, what_is_odd
 from headway.analysis.stores import StoreReader
 from headway.errors import StoreError
 from headway.runs import State
-from headway.runs.adding import STORE_FILE
+from headway.runs.storage import STORE_FILE
 
 __all__ = ["Failure", "Group", "Problem", "Progress", "Results", "ResultsReader", "RunData", "load_results"]
 
@@ -115,7 +115,7 @@ class ResultsReader:
     """Reads the same place again and again, quickly: what has not changed on disk is not read anew.
 
     Args:
-        path: a run store; one lot; or a folder of stores and lots, as a campaign leaves them.
+        path: a run store; a file of exported runs; or a folder of stores and such files, as a campaign leaves them.
         columns: the metrics to read; None for all.
 
     Raises:
@@ -123,10 +123,9 @@ class ResultsReader:
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Collection[str] | None = None) -> None:
-        """Find out what there is; read nothing yet."""
         self.path = Path(path)
         self._wanted = None if columns is None else frozenset(columns)
-        self._readers: dict[Path, StoreReader | LotReader] = {}
+        self._readers: dict[Path, StoreReader | ExportReader] = {}
         if not self._sources():
             raise StoreError(_nothing_at(self.path))
 
@@ -157,15 +156,20 @@ class ResultsReader:
         kept, doubles = _without_doubles(_with_stand_ins(runs.values()))
         return Results(tuple(sorted(kept, key=lambda run: run.order)), tuple(problems + doubles))
 
-    def _sources(self) -> dict[Path, StoreReader | LotReader]:
-        """The stores and lots that are there now; each keeps its reader, which remembers what it has read."""
-        folders = [self.path] if _is_store(self.path) else find_stores(self.path)
+    def _sources(self) -> dict[Path, StoreReader | ExportReader]:
+        """The stores and exports that are there now; each keeps its reader, which remembers what it has read."""
+        folders = stores_at(self.path)
         for folder in folders:
             self._readers.setdefault(folder, StoreReader(folder, self._wanted))
-        lots = find_lots(self.path)
-        for file in lots:
-            self._readers.setdefault(file, LotReader(file, self._wanted))
-        return {source: self._readers[source] for source in (*folders, *lots)}
+        files = find_exports(self.path)
+        for file in files:
+            self._readers.setdefault(file, ExportReader(file, self._wanted))
+        return {source: self._readers[source] for source in (*folders, *files)}
+
+
+def stores_at(path: Path) -> list[Path]:
+    """The run stores at a path: the path itself, or those inside it."""
+    return [path] if _is_store(path) else find_stores(path)
 
 
 def find_stores(path: Path) -> list[Path]:
@@ -238,10 +242,10 @@ def _without_doubles(runs: Iterable[RunData]) -> tuple[list[RunData], list[Probl
 
 
 def load_results(path: str | os.PathLike[str], columns: Collection[str] | None = None) -> Results:
-    """Read the runs of a store, or of exported lots.
+    """Read the runs of a store, or exported ones.
 
     Args:
-        path: a run store; one lot; or a folder of stores and lots, as a campaign leaves them.
+        path: a run store; a file of exported runs; or a folder of stores and such files, as a campaign leaves them.
         columns: the metrics to read; None for all.
 
     Raises:
@@ -253,7 +257,7 @@ def load_results(path: str | os.PathLike[str], columns: Collection[str] | None =
 
 def _nothing_at(path: Path) -> str:
     """Say that there are no runs at a path, and what there is."""
-    what = f"expected a run store (a folder with {STORE_FILE}), exported lots (*{SUFFIX}) or a folder of them at {path}"
+    what = f"expected a run store (a folder with {STORE_FILE}), exported runs (*{SUFFIX}) or a folder of them at {path}"
     if not path.exists():
         return f"{what}, got nothing; check the path"
     return f"{what}, got a folder without any" if path.is_dir() else f"{what}, got another file"

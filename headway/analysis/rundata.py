@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headway.analysis.columns import Array
-from headway.analysis.presets import PRESETS_OF, former_choices, protocol_label
 from headway.errors import DamagedError, SpecError
 from headway.runs import Json, RunSpec, State
 from headway.runs.jsonable import freeze, parse_object, thaw
+from headway.study.protocols.labels import PRESETS, former_choices, protocol_label
 from headway.study.protocols.names import CONDITIONS, DATASETS, EXPERIMENTS, METHODS, rank, title
 
 
@@ -39,7 +39,7 @@ class Group:
         """A key to sort groups by: protocol, experiment, condition, dataset."""
         preset = self.protocol.split(",")[0]
         return (
-            rank(dict.fromkeys((name for presets in PRESETS_OF.values() for name in presets), ""), preset),
+            rank(dict.fromkeys((name for presets in PRESETS.values() for name in presets), ""), preset),
             self.protocol,
             rank(EXPERIMENTS, self.experiment),
             rank(CONDITIONS, self.condition),
@@ -246,7 +246,7 @@ def _last_step(run: RunData) -> int | None:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in a store or a lot that could not be used."""
+    """Something in a store or an export that could not be used."""
 
     id: str
     """The id of the run, or the name of the file."""

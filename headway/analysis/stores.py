@@ -13,6 +13,7 @@ from headway.errors import DamagedError, HeadwayError, MissingExtraError
 from headway.runs import RunRecord, RunStore, State
 from headway.runs.checkpoints import SLOTS
 from headway.runs.jsonable import MAX_BYTES
+from headway.runs.metrics import check_owner
 from headway.runs.pages import MAX_PAGE_BYTES
 from headway.runs.status import METRICS_FILE
 
@@ -31,7 +32,6 @@ class StoreReader:
     """
 
     def __init__(self, root: Path, wanted: Collection[str] | None = None) -> None:
-        """Read nothing yet."""
         self._store = RunStore(root)
         self._wanted = wanted
         self._cache: dict[str, Cached] = {}
@@ -88,8 +88,7 @@ class StoreReader:
         run_id, what = record.run_id, f"run {record.run_id}: {METRICS_FILE}"
         data = self._store.read_file(run_id, METRICS_FILE, MAX_PAGE_BYTES)
         columns, metadata = read_parquet(data, what, self._wanted)
-        if metadata.get("headway.run_id") != run_id:
-            raise DamagedError(f"{what}: expected the metrics of this run, got those of another one")
+        check_owner(metadata, run_id, what)
         return columns
 
     def _environment(self, record: RunRecord) -> Mapping[str, Any]:

@@ -11,17 +11,16 @@ from typing import Any
 
 from headway.analysis.claims import CLAIMS, ClaimResult, as_dict, as_markdown, as_text, evaluate_claims
 from headway.analysis.claims.output import SCHEMA
-from headway.analysis.presets import nearest_first
 from headway.analysis.results import Results, load_results
 from headway.errors import UsageError
 from headway.runs.address import parse_folder
 from headway.runs.files import store_error, write_bytes
 from headway.runs.output import complain, emit
 from headway.runs.text import count
+from headway.study.protocols.labels import STANDARD, nearest_first
 from headway.study.protocols.names import title
 
 ALL = "all"
-DEFAULT = "released"
 BENCH_HELP = (
     "results of headway bench and of benchmarks/controlled.py as JSON, for the claim about time (those in "
     "benchmarks/results beside PATH, if there are any)"
@@ -38,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "another one count."
     )
     add = parser.add_argument
-    what = "a run store or exported lots (runs)"
+    what = "a run store or exported runs (runs)"
     add("path", type=parse_folder, nargs="?", default=Path("runs"), metavar="PATH", help=what)
     add(
         "--protocol",
@@ -98,9 +97,9 @@ def choose_protocols(results: Results, asked: str | None) -> list[str]:
     """
     known = results.finished().protocols()
     if asked == ALL:
-        return list(known) or [DEFAULT]
+        return list(known) or [STANDARD]
     if asked is None:
-        return [DEFAULT] if DEFAULT in known or not known else list(known)
+        return [STANDARD] if STANDARD in known or not known else list(known)
     if asked not in known:
         there = "; ".join(known) or "none"
         raise UsageError(f"expected the protocol of a finished run ({there}), or {ALL}, got {asked!r}")

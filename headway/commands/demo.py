@@ -1,17 +1,24 @@
-"""`headway demo`: the study in small."""
+"""`headway demo`: the study in small, on digits, with six signals, a few seeds, and a table of what came out."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from headway.runs import RunStore
+from headway.analysis import Results, load_results
+from headway.analysis.tables import MethodRow, method_rows
+from headway.commands.report import report_if_possible
+from headway.runs import RunSpec, RunStore
 from headway.runs.address import parse_new_folder
 from headway.runs.campaign import Campaign, make_launcher, run_campaign
-from headway.runs.events import Outcome
 from headway.runs.output import emit
-from headway.study.demo import GROUP_NAMES, Line, conclusion, demo_specs, summarise
+from headway.runs.progress import Outcome
+from headway.study.controlled import specs
+from headway.study.image_environment import CONDITIONS
+from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.names import GROUP_NAMES
+from headway.study.signals import SIX
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,41 +26,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--out", type=parse_new_folder, default=Path("runs/demo"), help="where the runs are kept (%(default)s)")
     add("--workers", type=int, help="processes; 0 runs in this one (default: one per core)")
+    add("--report", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
     add("--seeds", type=int, default=3, choices=range(2, 21), metavar="N", help="2 to 20 (%(default)s)")
 
 
+def demo_specs(seeds: int = 3) -> list[RunSpec]:
+    """The runs of the demo."""
+    return specs(["digits"], CONDITIONS, SIX, range(seeds), Protocol.demo())
+
+
 def execute(options: argparse.Namespace) -> int:
-    """Run what is not done, and print the table; `options.compare` gives it its intervals."""
+    """Run what is not done, print the table, and write a report if its packages are installed."""
     runs = demo_specs(options.seeds)
     emit(f"Digits, two conditions, six signals, {options.seeds} seeds: {len(runs)} runs in {options.out}")
     store = RunStore(options.out)
     launcher = None if options.workers is None else make_launcher(options.workers)
-    tally = run_campaign(Campaign(runs, store), launcher)
-    if tally.failures():
-        emit(f"{len(tally.failures())} runs failed; see: headway status {options.out} --failed")
+    progress = run_campaign(Campaign(runs, store), launcher)
+    if progress.failures():
+        emit(f"{len(progress.failures())} runs failed; see: headway status {options.out} --failed")
         return 1
-    done = tally.count(Outcome.DONE)
+    done = progress.count(Outcome.DONE)
     if done < len(runs):
         emit(f"{done} of {len(runs)} runs are done; the same command goes on with the rest")
         return 130
-    lines = summarise(store, runs, options.compare)
-    emit(table(lines))
+    rows = rows_of(options.out, {spec.run_id for spec in runs})
+    emit(table(rows))
     emit()
-    emit(conclusion(lines))
+    emit(conclusion(rows))
     emit(f"\nThe runs: headway status {options.out}")
+    report_if_possible(options.out, options.report)
     return 0
 
 
-def table(lines: Sequence[Line]) -> str:
-    """The lines as text; each condition begins with the names of its groups."""
+def rows_of(folder: Path, run_ids: Collection[str]) -> list[MethodRow]:
+    """One row per condition and signal, as the report has them, for the named runs of a store."""
+    runs = Results(tuple(run for run in load_results(folder) if run.id in run_ids))
+    return [row for members in runs.groups().values() for row in method_rows(members)]
+
+
+def table(rows: Sequence[MethodRow]) -> str:
+    """The rows as text; each condition begins with the names of its groups."""
     text = [f"{'':24}{'loss area / Uniform':26}share of the last draws"]
     heads = f"{'condition':12}{'signal':12}{'(95% interval)':26}"
     before = ""
-    for line in lines:
-        if line.condition != before:
-            text.append(f"{heads:50}" + "".join(f"{name:>6}" for name in GROUP_NAMES[line.condition]))
-        interval = f"{line.ratio:.3f}  [{line.low:.3f}, {line.high:.3f}]" if line.signal != "uniform" else "1"
-        shares = "".join(f"{share:6.0%}" for share in line.shares)
-        text.append(f"{line.condition if line.condition != before else '':12}{line.signal:12}{interval:26}{shares}")
-        before, heads = line.condition, ""
+    for row in rows:
+        condition = row.group.condition
+        if condition != before:
+            text.append(f"{heads:50}" + "".join(f"{name:>6}" for name in GROUP_NAMES[condition]))
+        ratio = row.relative
+        assert ratio is not None  # every condition of the demo has runs of Uniform
+        interval = "1" if row.method == "uniform" else f"{ratio.value:.3f}  [{ratio.low:.3f}, {ratio.high:.3f}]"
+        shares = "".join(f"{share.value:6.0%}" for share in row.shares)
+        text.append(f"{condition if condition != before else '':12}{row.method:12}{interval:26}{shares}")
+        before, heads = condition, ""
     return "\n".join(text)
+
+
+def conclusion(rows: Sequence[MethodRow]) -> str:
+    """What the noise condition shows, in a sentence with its numbers."""
+    by_signal = {row.method: row for row in rows if row.group.condition == "noise"}
+    curiosity, gmc = by_signal["curiosity"], by_signal["gmc"]
+    assert curiosity.relative is not None and gmc.relative is not None
+    clean, noisy = gmc.shares[0].value, gmc.shares[3].value
+    against_uniform = "better than uniform" if gmc.relative.value < 1 else "worse than uniform"
+    if gmc.relative.covers(1):
+        against_uniform = "not to be told apart from uniform here"
+    drawn = "not drawn to noise" if noisy < 0.35 else "drawn to noise too"  # uniform would be 0.25
+    return (
+        f"Group D has the noisiest labels. Curiosity, the reward for surprise, spends {curiosity.shares[3].value:.0%} "
+        f"of its last draws there, at {curiosity.relative.value:.2f} times the loss area of uniform sampling (lower is "
+        f"better). GMC spends {noisy:.0%} there and {clean:.0%} on the clean group A, at {gmc.relative.value:.2f} "
+        f"times: {drawn}, and {against_uniform}."
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from headway.analysis.lots import SUFFIX, write_lot
+from headway.analysis.exports import SUFFIX, write_export
 from headway.analysis.results import Results, load_results
 from headway.runs import State
 from headway.runs.address import parse_folder
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "The commands that say what runs say (report, watch, claims, figures, verify) read such files too."
     )
     add = parser.add_argument
-    add("path", type=parse_folder, metavar="STORE", help="a run store, or exported lots to put together")
+    add("path", type=parse_folder, metavar="STORE", help="a run store, or exported runs to put together")
     add("--out", type=Path, required=True, metavar="FILE", help=f"the file, ending in {SUFFIX}")
     add("--finished", action="store_true", help="leave out runs that are not finished")
     add("--columns", action="extend", nargs="+", metavar="NAME", help="keep only these metrics")
@@ -38,7 +38,7 @@ def execute(options: argparse.Namespace) -> int:
         known = ", ".join(sorted({name for run in kept for name in run.columns}))
         complain(f"headway export: expected metrics out of {known}, got {', '.join(sorted(unknown))}")
         return 2
-    number = write_lot(kept, options.out, options.columns, single=options.float32)
+    number = write_export(kept, options.out, options.columns, single=options.float32)
     _say_what_is_left_out(results, kept)
     emit(f"{number} {'run' if number == 1 else 'runs'} in {options.out}, {_size(options.out)}")
     return 0

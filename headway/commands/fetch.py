@@ -8,10 +8,9 @@ from pathlib import Path
 from headway.runs import RunRecord, RunStore
 from headway.runs.address import Url, parse_place
 from headway.runs.output import complain, emit
+from headway.runs.remote import RemoteStore
 from headway.runs.remote.fetching import fetch
-from headway.runs.remote.store import RemoteStore
-from headway.runs.run_text import label
-from headway.runs.text import count
+from headway.runs.text import count, label
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from headway.analysis.figures.catalogue import Plan, plan_figures, protocol_folders
-from headway.analysis.figures.saving import FORMATS, save
-from headway.analysis.figures.style import house_style, require
+from headway.analysis.charts.catalogue import Plan, plan_figures, protocol_folders
+from headway.analysis.charts.drawing import draw
+from headway.analysis.charts.figure import house_style, require, save
+from headway.analysis.charts.model import FORMATS
 from headway.analysis.results import Results, load_results
 from headway.errors import FigureError, StoreError
 from headway.runs import State
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = "Draws every figure that the finished runs of a store allow, and says which are left out."
     add = parser.add_argument
-    add("path", type=parse_folder, metavar="PATH", help="a run store, or a folder of exported lots")
+    add("path", type=parse_folder, metavar="PATH", help="a run store, or a folder of exported runs")
     add("--out", type=Path, default=Path("figures"), metavar="DIR", help="where the figures go (%(default)s)")
     add(
         "--format",
@@ -73,8 +74,8 @@ def _choose(plans: Sequence[Plan], results: Results, options: argparse.Namespace
         FigureError: there is nothing to draw; the message says what there is.
     """
     found = [_restrict(plan, options.only) for plan in plans]
-    found = [plan for plan in found if plan.drawings or plan.omissions]
-    if any(plan.drawings for plan in found):
+    found = [plan for plan in found if plan.charts or plan.omissions]
+    if any(plan.charts for plan in found):
         return found
     finished = results.finished()
     if not finished.runs:
@@ -83,12 +84,12 @@ def _choose(plans: Sequence[Plan], results: Results, options: argparse.Namespace
     if options.protocol and options.protocol not in finished.protocols():
         known = "; ".join(finished.protocols())
         raise FigureError(f"expected a protocol of the finished runs, got {options.protocol!r}; there are: {known}")
-    if options.only and any(plan.drawings for plan in plans):
-        known = ", ".join(drawing.name for plan in plans for drawing in plan.drawings)
+    if options.only and any(plan.charts for plan in plans):
+        known = ", ".join(chart.id for plan in plans for chart in plan.charts)
         raise FigureError(
             f"expected the beginning of a figure's name, got {' '.join(options.only)}; there are: {known}"
         )
-    reasons = "; ".join(f"{item.name}: {item.reason}" for plan in found for item in plan.omissions)
+    reasons = "; ".join(f"{item.id}: {item.reason}" for plan in found for item in plan.omissions)
     raise FigureError(f"expected runs that allow at least one figure, got none ({reasons or 'unknown experiments'})")
 
 
@@ -98,8 +99,8 @@ def _restrict(plan: Plan, only: Sequence[str]) -> Plan:
     chosen = tuple(only)
     return Plan(
         plan.protocol,
-        tuple(drawing for drawing in plan.drawings if drawing.name.startswith(chosen)),
-        tuple(omission for omission in plan.omissions if omission.name.startswith(chosen)),
+        tuple(chart for chart in plan.charts if chart.id.startswith(chosen)),
+        tuple(omission for omission in plan.omissions if omission.id.startswith(chosen)),
     )
 
 
@@ -121,24 +122,24 @@ def _announce(results: Results, plans: Sequence[Plan]) -> None:
 
 def _draw(plan: Plan, folder: Path, formats: Sequence[str]) -> int:
     """Draw and save the figures of a plan; returns how many."""
-    if not plan.drawings:
+    if not plan.charts:
         return 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"cannot make {folder}: {error.strerror}; choose another folder with --out") from error
-    for drawing in plan.drawings:
+    for chart in plan.charts:
         with house_style():
-            save(drawing.draw(), folder / drawing.name, formats)
-        emit(f"drew {folder / drawing.name}")
-    return len(plan.drawings)
+            save(draw(chart), folder / chart.id, formats)
+        emit(f"drew {folder / chart.id}")
+    return len(plan.charts)
 
 
 def _by_reason(plan: Plan, folder: Path, out: Path) -> dict[str, list[str]]:
     """What is left out, under the reason why."""
     found: dict[str, list[str]] = {}
     for omission in plan.omissions:
-        name = omission.name if folder == out else f"{folder.name}/{omission.name}"
+        name = omission.id if folder == out else f"{folder.name}/{omission.id}"
         found.setdefault(omission.reason, []).append(name)
     return found
 
@@ -146,10 +147,10 @@ def _by_reason(plan: Plan, folder: Path, out: Path) -> dict[str, list[str]]:
 def _captions(plans: Sequence[Plan]) -> Iterator[str]:
     """A paragraph for each figure."""
     for plan in plans:
-        if plan.protocol and plan.drawings:
+        if plan.protocol and plan.charts:
             yield f"# Protocol: {plan.protocol}\n"
-        for drawing in plan.drawings:
-            yield f"**{drawing.name}.** {drawing.caption}\n"
+        for chart in plan.charts:
+            yield f"**{chart.id}.** {chart.caption}\n"
 
 
 def write_captions(plans: Sequence[Plan], out: Path) -> None:

@@ -1,13 +1,7 @@
 """The `headway` command.
 
-A subcommand is a module with `add_arguments(parser)` and `execute(options) -> exit code`. It is registered here
-with a function that imports it, and it is imported only when it is used:
-
-    @register("bench", "measure what scores cost")
-    def _bench() -> CommandModule:
-        from benchmarks.cost import command
-
-        return command
+A subcommand is a module with `add_arguments(parser)` and `execute(options) -> exit code`. `COMMANDS` names it, and it
+is imported only when it is used.
 
 Exit codes: 0 done, 1 an error that headway explains, 2 a wrong option, 130 interrupted.
 """
@@ -15,18 +9,15 @@ Exit codes: 0 done, 1 an error that headway explains, 2 a wrong option, 130 inte
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol, cast
 
 from headway.errors import HeadwayError, MissingExtraError, UsageError, did_you_mean
-
-if TYPE_CHECKING:
-    from headway.runs.launchers import Launcher
-    from headway.runs.launching import Request
 
 
 class CommandModule(Protocol):
@@ -41,209 +32,60 @@ class CommandModule(Protocol):
         ...
 
 
-Loader = Callable[[], CommandModule]
-
-
 @dataclass(frozen=True)
 class Command:
-    """A subcommand: its name, what it does in a few words, and the function that imports it."""
+    """A subcommand.
 
-    name: str
+    Attributes:
+        summary: what it does, in a few words.
+        module: where it is.
+        extra: the extra that brings the packages that it imports, for the message when one is missing.
+    """
+
     summary: str
-    load: Loader
+    module: str
     extra: str = ""
-    """The extra that brings the packages that it imports, for the message when one is missing."""
 
+    def load(self) -> CommandModule:
+        """Import it.
 
-COMMANDS: dict[str, Command] = {}
-
-
-def register(name: str, summary: str, extra: str = "") -> Callable[[Loader], Loader]:
-    """Add a subcommand.
-
-    Raises:
-        ValueError: the name is taken.
-    """
-    if name in COMMANDS:
-        raise ValueError(f"expected a new name for a command, got {name!r} twice")
-
-    def add(load: Loader) -> Loader:
-        COMMANDS[name] = Command(name, summary, load, extra)
-        return load
-
-    return add
-
-
-@register("bench", "measure what scores cost in time and memory")
-def _bench() -> CommandModule:
-    from benchmarks.cost import command
-
-    return command
-
-
-@register("run", "carry out the runs of an experiment; the same command resumes")
-def _run() -> CommandModule:
-    from headway.commands import run
-    from headway.runs.launching import register_launcher
-    from headway.runs.opening import register_opener
-
-    register_launcher("ray", _make_ray)
-    register_opener(_open_url)
-    return run
-
-
-def _open_url(url: str) -> Any:
-    """The store behind a URL."""
-    from headway.runs.remote import open_url
-
-    return open_url(url)
-
-
-def _make_ray(request: Request) -> Launcher:
-    """The launcher for Ray; experiments and integrations do not know each other, so they are joined here."""
-    from headway.runs.ray import make_ray
-
-    return make_ray(request)
-
-
-@register("status", "show where the runs of a store stand")
-def _status() -> CommandModule:
-    from headway.commands import status
-    from headway.runs.opening import register_opener
-
-    register_opener(_open_url)
-    return status
-
-
-@register("fetch", "copy the runs of a store behind a URL to a folder", "remote")
-def _fetch() -> CommandModule:
-    from headway.commands import fetch as command
-
-    return command
-
-
-@register("demo", "the study in small: a few minutes on two cores, ending in a table and a report")
-def _demo() -> CommandModule:
-    from headway.commands import demo
-
-    return _WithReport(demo)
-
-
-class _WithReport:
-    """A command that carries out runs, followed by a report on them.
-
-    Experiments and analysis do not know each other, so they are joined here.
-
-    Args:
-        command: the command; its option `out` says where the runs are.
-    """
-
-    def __init__(self, command: CommandModule) -> None:
-        """Do nothing yet."""
-        self._command = command
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options of the command, and one for the report."""
-        self._command.add_arguments(parser)
-        parser.add_argument(
-            "--report", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)"
-        )
-
-    def execute(self, options: argparse.Namespace) -> int:
-        """Run the command; if all went well, write the report, or say why there is none."""
-        options.compare = _compare
-        code = self._command.execute(options)
-        if code == 0:
-            from headway.commands import report
-
-            report.report_if_possible(options.out, options.report)
-        return code
-
-
-def _compare(areas: Sequence[float], uniform: Sequence[float]) -> tuple[float, float, float]:
-    """A ratio and its interval, so that a command says what the report says."""
-    from headway.analysis.stats import ratio
-
-    found = ratio(areas, uniform)
-    return found.value, found.low, found.high
-
-
-@register("report", "write one page about the runs of a store, with tables and figures", "report")
-def _report() -> CommandModule:
-    from headway.commands import report
-
-    return report
-
-
-@register("watch", "show the runs of a store in a browser while they go on", "watch")
-def _watch() -> CommandModule:
-    from headway.commands import watch
-
-    return watch
-
-
-@register("play", "write a film of a trained agent", "rl")
-def _play() -> CommandModule:
-    from headway.commands import play
-
-    return play
-
-
-@register("figures", "draw every figure that the runs of a store allow", "report")
-def _figures() -> CommandModule:
-    from headway.commands import figures
-
-    return figures
-
-
-@register("claims", "judge the paper's claims by the runs of a store", "report")
-def _claims() -> CommandModule:
-    from headway.commands import claims
-
-    return claims
-
-
-@register("export", "write the metrics of a store's runs to one small file", "report")
-def _export() -> CommandModule:
-    from headway.commands import export
-
-    return export
-
-
-@register("verify", "run some of the results again and compare every number", "report")
-def _verify() -> CommandModule:
-    return _Verify()
-
-
-class _Verify:
-    """Results chosen and compared by the analysis, and run again by the experiments; neither knows the other."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options of the command."""
-        from headway.commands import verify
-
-        verify.add_arguments(parser)
-
-    def execute(self, options: argparse.Namespace) -> int:
-        """Run the chosen ones again, and compare those that came to their end."""
-        from headway.commands import verify
-        from headway.commands.campaigns import INTERRUPTED
-        from headway.commands.rerun import fingerprints, repeat
-        from headway.runs.output import complain
-        from headway.runs.provenance import code_fingerprint
-
+        Raises:
+            MissingExtraError: a package that it imports is not installed.
+            UsageError: it is a part of the repository that is not installed.
+        """
         try:
-            runs = verify.prepare(options)
-            specs = [run.spec for run in runs]
-            verify.check_data(runs, fingerprints(specs, options.data_dir))
-        except UsageError as error:
-            complain(f"headway verify: {error}")
-            return 2
-        made_with = code_fingerprint()  # now, because the files may change while the runs go on
-        code = repeat(specs, options.out, options.data_dir, options.device, options.workers)
-        if code == INTERRUPTED:
-            return code
-        return max(code, verify.compare(runs, options.out, made_with))
+            return cast(CommandModule, importlib.import_module(self.module))
+        except ModuleNotFoundError as error:
+            package = (error.name or "").split(".")[0]
+            if package == "benchmarks":
+                raise UsageError(
+                    "expected the repository of headway, which has the benchmarks, got an installed package alone; "
+                    "clone the repository and run headway bench in its folder"
+                ) from error
+            if not self.extra or package in ("", "headway") or isinstance(error, MissingExtraError):
+                raise
+            raise MissingExtraError(package, self.extra) from error
+
+
+COMMANDS = {
+    "bench": Command("measure what scores cost in time and memory", "benchmarks.cost.command"),
+    "run": Command("carry out the runs of an experiment; the same command resumes", "headway.commands.run"),
+    "status": Command("show where the runs of a store stand", "headway.commands.status"),
+    "fetch": Command("copy the runs of a store behind a URL to a folder", "headway.commands.fetch", "remote"),
+    "demo": Command(
+        "the study in small: a few minutes on two cores, ending in a table and a report", "headway.commands.demo"
+    ),
+    "report": Command(
+        "write one page about the runs of a store, with tables and figures", "headway.commands.report", "report"
+    ),
+    "watch": Command("show the runs of a store in a browser while they go on", "headway.commands.watch", "watch"),
+    "play": Command("write a film of a trained agent", "headway.commands.play", "rl"),
+    "figures": Command("draw every figure that the runs of a store allow", "headway.commands.figures", "report"),
+    "claims": Command("judge the paper's claims by the runs of a store", "headway.commands.claims", "report"),
+    "export": Command("write the metrics of a store's runs to one small file", "headway.commands.export", "report"),
+    "verify": Command("run some of the results again and compare every number", "headway.commands.verify", "report"),
+}
+"""The subcommands by name, in the order of the help."""
 
 
 def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -253,28 +95,13 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=_version())
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS.values():
-        subparser = subparsers.add_parser(command.name, help=command.summary)
-        if command.name in arguments:
-            module = _load(command)
+    for name, command in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=command.summary)
+        if name in arguments:
+            module = command.load()
             subparser.set_defaults(execute=module.execute, parser=subparser)
             module.add_arguments(subparser)
     return parser
-
-
-def _load(command: Command) -> CommandModule:
-    """Import a subcommand.
-
-    Raises:
-        MissingExtraError: a package that it imports is not installed.
-    """
-    try:
-        return command.load()
-    except ModuleNotFoundError as error:
-        package = (error.name or "").split(".")[0]
-        if not command.extra or package in ("", "headway") or isinstance(error, MissingExtraError):
-            raise
-        raise MissingExtraError(package, command.extra) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -287,7 +114,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _fill_streams()
     try:
         options = _parse(arguments)
-        options.command_line = ["headway", *arguments]
         code: int = options.execute(options)
     except HeadwayError as error:
         from headway.runs.output import complain

@@ -1,22 +1,175 @@
-"""Options with several values, which may also be given several times."""
+"""Options as dataclasses: each field is an option of the same name, and argparse fills in those that are given."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
+import math
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headway.runs.address import Place, parse_new_folder, parse_place
+from headway.runs.launchers import known_launchers
+from headway.runs.stopping import STALL_SECONDS
+
+Kind = TypeVar("Kind")
+_SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
 
 
-class Several(argparse.Action):
-    """Keeps the values of every time that an option is given; only then does its default go."""
+def whole(least: int) -> Callable[[str], int]:
+    """A reader of whole numbers for argparse."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        """Take the values of one time."""
-        before = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, [*(() if before is self.default else before), *(values or ())])
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
+        return number
+
+    return read
+
+
+def above_zero(text: str) -> float:
+    """A reader of numbers above zero for argparse."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return number
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Every n-th run, beginning with the i-th; i counts from 1."""
+
+    index: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read "2/8"; a type for argparse."""
+        match = _SHARD.fullmatch(text)
+        shard = cls(int(match[1]), int(match[2])) if match else cls(0, 0)
+        if not 1 <= shard.index <= shard.of:
+            raise argparse.ArgumentTypeError(f"expected a share such as 2/8 (1/8 to 8/8), got {text!r}")
+        return shard
+
+
+def add_options(parser: argparse.ArgumentParser, kind: type[Any]) -> None:
+    """Add an option for each field of a dataclass: its metadata are arguments of `add_argument`.
+
+    Options that are not given leave nothing in the namespace, so that they may stand before and behind a subcommand.
+    """
+    for each in dataclasses.fields(kind):
+        settings = {key: value for key, value in each.metadata.items() if key not in ("read", "job")}
+        settings["help"] += _default(each)
+        parser.add_argument(f"--{each.name.replace('_', '-')}", default=argparse.SUPPRESS, **settings)
+
+
+def _default(each: dataclasses.Field[Any]) -> str:
+    """The default in words; empty where the help says it, or there is none."""
+    if each.default in (None, False, (), dataclasses.MISSING) or "(default" in each.metadata["help"]:
+        return ""
+    words = " ".join(map(str, each.default)) if isinstance(each.default, tuple) else str(each.default)
+    return f" (default: {words.replace('%', '%%')})"
+
+
+def given(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
+    """The options of a dataclass that were given."""
+    names = [each.name for each in dataclasses.fields(kind)]
+    return {name: getattr(options, name) for name in names if hasattr(options, name)}
+
+
+def _option(default: Any, text: str, **settings: Any) -> Any:
+    """A field of `RunOptions`; `job` says that a single run in a job of its own needs it too."""
+    return field(default=default, metadata={"help": text, **settings})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Where and how runs are carried out."""
+
+    out: Place = _option(Path("runs"), "the run store: a folder or a URL", type=parse_place, metavar="DIR")
+    workers: int | None = _option(
+        None, "processes; 0 runs in this one (default: one per core)", type=whole(0), metavar="N"
+    )
+    launcher: str = _option("local", f"who carries out the runs: {', '.join(known_launchers())}", metavar="NAME")
+    address: str | None = _option(
+        None, "of the cluster (default: the one at hand, or one of this machine)", metavar="HOST:PORT"
+    )
+    cpus_per_run: float | None = _option(None, "cores that a run gets on a cluster", type=above_zero, metavar="X")
+    gpus_per_run: float | None = _option(
+        None, "GPUs that a run gets on a cluster; 0.25 shares one", type=above_zero, metavar="X"
+    )
+    runs_per_gpu: int | None = _option(None, "runs that share a GPU; with --device cuda", type=whole(1), metavar="N")
+    data_dir: Path | None = _option(None, "where datasets are looked for first", type=Path, metavar="DIR", job=True)
+    device: str = _option("cpu", "where tensors live, such as cpu or cuda:0", metavar="NAME", job=True)
+    keep_weights: bool = _option(False, "keep the final weights with each run", action="store_true", job=True)
+    checkpoint_seconds: float = _option(
+        10.0, "the least time between two checkpoints", type=above_zero, metavar="S", job=True
+    )
+    stall_seconds: float = _option(
+        STALL_SECONDS,
+        "report a run that makes no progress for so long",
+        type=above_zero,
+        metavar="S",
+        job=True,
+    )
+    tensorboard: Path | None = _option(
+        None, "also write the metrics for TensorBoard", type=parse_new_folder, metavar="DIR", job=True
+    )
+    retry_failed: bool = _option(False, "run again what has failed before", action="store_true", job=True)
+    dry_run: bool = _option(False, "only list the runs, and estimate how long they take", action="store_true")
+    shard: Shard | None = _option(
+        None, "only a share of the runs: the i-th of n, from 1/n to n/n", type=Shard.parse, metavar="I/N"
+    )
+    only: tuple[str, ...] = _option(
+        (),
+        "only the run with this id; repeatable. Without an experiment the run is looked for in the store",
+        action="append",
+        metavar="RUN",
+    )
+    print_jobs: bool = _option(
+        False, "only add the runs to the store, and print a command for each that is not over", action="store_true"
+    )
+    plugin: tuple[str, ...] = _option(
+        (),
+        "import a module that registers signals, datasets, environments or methods; repeatable",
+        action="append",
+        metavar="MODULE",
+        job=True,
+    )
+
+    def job(self, run_id: str) -> str:
+        """The command that carries out one run of the store in a process of its own, from any folder."""
+        words = ["headway", "run", "--only", run_id, "--out", _in_full(self.out)]
+        for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            if not each.metadata.get("job") or value == each.default:
+                continue
+            flag = f"--{each.name.replace('_', '-')}"
+            if value is True:
+                words.append(flag)
+            else:
+                for one in value if isinstance(value, tuple) else (value,):
+                    words += [flag, _in_full(one)]
+        return shlex.join([*words, "--workers", "0"])
+
+
+def _in_full(value: Any) -> str:
+    """A value as a word; a folder with its whole path, since a queue may start a job anywhere."""
+    return str(value.expanduser().absolute()) if isinstance(value, Path) else str(value)
+
+
+def add_plugin_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--plugin` to a command that carries out or reads runs of plugins."""
+    text = RunOptions.__dataclass_fields__["plugin"].metadata["help"]
+    parser.add_argument("--plugin", action="append", default=[], metavar="MODULE", help=text)

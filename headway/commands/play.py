@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import io
 import itertools
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from headway.commands.campaigns import whole
+import torch
+
+from headway.commands.options import add_plugin_option, whole
 from headway.errors import UsageError
-from headway.rl.film import Title, check_suffix, write_film
-from headway.rl.playback import Shot, watch
-from headway.runs.address import parse_folder
+from headway.rl.agent import Policy
+from headway.rl.film import Array, Choose, Shot, Title, check_suffix, watch, write_film
+from headway.runs import RunRecord, RunSpec, RunStore, State
+from headway.runs.address import find_run, parse_folder
+from headway.runs.checkpoints import find_newest
 from headway.runs.files import write_bytes
-from headway.runs.find_run import find_run
 from headway.runs.output import complain, emit
+from headway.runs.plugins import load_plugins
 from headway.runs.text import count
-from headway.study.playing import Player, load_player
+from headway.study import doorkey
+from headway.study.environments import make_envs
+from headway.study.protocols.doorkey import ExplorationProtocol
 
 FILM = "play.gif"
 """What a film is called in the folder of its run, where the report looks for it."""
@@ -37,11 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--fps", type=_speed, default=10, metavar="N", help="frames per second (%(default)s)")
     add("--greedy", action="store_true", help="the most likely actions, instead of drawing them as in training")
     add("--max-frames", type=whole(1), default=600, metavar="N", help="where the film ends at the latest (%(default)s)")
+    add_plugin_option(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     try:
+        load_plugins(options.plugin)
         _play(options)
     except UsageError as error:
         complain(f"headway play: {error}")
@@ -59,7 +70,7 @@ def _play(options: argparse.Namespace) -> None:
     emit(f"{player.method} in {player.place}, {player.progress}")
     try:
         shots = watch(player.env, player.actor(options.seed, options.greedy), options.episodes, options.seed)
-        film = list(itertools.islice(_told(shots, player), options.max_frames))
+        film = list(itertools.islice(_with_endings(shots, player), options.max_frames))
     finally:
         player.env.close()
     if len(film) == options.max_frames and not (film[-1].ended and film[-1].episode == options.episodes):
@@ -71,8 +82,8 @@ def _play(options: argparse.Namespace) -> None:
     emit(f"{out}: {count(len(film), 'frame')}, {out.stat().st_size / 1e6:.1f} MB")
 
 
-def _told(shots: Iterable[Shot], player: Player) -> Iterable[Shot]:
-    """Pass shots on, and say how each episode ended."""
+def _with_endings(shots: Iterable[Shot], player: Player) -> Iterable[Shot]:
+    """Pass shots on, and report how each episode ended."""
     noisy = 0
     for shot in shots:
         noisy = shot.noise_on + (noisy if shot.step else 0)
@@ -101,3 +112,81 @@ def _speed(text: str) -> float:
     if not 0 < number <= 50:
         raise argparse.ArgumentTypeError(f"expected frames per second above 0 and up to 50, got {text!r}")
     return number
+
+
+@dataclass(frozen=True)
+class Player:
+    """An agent in an environment of the kind that it was trained in.
+
+    Attributes:
+        env: one environment, with autoreset disabled.
+        policy: how the agent acts.
+        method: its intrinsic reward.
+        place: the environment in a few words.
+        progress: how long it was trained, in words.
+        has_noise: whether the environment has noise.
+    """
+
+    env: Any
+    policy: Policy
+    method: str
+    place: str
+    progress: str
+    has_noise: bool
+
+    def actor(self, seed: int, greedy: bool = False) -> Choose:
+        """The agent as a function from observations to actions.
+
+        Args:
+            seed: of the actions.
+            greedy: take the most likely actions instead of drawing them.
+        """
+        generator = None if greedy else torch.Generator().manual_seed(seed)
+
+        def choose(observations: Array) -> Array:
+            return self.policy.choose(observations, generator)
+
+        return choose
+
+
+def load_player(store: RunStore, record: RunRecord) -> Player:
+    """The agent of a run: of a finished one as it was in the end, of another as it was at its last checkpoint.
+
+    Raises:
+        UsageError: it is no exploration run, or has nothing to show yet.
+        StoreError: a file cannot be read, or is damaged.
+    """
+    spec = record.spec
+    if spec is None:
+        raise UsageError(f"expected a run that can be read, got {record.run_id}: {record.reason}")
+    if spec.experiment != doorkey.EXPERIMENT:
+        raise UsageError(
+            f"expected a run of an agent (experiment {doorkey.EXPERIMENT}), got {record.run_id}, {spec}; "
+            f"there is no agent to be seen in it"
+        )
+    content, progress = _weights(store, record, spec)
+    protocol = ExplorationProtocol.from_dict(spec.protocol)
+    env_id = str(spec.params["env_id"])
+    env = make_envs(protocol, env_id, spec.condition, 0, 1, autoreset_mode="disabled")
+    noisy = spec.condition != "none"
+    name = env_id.removeprefix("MiniGrid-").removesuffix("-v0")
+    place = f"{name}, {spec.condition} noise" if noisy else f"{name}, no noise"
+    return Player(env, doorkey.load_policy(spec, content), spec.method, place, progress, noisy)
+
+
+def _weights(store: RunStore, record: RunRecord, spec: RunSpec) -> tuple[bytes, str]:
+    """The policy's weights as `doorkey.load_policy` takes them, and how long they were trained."""
+    total = f"{spec.params['steps']:,} steps"
+    if record.state is State.DONE:
+        return store.read_file(record.run_id, doorkey.POLICY_FILE), f"trained for {total}"
+    found, problems = find_newest(store.folder(record.run_id), record.run_id)
+    if found is None:
+        why = f" ({'; '.join(problems)})" if problems else ""
+        raise UsageError(
+            f"expected a run that has got somewhere, got {record.run_id}, {record.state.value}, without a checkpoint"
+            f"{why}; let it run first"
+        )
+    state = torch.load(io.BytesIO(found.payload), map_location="cpu", weights_only=True)
+    file = io.BytesIO()
+    torch.save(state["agent"]["policy"], file)
+    return file.getvalue(), f"trained for {found.step:,} of {total}"

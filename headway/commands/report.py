@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = "Writes one page that opens from disk, with tables and figures beside it."
     add = parser.add_argument
-    what = "a run store, a folder of lots, or telemetry of data sources (CSV or Parquet)"
+    what = "a run store, a folder of exported runs, or telemetry of data sources (CSV or Parquet)"
     add("store", type=parse_folder, nargs="?", default=Path("runs"), metavar="RUNS", help=what)
     add("--out", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
     add(
@@ -124,7 +124,7 @@ def make_report(
 
 def _refuse(store: Path, formats: list[str] | None, bench: Sequence[Path] | None) -> None:
     """Say that an option is about runs, where there is telemetry alone."""
-    from headway.analysis.report.rows import telemetry_files
+    from headway.analysis.report.sources import telemetry_files
 
     for option, given in (("--formats", formats), ("--bench", bench)):
         if given and telemetry_files(store):

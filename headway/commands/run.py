@@ -1,69 +1,392 @@
-"""The command `headway run`: carry out the runs of an experiment."""
+"""The command `headway run`: carry out the runs of an experiment, of a campaign file, or single runs of a store."""
 
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
 
-from headway.commands import run_ablation as ablation
-from headway.commands import run_campaign as lots
-from headway.commands import run_controlled as controlled
-from headway.commands import run_doorkey as doorkey
-from headway.commands import run_sensitivity as sensitivity
-from headway.commands.help_text import Defaults
-from headway.errors import UsageError
-from headway.runs.output import complain
+from headway.commands.campaign_file import read_campaign_file
+from headway.commands.options import RunOptions, add_options, given
+from headway.data import load
+from headway.errors import DataError, HeadwayError, UsageError
+from headway.runs import RunRecord, RunSpec, State
+from headway.runs.address import Place, Url, open_store
+from headway.runs.campaign import Campaign, default_workers, left_over, run_campaign
+from headway.runs.context import WEIGHTS_FILE, Context
+from headway.runs.experiments import needed_datasets
+from headway.runs.launchers import Request as LauncherRequest
+from headway.runs.launchers import cores, make_named_launcher
+from headway.runs.output import complain, emit
+from headway.runs.plan import Estimator, look_up, make_plan
+from headway.runs.plugins import load_plugins
+from headway.runs.progress import CampaignProgress, Outcome
+from headway.runs.tensorboard import Mirror, mirrored
+from headway.runs.text import aligned, count, dataset_of, duration, label, length_of
+from headway.study.requests import REQUESTS
 
-EXPERIMENTS = {
-    "controlled": (controlled, "curricula over labelled images, with and without noise"),
-    "ablation": (ablation, "the same for GMC and its variants"),
-    "sensitivity": (sensitivity, "the same for GMC over a grid of its constants"),
-    "doorkey": (doorkey, "exploration of a grid world, with and without noise at its door"),
-}
-"""The experiments that can be run, each with its module of options and a few words."""
+FAILED, INTERRUPTED = 1, 130
+_SHOWN_FAILURES = 10
 
 
-COMMANDS = {name: module for name, (module, _) in EXPERIMENTS.items()}
-"""The same without the words."""
+@dataclass(frozen=True)
+class Work:
+    """Runs of one store that are to be carried out.
+
+    Attributes:
+        specs: the runs.
+        how: where and how.
+        section: the section of a campaign file that they are; empty for those of a command line.
+        file: the campaign file.
+    """
+
+    specs: Sequence[RunSpec]
+    how: RunOptions
+    section: str = ""
+    file: Path | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command: a subcommand for each experiment."""
-    _explain_order(parser)
     parser.description = "Carries out runs and keeps them in a store. The same command resumes, and skips what is done."
-    parser.add_argument(
-        "--campaign",
-        nargs=argparse.REMAINDER,
-        metavar="FILE ...",
-        help="run a whole campaign file instead; its own options follow it (--campaign FILE --help)",
-    )
+    add = parser.add_argument
+    add("--campaign", type=Path, metavar="FILE", help="run a whole campaign file (TOML) instead")
+    add("--section", action="extend", nargs="+", default=[], metavar="NAME", help="only these sections of the file")
+    add("--lot", action="extend", nargs="+", default=[], help=argparse.SUPPRESS)
+    add_options(parser, RunOptions)
     experiments = parser.add_subparsers(title="experiments", metavar="EXPERIMENT")
-    for name, (module, summary) in EXPERIMENTS.items():
-        experiment = experiments.add_parser(name, help=summary, formatter_class=Defaults)
-        module.add_arguments(experiment)
-        experiment.set_defaults(execute_experiment=module.execute, parser=experiment)
-
-
-def _explain_order(parser: argparse.ArgumentParser) -> None:
-    """Let the parser say where options belong when it takes the value of a misplaced one for an experiment."""
-    complain = parser.error
-
-    def error(message: str) -> NoReturn:
-        hint = "; options follow the EXPERIMENT, or the FILE of --campaign" if "argument EXPERIMENT" in message else ""
-        complain(message + hint)
-
-    parser.error = error  # type: ignore[method-assign]
+    load_plugins()  # of installed packages: they may bring experiments
+    for name in REQUESTS.names():
+        request = REQUESTS.find(name)
+        experiment = experiments.add_parser(name, help=request.summary, description=request.description)
+        add_options(experiment, request)
+        add_options(experiment, RunOptions)
+        experiment.set_defaults(experiment=name, parser=experiment)
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run the command and return its exit code."""
+    """Run the command and return its exit code.
+
+    Everything that can be known before is checked before the first run. A section that has trouble of its own, such as
+    data that cannot be had, is reported and left out; the others are carried out.
+    """
+    troubled: list[str] = []
     try:
-        if options.campaign is not None:
-            return lots.execute(options.campaign, COMMANDS)
-        if not hasattr(options, "execute_experiment"):
-            raise UsageError(f"expected an experiment out of {', '.join(EXPERIMENTS)}, or --campaign FILE, got neither")
-        code: int = options.execute_experiment(options)
+        how = _how(options)
+        work = _asked_for(options, how)
+        ready = [(each, why) for each in work if (why := _guarded(each, troubled, _find_data)) is not None]
+        worst = 0
+        for each, why_no_estimate in ready:
+            try:
+                if each.section and not how.print_jobs:
+                    emit(f"section {each.section}:")
+                store = open_store(each.how.out)
+                if how.print_jobs:
+                    _print_jobs(each)
+                    continue
+                launcher = make_named_launcher(how.launcher, _for_launcher(how))
+                campaign = Campaign(each.specs, store, _context(each), how.retry_failed)
+                if how.dry_run:
+                    _rehearse(campaign, how.workers, why_no_estimate)
+                    continue
+                _announce(campaign, each.how)
+                mirror = Mirror(store, how.tensorboard) if how.tensorboard else None
+                progress = run_campaign(campaign, launcher, mirrored(mirror) if mirror else None)
+                if mirror and progress.is_complete():
+                    mirror.catch_up(campaign.specs)
+                code = _conclude(progress, each.how.out)
+                if code == INTERRUPTED:
+                    return code
+                worst = max(worst, code)
+            except HeadwayError as error:
+                _report_trouble(each, troubled, error)
     except UsageError as error:
         complain(f"headway run: {error}")
         return 2
-    return code
+    except KeyboardInterrupt:
+        complain("headway: stopped at once; the same command resumes from the last checkpoints")
+        return INTERRUPTED
+    if len(work) > 1 and not (how.dry_run or how.print_jobs):
+        emit(f"what all sections say: headway report {shlex.quote(str(how.out))}")
+    if troubled and len(work) > 1:
+        complain(f"headway: {len(troubled)} of {len(work)} sections had trouble, see above: {', '.join(troubled)}")
+    return max(worst, FAILED) if troubled else worst
+
+
+def _guarded(work: Work, troubled: list[str], act: Callable[[Work], str]) -> str | None:
+    """What an action says; None if it failed for a section, which is reported."""
+    try:
+        return act(work)
+    except HeadwayError as error:
+        _report_trouble(work, troubled, error)
+        return None
+
+
+def _report_trouble(work: Work, troubled: list[str], error: HeadwayError) -> None:
+    """Report what is wrong with one section; what concerns every run is raised.
+
+    Raises:
+        HeadwayError: the command makes no sense, or there are no sections.
+    """
+    if isinstance(error, UsageError) and work.section:
+        raise UsageError(f"{work.file}: {work.section}: {error}") from error
+    if not work.section:
+        raise error
+    troubled.append(work.section)
+    complain(f"headway: section {work.section}: {error}")
+
+
+# What is asked for
+
+
+def _how(options: argparse.Namespace) -> RunOptions:
+    values: dict[str, Any] = given(RunOptions, options)
+    for name in ("only", "plugin"):
+        values[name] = tuple(values.get(name, ()))
+    return RunOptions(**values)
+
+
+def _asked_for(options: argparse.Namespace, how: RunOptions) -> list[Work]:
+    """The runs that the options mean.
+
+    Raises:
+        UsageError: something in the options or in the campaign file makes no sense; no run is started then.
+    """
+    load_plugins(how.plugin)
+    experiment: str | None = getattr(options, "experiment", None)
+    if options.lot:
+        complain("headway run: --lot is called --section now")
+    names = [*options.section, *options.lot]
+    if options.campaign is not None and experiment is None:
+        return _of_file(options.campaign, names, how)
+    if experiment is not None and options.campaign is None and not names:
+        request = REQUESTS.find(experiment)
+        specs = request.read(given(request, options)).specs()
+        return [Work(choose(specs, how), how)]
+    if how.only and experiment is None and not names:
+        return [Work(_stored(how), how)]
+    got = "both" if experiment else "--section alone" if names else "neither"
+    known = ", ".join(REQUESTS.names())
+    raise UsageError(f"expected an experiment out of {known}, or --campaign FILE, got {got}")
+
+
+def _of_file(path: Path, names: Sequence[str], how: RunOptions) -> list[Work]:
+    """The runs of a campaign file; with `--only` those sections alone that have such runs."""
+    file = read_campaign_file(path, [each.name for each in fields(RunOptions)])
+    how = replace(how, plugin=tuple(dict.fromkeys((*file.plugins, *how.plugin))))
+    every = replace(how, only=())
+    found = {section.name: choose(section.specs(), every) for section in file.choose(names)}
+    known = {spec.run_id for specs in found.values() for spec in specs}
+    _check_ids(how.only, known)
+    work = []
+    for name, specs in found.items():
+        chosen = [spec for spec in specs if spec.run_id in how.only] if how.only else specs
+        if chosen or not how.only:
+            work.append(Work(chosen, replace(how, out=how.out / name), name, path))
+    return work
+
+
+def _stored(how: RunOptions) -> list[RunSpec]:
+    """Runs that are in the store already, by their ids."""
+    known = {record.run_id: record for record in open_store(how.out).status()}
+    _check_ids(how.only, known)
+    found = []
+    for run_id in dict.fromkeys(how.only):
+        spec = known[run_id].spec
+        if spec is None:
+            raise UsageError(f"expected a run that can be read, got {run_id}: {known[run_id].reason}")
+        found.append(spec)
+    return found
+
+
+def choose(specs: Sequence[RunSpec], how: RunOptions) -> list[RunSpec]:
+    """The runs that are this command's: its share, or those that it names.
+
+    Runs next to each other go to different shares, since they take alike.
+
+    Raises:
+        UsageError: there is no run of such an id.
+    """
+    chosen = list(dict.fromkeys(specs))
+    if how.shard:
+        chosen = chosen[how.shard.index - 1 :: how.shard.of]
+    if not how.only:
+        return chosen
+    known = {spec.run_id: spec for spec in chosen}
+    _check_ids(how.only, known)
+    return [known[run_id] for run_id in dict.fromkeys(how.only)]
+
+
+def _check_ids(only: Sequence[str], known: Collection[str]) -> None:
+    for run_id in only:
+        if run_id not in known:
+            raise UsageError(f"expected the id of one of the {len(known)} runs that the options mean, got {run_id!r}")
+
+
+def _find_data(work: Work) -> str:
+    """Have the data of the runs that are left on this machine; a dry run or printed jobs only look for them.
+
+    Returns:
+        what is not there, in words; empty if all is.
+
+    Raises:
+        UsageError: a batch would be larger than its dataset.
+        HeadwayError: a dataset cannot be had, or the store cannot be read.
+    """
+    how = work.how
+    download = not (how.dry_run or how.print_jobs)
+    left = left_over(Campaign(work.specs, open_store(how.out), retry_failed=how.retry_failed))
+    largest: dict[str, int] = {}
+    for spec in left:
+        for name in needed_datasets([spec]):
+            largest[name] = max(largest.get(name, 0), int(str(spec.protocol.get("batch_size", 0))))
+    missing = []
+    for name, batch in largest.items():
+        try:
+            images = len(load(name, how.data_dir, download=download).train.labels)
+        except DataError:
+            if download:
+                raise
+            missing.append(name)
+            continue
+        if batch > images:
+            raise UsageError(f"batch_size: expected at most the {images} images of {name}, got {batch}")
+    return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine yet" if missing else ""
+
+
+# How it is carried out
+
+
+def _for_launcher(how: RunOptions) -> LauncherRequest:
+    names = {each.name for each in fields(LauncherRequest)} - {"count_gpus"}
+    return LauncherRequest(**{name: getattr(how, name) for name in names}, count_gpus=_count_gpus)
+
+
+def _count_gpus() -> int:
+    import torch
+
+    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+
+
+def _context(work: Work) -> Context:
+    how = work.how
+    device = how.device if how.launcher != "local" else _device(how.device)
+    return Context(
+        how.data_dir,
+        device,
+        how.keep_weights,
+        how.checkpoint_seconds,
+        threads=_threads(len(work.specs), how),
+        plugins=how.plugin,
+    )
+
+
+def _threads(runs: int, how: RunOptions) -> int:
+    """The cores that each run may use: those that it asked for on a cluster, or those that its workers leave here."""
+    if how.launcher != "local":
+        return max(1, int(how.cpus_per_run or 1))
+    workers = default_workers(runs) if how.workers is None else how.workers
+    return max(1, cores() // max(1, workers))
+
+
+def _device(name: str) -> str:
+    """Check that there is such a device, before any run fails for want of it."""
+    if name == "cpu":
+        return name
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device
+        raise UsageError(f"expected a device of this machine, got {name!r} ({str(error).splitlines()[0]})") from error
+    return name
+
+
+# What is said about it
+
+
+def _print_jobs(work: Work) -> None:
+    """Add runs to the store, and print a command for each that is to be carried out, one a line.
+
+    Failed runs are among them with `--retry-failed`, since otherwise their jobs would only say that they have failed.
+    """
+    store = open_store(work.how.out)
+    store.add_all(work.specs)
+    states = {record.run_id: record.state for record in look_up(store, work.specs)}
+    done = sum(state is State.DONE for state in states.values())
+    over = {State.DONE} if work.how.retry_failed else {State.DONE, State.FAILED}
+    left = [spec for spec in work.specs if states[spec.run_id] not in over]
+    for spec in left:
+        emit(f"{work.how.job(spec.run_id)}  # {label(spec)}")
+    summary = f"{count(len(left), 'command')}; {done} of {count(len(work.specs), 'run')} done before"
+    if failed := len(work.specs) - done - len(left):
+        summary += f", {failed} failed, for which --retry-failed prints commands too"
+    complain(f"headway: {summary}")
+
+
+def _rehearse(campaign: Campaign, workers: int | None, why_no_estimate: str) -> None:
+    """List the runs, and say how long those that are left would take."""
+    records = look_up(campaign.store, campaign.specs)
+    left = sum(record.state is not State.DONE for record in records)
+    workers = default_workers(left) if workers is None else workers
+    estimate = None if why_no_estimate else Estimator(campaign.context)
+    plan = make_plan(records, campaign.specs, workers, campaign.retry_failed, estimate)
+    rows = [("run", "dataset", "condition", "method", "seed", "length", "state")]
+    for spec, record in zip(campaign.specs, plan.records, strict=True):
+        names = (dataset_of(spec), spec.condition, spec.method, str(spec.seed), length_of(spec))
+        rows.append((spec.run_id, *names, record.state.value))
+    emit(aligned(rows))
+    states = Counter(record.state.value for record in plan.records)
+    counts = ", ".join(f"{number} {state}" for state, number in states.items())
+    time = why_no_estimate and f"no estimate of the time: {why_no_estimate}"
+    guess = f"about {duration(plan.total_seconds())} with {count(max(1, plan.workers), 'worker')}"
+    emit(f"{count(len(campaign.specs), 'run')}: {counts}; {time or guess}")
+
+
+def _announce(campaign: Campaign, how: RunOptions) -> None:
+    """Say what is about to happen."""
+    records = look_up(campaign.store, campaign.specs)
+    over = Counter(record.state for record in records)
+    done, failed = over[State.DONE], 0 if campaign.retry_failed else over[State.FAILED]
+    left = len(records) - done - failed
+    before = "".join(f", {number} {word} before" for number, word in ((done, "done"), (failed, "failed")) if number)
+    workers = default_workers(left) if how.workers is None else how.workers
+    by = f"with {count(workers, 'worker')}" if workers else "in this process"
+    if how.launcher != "local":
+        by = f"by {how.launcher}" + (f" at {how.address}" if how.address else "")
+    emit(f"{count(len(records), 'run')} in {how.out}{before}; {left} to go {by}")
+    if how.keep_weights and (bare := sum(map(_has_no_weights, records))):
+        emit(f"--keep-weights: {count(bare, 'run')} done before without it; only with another --out are weights kept")
+
+
+def _has_no_weights(record: RunRecord) -> bool:
+    return record.state is State.DONE and record.status is not None and WEIGHTS_FILE not in record.status.files
+
+
+def _conclude(progress: CampaignProgress, out: Place) -> int:
+    """Say how a campaign ended and what to do next; return the exit code."""
+    done, before = progress.count(Outcome.DONE), progress.count(Outcome.DONE, here=False)
+    failures = progress.failures()
+    parts = [f"{done} done" + (f" ({before} before)" if before else ""), f"{len(failures)} failed" if failures else ""]
+    emit(f"{count(len(progress.specs), 'run')} in {out}: {', '.join(filter(None, parts))}")
+    if failures:
+        lines = [f"headway: {len(failures)} of {count(len(progress.specs), 'run')} failed:"]
+        for end in failures[:_SHOWN_FAILURES]:
+            when = "" if end.here else " (before)"
+            lines.append(f"  {end.run_id} {label(progress.specs[end.run_id])}{when}: {end.message}")
+        if len(failures) > _SHOWN_FAILURES:
+            lines.append(f"  and {len(failures) - _SHOWN_FAILURES} more")
+        lines.append(f"see why: headway status {shlex.quote(str(out))} --failed")
+        lines.append("run them again: the same command with --retry-failed")
+        complain("\n".join(lines))
+    if not progress.is_complete():
+        left = len(progress.specs) - done - len(failures)
+        complain(f"headway: interrupted, {count(left, 'run')} left; the same command resumes")
+        return INTERRUPTED
+    fetch = f"headway fetch {shlex.quote(out)} FOLDER; headway report FOLDER" if isinstance(out, Url) else ""
+    emit(f"what they say: {fetch or f'headway report {shlex.quote(str(out))}'}")
+    return FAILED if failures else 0

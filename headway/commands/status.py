@@ -12,19 +12,17 @@ from typing import Any
 
 from headway.errors import StoreError, UsageError
 from headway.runs import RunRecord, RunStore, State
-from headway.runs.address import Place, Url, parse_place
+from headway.runs.address import Place, Url, open_store, parse_place
 from headway.runs.files import store_error
-from headway.runs.opening import open_store
 from headway.runs.output import complain, emit
-from headway.runs.run_text import aligned, dataset_of, last_line, losses_text, steps
-from headway.runs.text import count, duration
+from headway.runs.text import aligned, count, dataset_of, duration, last_line, losses_text, steps
 
 EXPORTED = ".parquet"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.description = "Shows where the runs of a store stand, or of all lots of a campaign."
+    parser.description = "Shows where the runs of a store stand, or of all sections of a campaign."
     what = "the run store, or a folder of several"
     parser.add_argument("store", type=parse_place, nargs="?", default=Path("runs"), metavar="DIR", help=what)
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -1,8 +1,4 @@
-"""The command `headway verify`: run some of the results again, from their specs, and compare every number.
-
-Experiments and analysis do not know each other: this module chooses the runs and compares them, and who registers the
-command joins it with what carries runs out.
-"""
+"""The command `headway verify`: run some of the results again, from their specs, and compare every number."""
 
 from __future__ import annotations
 
@@ -17,9 +13,17 @@ import numpy as np
 from headway.analysis.columns import TIMES, Array, is_rounded, same_numbers
 from headway.analysis.results import Results, load_results
 from headway.analysis.rundata import RunData
+from headway.commands.options import add_plugin_option
+from headway.commands.run import FAILED, INTERRUPTED
 from headway.errors import UsageError, did_you_mean
+from headway.runs import RunStore
 from headway.runs.address import parse_folder, parse_new_folder
+from headway.runs.campaign import Campaign, make_launcher, run_campaign
+from headway.runs.context import Context
+from headway.runs.experiments import load_datasets
 from headway.runs.output import complain, emit
+from headway.runs.plugins import load_plugins
+from headway.runs.provenance import code_fingerprint
 
 DIFFERENT = 1
 DRAWN = 2
@@ -33,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "same machine with the same versions they are the same to the last bit."
     )
     add = parser.add_argument
-    add("path", type=parse_folder, metavar="RESULTS", help="exported lots, or a run store")
+    add("path", type=parse_folder, metavar="RESULTS", help="exported runs, or a run store")
     add("--runs", type=int, metavar="N", help=f"how many runs, chosen at random ({DRAWN})")
     add("--seed", type=int, metavar="N", help="where the choice starts (default: another one each time)")
     add("--only", action="append", metavar="RUN", help="the run with this id instead; repeatable")
@@ -43,6 +47,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--workers", type=int, metavar="N", help="processes; 0 runs in this one (default: one per core)")
     add("--data-dir", type=Path, metavar="DIR", help="where datasets are looked for first")
     add("--device", default="cpu", metavar="NAME", help="where tensors live, such as cpu or cuda:0 (cpu)")
+    add_plugin_option(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the chosen ones again, compare those that came to their end, and return the exit code."""
+    try:
+        load_plugins(options.plugin)
+        runs = prepare(options)
+        specs = [run.spec for run in runs]
+        datasets = load_datasets(specs, options.data_dir)
+        check_data(runs, {name: dataset.fingerprint for name, dataset in datasets.items()})
+        launcher = None if options.workers is None else make_launcher(options.workers)
+    except UsageError as error:
+        complain(f"headway verify: {error}")
+        return 2
+    code = code_fingerprint()  # now, because the files may change while the runs go on
+    context = Context(options.data_dir, options.device, plugins=tuple(options.plugin))
+    progress = run_campaign(Campaign(specs, RunStore(options.out), context), launcher)
+    for end in progress.failures():
+        complain(f"headway: {end.run_id} failed: {end.message}")
+    if not progress.is_complete():
+        return INTERRUPTED
+    return max(FAILED if progress.failures() else 0, compare(runs, options.out, code))
 
 
 def choose(results: Results, number: int | None, seed: int | None, only: Sequence[str] | None) -> list[RunData]:

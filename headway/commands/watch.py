@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Serves a page that follows the runs of a store, and telemetry that lies with them. It only reads."
     )
     add = parser.add_argument
-    what = "a run store, or a folder of lots"
+    what = "a run store, or a folder of exported runs"
     add("store", type=parse_folder, nargs="?", default=Path("runs"), metavar="RUNS", help=what)
     add("--host", default=HOST, help="the address to listen at (%(default)s: this machine only)")
     add("--port", type=_port, default=PORT, help="the port (%(default)s); 0 for any that is free")
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C, and return the exit code."""
     require()
-    from headway.analysis.report.rows import telemetry_files
+    from headway.analysis.report.sources import telemetry_files
     from headway.analysis.report.writing import holds_runs
     from headway.analysis.watch.server import serve
 

@@ -1,7 +1,19 @@
-"""Image datasets in their official file formats: digits (embedded), mnist, fashion-mnist, cifar10."""
+"""Image datasets by name: digits (embedded), mnist, fashion-mnist and cifar10 in their official file formats.
+
+`register_dataset` adds others.
+"""
 
 from headway.data.dataset import Dataset, Split
-from headway.data.loading import DATASETS, load
-from headway.data.progress import Progress
+from headway.data.download import Progress
+from headway.data.loading import DATASETS, DatasetEntry, load, register_dataset, unregister_dataset
 
-__all__ = ["DATASETS", "Dataset", "Progress", "Split", "load"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "DatasetEntry",
+    "Progress",
+    "Split",
+    "load",
+    "register_dataset",
+    "unregister_dataset",
+]

@@ -42,7 +42,7 @@ class Dataset:
         train: the images to learn from.
         test: the images to test on.
         class_names: what each label stands for.
-        fingerprint: sha256 of the class names, images and labels, however the files were packed.
+        fingerprint: sha256 of the class names, images and labels, however the files were packed; computed if empty.
         source: "embedded", or the folder or archive that was read.
         note: empty for the official data, otherwise in what it differs; show it beside every result.
     """
@@ -51,15 +51,18 @@ class Dataset:
     train: Split
     test: Split
     class_names: tuple[str, ...]
-    fingerprint: str
-    source: str
+    fingerprint: str = ""
+    source: str = ""
     note: str = ""
 
+    def __post_init__(self) -> None:
+        if not self.fingerprint:
+            object.__setattr__(self, "fingerprint", fingerprint(self.class_names, [self.train, self.test]))
+
     @property
-    def image_shape(self) -> tuple[int, int, int]:
+    def image_shape(self) -> tuple[int, ...]:
         """Channels, height and width of one image."""
-        _, channels, height, width = self.train.images.shape
-        return channels, height, width
+        return self.train.images.shape[1:]
 
     @property
     def classes(self) -> int:

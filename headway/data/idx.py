@@ -1,19 +1,31 @@
-"""The IDX format of MNIST and its relatives.
+"""The IDX format, and the datasets that come in it: MNIST, Fashion-MNIST and the embedded digits.
 
-Two zero bytes, a type code (8: unsigned byte), the number of dimensions, each dimension as a big-endian
-32-bit number, then the values.
+An IDX file is two zero bytes, a type code (8: unsigned byte), the number of dimensions, each dimension as a
+big-endian 32-bit number, then the values.
+
+The embedded digits are scikit-learn's, 8x8. Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten
+Digits, UCI Machine Learning Repository, https://doi.org/10.24432/C50P49, licence CC BY 4.0. The 1,797 images here
+are its test set, which is what `sklearn.datasets.load_digits` gives (scikit-learn: BSD-3-Clause), in the same order;
+the only change is the file format (IDX, gzipped).
 """
 
 from __future__ import annotations
 
+import importlib.resources
 import math
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.data.files import bad_file
+from headway.data.catalogue import DIGITS, Spec
+from headway.data.dataset import Dataset, Split
+from headway.data.files import bad_file, matches, read_bounded
+
+COUNT, SIDE, PIXEL_MAX = 1797, 8, 16
+TEST_EVERY = 5
 
 
 def idx_size(*shape: int) -> int:
@@ -71,3 +83,73 @@ def check_labels(labels: NDArray[np.int64], classes: int, where: Path | str) -> 
     if labels.min() < 0 or labels.max() >= classes:
         outside = labels[(labels < 0) | (labels >= classes)][0]
         raise bad_file(where, f"labels from 0 to {classes - 1}", f"a label {outside}")
+
+
+def content_limit(spec: Spec, name: str) -> int:
+    """Count the bytes of the official file of this name once unpacked: no copy may be longer."""
+    count = spec.counts[0] if name.startswith("train") else spec.counts[1]
+    return idx_size(count, *spec.shape[1:]) if "images" in name else idx_size(count)
+
+
+def read_mnist(spec: Spec, files: Mapping[str, Path]) -> tuple[list[Split], list[str]]:
+    """Read the training and the test split from four files.
+
+    Returns:
+        The two splits, and the names of the files whose contents are not the official ones.
+    """
+    differing: list[str] = []
+    splits = [
+        _read_split(spec, files, prefix, most, differing)
+        for prefix, most in zip(("train", "t10k"), spec.counts, strict=True)
+    ]
+    return splits, differing
+
+
+def _read_split(spec: Spec, files: Mapping[str, Path], prefix: str, most: int, differing: list[str]) -> Split:
+    images_name, labels_name = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
+    height, width = spec.shape[1:]
+    images = parse_images(_read(spec, files, images_name, differing), (height, width), most, files[images_name])
+    labels = parse_labels(_read(spec, files, labels_name, differing), len(spec.class_names), most, files[labels_name])
+    if len(images) != len(labels):
+        raise bad_file(
+            files[labels_name],
+            f"{len(images)} labels, one for each image in {files[images_name].name}",
+            str(len(labels)),
+        )
+    return Split(images, labels)
+
+
+def _read(spec: Spec, files: Mapping[str, Path], name: str, differing: list[str]) -> bytes:
+    data = read_bounded(files[name], content_limit(spec, name))
+    if not matches(data, spec.contents[name]):
+        differing.append(name)
+    return data
+
+
+def load_digits() -> Dataset:
+    """Load the digits: 1,442 training and 355 test images of shape [1, 8, 8] with pixels from 0 to 16.
+
+    The source has no split of its own. Every fifth image of each class is for testing: the same images
+    always, and each class in the same proportion.
+    """
+    image_file, label_file = "digits-images-idx3-ubyte.gz", "digits-labels-idx1-ubyte.gz"
+    image_data = _embedded(image_file, idx_size(COUNT, SIDE, SIDE))
+    images = parse_images(image_data, (SIDE, SIDE), COUNT, image_file)
+    labels = parse_labels(_embedded(label_file, idx_size(COUNT)), len(DIGITS), COUNT, label_file)
+    test = every_nth_of_class(labels, TEST_EVERY)
+    splits = [Split(images[rows], labels[rows], PIXEL_MAX) for rows in (~test, test)]
+    return Dataset("digits", splits[0], splits[1], DIGITS, source="embedded")
+
+
+def every_nth_of_class(labels: NDArray[np.int64], n: int) -> NDArray[np.bool_]:
+    """Mark, in an array of shape [labels], the n-th, 2n-th, ... occurrence of each label."""
+    marked = np.zeros(len(labels), dtype=np.bool_)
+    for label in np.unique(labels):
+        marked[np.flatnonzero(labels == label)[n - 1 :: n]] = True
+    return marked
+
+
+def _embedded(name: str, limit: int) -> bytes:
+    resource = importlib.resources.files("headway.data") / "embedded" / name
+    with importlib.resources.as_file(resource) as path:
+        return read_bounded(path, limit)

@@ -2,9 +2,10 @@
 
 # The rules register themselves when their modules are imported.
 from headway.grads import conv, elementwise, linear
+from headway.grads.compound import Stacked
 from headway.grads.engine import Engine
 from headway.grads.layout import Layout
-from headway.grads.persample import Dense, Outer, PerSample, RankOne, Reduction, Rows, Stacked
+from headway.grads.persample import Dense, Outer, PerSample, RankOne, Reduction, Rows
 from headway.grads.registry import Rule, register_rule, rule_for, unregister_rule
 
 __all__ = [

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import ModelError
+from headway.grads.persample import widened
 from headway.grads.wrappers import Wrapper
 
 
@@ -49,6 +50,7 @@ class Accumulation:
         self._left: dict[str, int] = {}
         self._caught: dict[str, Tensor] = {}
         self._catch_all = False
+        self._weights: tuple[tuple[int, torch.dtype, torch.device], Tensor, Tensor] | None = None
         self.count = 0
         self.weight: Tensor | float = 0.0
         self.incomplete = False
@@ -87,9 +89,20 @@ class Accumulation:
 
     def weights(self, losses: Tensor, scale: Tensor | None = None) -> Tensor:
         """The gradient at each loss: 1 / B or 1, divided by the micro-batches, times the loss scale."""
-        share = 1.0 if self._reduction == "sum" else 1.0 / losses.shape[0]
-        weights = torch.full_like(losses.detach(), share / self.steps)
+        kind = (losses.shape[0], losses.dtype, losses.device)
+        if self._weights is None or self._weights[0] != kind:
+            share = 1.0 if self._reduction == "sum" else 1.0 / losses.shape[0]
+            weights = torch.full_like(losses.detach(), share / self.steps)
+            self._weights = kind, weights, weights.to(widened(weights.dtype)).reciprocal()
+        weights = self._weights[1]
         return weights if scale is None else weights * scale.to(weights)
+
+    def inverse(self, weights: Tensor) -> Tensor:
+        """One over the weights of a batch, in at least float32."""
+        known = self._weights
+        if known is not None and known[1] is weights:
+            return known[2]
+        return weights.to(widened(weights.dtype)).reciprocal()
 
     def add(self, samples: int, scale: Tensor | None) -> None:
         """Count a micro-batch whose gradients have arrived."""

@@ -16,12 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.errors import LayoutError, RuleError
+from headway.grads.compound import Stacked
 from headway.grads.folding import by_sample
 from headway.grads.hooks import Forward
 from headway.grads.linear import linear, outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.observe import observe
 from headway.grads.passes import Contribution
-from headway.grads.persample import Dense, PerSample, Stacked, promote
+from headway.grads.persample import Dense, PerSample, promote
 from headway.grads.registry import Inputs, Rule
 from headway.grads.rule_sites import RuleContribution, RuleSite
 from headway.grads.sites import Call, OwnerSite

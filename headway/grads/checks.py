@@ -21,6 +21,7 @@ from torch.autograd.function import BackwardCFunction
 from headway.errors import HeadwayError, VerificationError, warn
 from headway.grads.engine import Engine
 from headway.grads.passes import Pass
+from headway.grads.persample import widened
 from headway.grads.registry import rule_for
 from headway.grads.rounding import leaves_of, nodes
 from headway.grads.schedule import Check, Schedule
@@ -84,7 +85,7 @@ class Checker:
         """Weights of either sign, and of a size between 0.5 and 1.5."""
         sizes, signs = torch.rand(2, len(losses), generator=self._random)
         weights = (sizes + 0.5).where(signs < 0.5, -sizes - 0.5)
-        return weights.to(losses.device, torch.promote_types(losses.dtype, torch.float32))
+        return weights.to(losses.device, widened(losses.dtype))
 
     def _ask(self, random: Tensor) -> dict[str, Tensor] | None:
         """What autograd gives, or None, with a warning, where the graph allows no further backward pass."""
@@ -270,7 +271,7 @@ def _both(have: Tensor | None, want: Tensor | None) -> tuple[Tensor, Tensor]:
     """Two sums, flat and of one dtype; one that is missing is zero."""
     like = want if want is not None else have
     assert like is not None
-    wide = torch.promote_types(like.dtype, torch.float32)
+    wide = widened(like.dtype)
     zeros = like.new_zeros(like.numel(), dtype=wide) if have is None or want is None else like
     got, due = (zeros if one is None else one.to(wide).reshape(-1) for one in (have, want))
     return got, due

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -11,7 +14,66 @@ from torch import Tensor, nn
 from headway.grads.persample import Dense, Outer, PerSample, promote
 from headway.grads.registry import Inputs, register_rule
 
-Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+
+@dataclass(frozen=True)
+class Geometry:
+    """Which patches a convolution sees.
+
+    Attributes:
+        weight: the weight's shape, [out, in / groups, *kernel], or [in, out / groups, *kernel] of a transposed one.
+        stride: steps between patches.
+        padding: at the front and the back of each dimension, the last dimension first, as `F.pad` wants it.
+        dilation: steps within a patch.
+        groups: groups of channels.
+        mode: how the padding is filled, as in `F.pad`.
+    """
+
+    weight: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    mode: str = "constant"
+
+    @classmethod
+    def of(cls, module: nn.Conv2d | nn.ConvTranspose2d) -> Geometry:
+        """That of a module."""
+        mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+        return cls(
+            tuple(module.weight.shape),
+            module.stride,
+            tuple(module._reversed_padding_repeated_twice),
+            module.dilation,
+            module.groups,
+            mode,
+        )
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """Lengths of the kernel."""
+        return self.weight[2:]
+
+    def pad(self, x: Tensor) -> Tensor:
+        """Padded images, channels last: [c, channels, *size] -> [c, *padded, channels]."""
+        if self.mode != "constant":
+            return _channels_last(F.pad(x, self.padding, mode=self.mode)).contiguous()
+        return F.pad(_channels_last(x), [0, 0, *self.padding]) if any(self.padding) else _channels_last(x).contiguous()
+
+    def outer(self, cut: Tensor | partial[Tensor], maps: Tensor) -> Outer:
+        """Gradients of the weight from patches [c * groups, T, d] and channels-first maps at their places."""
+        by_group = maps.reshape(len(maps) * self.groups, maps.shape[1] // self.groups, -1).transpose(1, 2)
+        kernel_first = (0, *range(2, len(self.weight)), 1)  # the order of dimensions that patches have
+        return Outer(cut, by_group, self.groups, kernel_first, self.weight)
+
+
+def twice(padding: Sequence[int]) -> tuple[int, ...]:
+    """The same padding in front and behind, the last dimension first."""
+    return tuple(pad for pad in reversed(padding) for _ in range(2))
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """Channels last: [c, channels, *size] -> [c, *size, channels]."""
+    return x.movedim(1, -1)
 
 
 def patches(
@@ -40,48 +102,45 @@ def patches(
     return windows.movedim(2 + dims, -1).flatten(2 + dims)  # channels behind the kernel
 
 
-def _channels_last(x: Tensor) -> Tensor:
-    return x.movedim(1, -1)
-
-
-def _patches_of_input(module: nn.Conv2d, x: Tensor) -> Tensor:
+def _patches_of_input(geometry: Geometry, x: Tensor) -> Tensor:
     """Patches of a convolution's input as [c * groups, T, d]."""
-    padding = module._reversed_padding_repeated_twice
-    if module.padding_mode == "zeros":
-        padded = F.pad(_channels_last(x), [0, 0, *padding]) if any(padding) else _channels_last(x).contiguous()
-    else:
-        padded = _channels_last(F.pad(x, padding, mode=module.padding_mode)).contiguous()
-    cut = patches(padded, module.kernel_size, module.stride, module.dilation, module.groups)
+    cut = patches(geometry.pad(x), geometry.kernel, geometry.stride, geometry.dilation, geometry.groups)
     return cut.flatten(2, -2).flatten(0, 1)
 
 
-def _patches_of_output(module: nn.ConvTranspose2d, grad_output: Tensor, size: tuple[int, ...]) -> Tensor:
+def _patches_of_output(geometry: Geometry, grad_output: Tensor, size: tuple[int, ...]) -> Tensor:
     """Patches of a transposed convolution's output gradient, one per input position: [c * groups, T, d]."""
-    padding = [pad for pad in reversed(cast(tuple[int, ...], module.padding)) for _ in range(2)]
-    padded = F.pad(_channels_last(grad_output), [0, 0, *padding])
-    cut = patches(padded, module.kernel_size, module.stride, module.dilation, module.groups)
+    cut = patches(geometry.pad(grad_output), geometry.kernel, geometry.stride, geometry.dilation, geometry.groups)
     for axis, length in enumerate(size):  # output_padding may leave room for a patch that no input made
         cut = cut.narrow(2 + axis, 0, length)
     return cut.flatten(2, -2).flatten(0, 1)
 
 
-def _kernel_first(weight: Tensor) -> tuple[int, ...]:
-    """The order of a weight's dimensions that patches have: [out, *kernel, in]."""
-    return (0, *range(2, weight.dim()), 1)
+def convolve(geometry: Geometry, x: Tensor, b: Tensor) -> dict[str, PerSample]:
+    """The weight's gradient is sum_t D_t patch_t^T for each group of channels."""
+    x, b = promote(x, b)
+    weight = geometry.outer(partial(_patches_of_input, geometry, x), b)
+    return {"weight": weight, "bias": Dense(b.flatten(2).sum(2))}
 
 
-def _by_group(x: Tensor, groups: int) -> Tensor:
-    """Channels-first maps [c, channels, *positions] as [c * groups, T, channels / groups]."""
-    return x.reshape(len(x) * groups, x.shape[1] // groups, -1).transpose(1, 2)
+def convolve_transposed(geometry: Geometry, x: Tensor, b: Tensor) -> dict[str, PerSample]:
+    """The adjoint of a convolution: inputs and patches of the output gradient change places."""
+    x, b = promote(x, b)
+    weight = geometry.outer(partial(_patches_of_output, geometry, b, tuple(x.shape[2:])), x)
+    return {"weight": weight, "bias": Dense(b.flatten(2).sum(2))}
 
 
 def conv_footprint(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> int:
     """A gradient of the weight, and the patches."""
     conv = cast(nn.Conv2d, module)
-    weight = conv.weight.numel()
-    if conv.transposed:
-        return weight + weight // conv.in_channels * conv.groups * inputs[0][0, 0].numel()
-    return weight + weight // conv.out_channels * conv.groups * grad_output[0, 0].numel()
+    positions = inputs[0] if conv.transposed else grad_output
+    return footprint(conv.weight.shape, conv.groups, positions)
+
+
+def footprint(weight: Sequence[int], groups: int, positions: Tensor) -> int:
+    """The same from the weight's shape, and a tensor with one place for each patch."""
+    numbers = math.prod(weight)
+    return numbers + numbers // weight[0] * groups * positions[0, 0].numel()
 
 
 def always(inputs: Inputs) -> bool:
@@ -91,25 +150,11 @@ def always(inputs: Inputs) -> bool:
 
 @register_rule(nn.Conv1d, nn.Conv2d, nn.Conv3d, footprint=conv_footprint, samples_first=True, simultaneous=always)
 def convolution(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
-    """The weight's gradient is sum_t D_t patch_t^T for each group of channels."""
-    conv = cast(nn.Conv2d, module)
-    x, b = promote(inputs[0], grad_output)
-    cut = partial(_patches_of_input, conv, x)
-    order = _kernel_first(conv.weight)
-    return {
-        "weight": Outer(cut, _by_group(b, conv.groups), conv.groups, order, tuple(conv.weight.shape)),
-        "bias": Dense(b.flatten(2).sum(2)),
-    }
+    """See `convolve`."""
+    return convolve(Geometry.of(cast(nn.Conv2d, module)), inputs[0], grad_output)
 
 
 @register_rule(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, footprint=conv_footprint, samples_first=True)
 def transposed_convolution(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
-    """The adjoint of a convolution: inputs and patches of the output gradient change places."""
-    conv = cast(nn.ConvTranspose2d, module)
-    x, b = promote(inputs[0], grad_output)
-    cut = partial(_patches_of_output, conv, b, tuple(x.shape[2:]))
-    order = _kernel_first(conv.weight)
-    return {
-        "weight": Outer(cut, _by_group(x, conv.groups), conv.groups, order, tuple(conv.weight.shape)),
-        "bias": Dense(b.flatten(2).sum(2)),
-    }
+    """See `convolve_transposed`."""
+    return convolve_transposed(Geometry.of(cast(nn.ConvTranspose2d, module)), inputs[0], grad_output)

@@ -18,6 +18,7 @@ from headway.errors import RuleError
 from headway.grads.assignment import assign, explicit
 from headway.grads.fallback import Surroundings
 from headway.grads.operations import Operation, Origin, in_place, run_operation
+from headway.grads.products import RULES
 
 if TYPE_CHECKING:
     from headway.grads.engine import Engine
@@ -61,7 +62,7 @@ def track(tensor: Tensor, origin: Origin) -> Tracked:
 
 def parameter_origin(engine: Engine, name: str) -> Origin:
     """The origin of a parameter itself."""
-    return Origin(engine, (name,), lambda leaves: leaves[name], leaf=True)
+    return Origin(engine, (name,), lambda leaves: leaves[name], leaf=True, selection=())
 
 
 def _name_parameters(engine: Engine, plain: Sequence[Any], origins: dict[int, Origin]) -> None:
@@ -78,7 +79,7 @@ def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any
     _name_parameters(engine, plain, origins)
     others = [i for i, leaf in enumerate(plain) if isinstance(leaf, Tensor) and i not in origins]
     saved = [plain[i].clone() if in_place(func) and i == 0 else plain[i] for i in others]
-    surroundings = Surroundings.of(plain[next(iter(origins))].device)
+    surroundings = Surroundings.of(plain[next(iter(origins))].device, random=func not in RULES)
     result = run_operation(func, spec, plain)
     flat, out_spec = tree_flatten(result)
     same = {id(plain[i]): origin for i, origin in origins.items()}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from headway.errors import RuleError
-from headway.grads.persample import Dense, PerSample, Rows, promote
+from headway.grads.persample import Dense, PerSample, Rows, promote, widened
 from headway.grads.registry import Inputs, register_rule
 
 
@@ -46,7 +46,7 @@ def layer_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[s
 def rms_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """y = w * x / rms(x) over the trailing dimensions."""
     norm = cast(nn.RMSNorm, module)
-    wide = torch.promote_types(inputs[0].dtype, torch.float32)
+    wide = widened(inputs[0].dtype)
     eps = norm.eps if norm.eps is not None else torch.finfo(wide).eps
     x, b = promote(inputs[0], grad_output)
     shape = tuple(norm.normalized_shape)
@@ -120,9 +120,14 @@ def embedding(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[st
             "expected an Embedding whose gradient does not depend on other samples, got "
             "scale_grad_by_freq=True; set it to False"
         )
-    (b,) = promote(grad_output)
-    ids = inputs[0].reshape(len(b), -1)
+    return {"weight": rows_of(inputs[0], grad_output, table.num_embeddings, table.padding_idx)}
+
+
+def rows_of(ids: Tensor, grad: Tensor, num_rows: int, padding_idx: int | None) -> Rows:
+    """The gradients of a table from the rows that were looked up [c, ...] and the gradients there [c, ..., d]."""
+    (b,) = promote(grad)
+    ids = ids.reshape(len(b), -1)
     values = b.reshape(len(b), ids.shape[1], -1)
-    if table.padding_idx is not None:
-        values = values.masked_fill((ids == table.padding_idx).unsqueeze(2), 0)
-    return {"weight": Rows(ids, values, table.num_embeddings)}
+    if padding_idx is not None:
+        values = values.masked_fill((ids == padding_idx % num_rows).unsqueeze(2), 0)
+    return Rows(ids, values, num_rows)

@@ -24,7 +24,7 @@ from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
 from headway.grads.passes import Pass
 from headway.grads.persample import Reduction
-from headway.grads.recurrent import RecurrentSite
+from headway.grads.recurrent import CELL_PARAMETERS, CellSite, RecurrentSite
 from headway.grads.registry import rule_for
 from headway.grads.rule_sites import RuleSite
 from headway.grads.scratch import Scratch
@@ -38,6 +38,8 @@ _PLAIN_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 _RECURRENCES = (nn.RNN.forward, nn.GRU.forward, nn.LSTM.forward)
 """What is replayed as a recurrence; a subclass with a forward of its own is a module like any other."""
+
+_CELLS = (nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 
 
 class Engine:
@@ -79,6 +81,7 @@ class Engine:
         self._deaf = False
         self._followed = False
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
+        self._sizes = {name: parameter.numel() for name, parameter in self.parameters.items()}
         self._uses: dict[str, int] = {}
         self._calls: set[tuple[Any, ...]] = set()
         self._inputs: set[int] = set()
@@ -86,6 +89,7 @@ class Engine:
         self._scratch = Scratch()
         self.splits: Splits = {}
         self.apart: dict[Hashable, bool] = {}
+        self.ruled: dict[Hashable, bool] = {}
         self._sites: list[Site] = []
         self._handles: list[Any] = []
 
@@ -134,6 +138,7 @@ class Engine:
             "depth": 0,
             "splits": {},
             "apart": {},
+            "ruled": {},
             "_scratch": Scratch(),
         }
         return {**self.__dict__, **unattached, "_sites": [], "_handles": []}
@@ -156,6 +161,9 @@ class Engine:
             if isinstance(module, nn.RNNBase) and type(module).forward in _RECURRENCES and rule_for(module) is None:
                 if own:
                     yield RecurrentSite(self, path, module, own)
+            elif type(module) in _CELLS and rule_for(module) is None and own.keys() <= CELL_PARAMETERS:
+                if own:
+                    yield CellSite(self, path, module, own)
             elif type(module) is nn.MultiheadAttention:
                 below = {
                     local: self._names[id(parameter)]
@@ -251,14 +259,14 @@ class Engine:
             return True
         if self.batch_hint not in tensor.shape[:2] or (tensor.shape[0] == 1 and self.batch_hint > 1):
             return False
-        return tensor.untyped_storage().data_ptr() not in self._buffers()
+        return tensor.untyped_storage()._cdata not in self._buffers()
 
     def is_input(self, tensor: Tensor) -> bool:
         """Whether a tensor is one of the model's inputs, or a view of one."""
-        return tensor.untyped_storage().data_ptr() in self._inputs
+        return tensor.untyped_storage()._cdata in self._inputs
 
     def _buffers(self) -> set[int]:
-        return {buffer.untyped_storage().data_ptr() for buffer in self.model.buffers()}
+        return {buffer.untyped_storage()._cdata for buffer in self.model.buffers()}
 
     @property
     def batch_hint(self) -> int | None:
@@ -276,7 +284,7 @@ class Engine:
         tensors = [tensor for tensor in _tensors(tree) if tensor.dim() > 0]
         telling = (t for t in tensors if t.shape != (1,) and not (t.dim() == 2 and t.shape[0] == t.shape[1]))
         first = next(telling, tensors[0] if tensors else None)
-        self._inputs = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        self._inputs = {tensor.untyped_storage()._cdata for tensor in tensors}
         second = self.layouts.declared("") == "positions-first"
         self.layouts.shown = 0 if first is None else first.shape[1 if second and first.dim() > 1 else 0]
 
@@ -346,11 +354,11 @@ class Engine:
     @contextmanager
     def run(self, samples: int, plan: Mapping[str, Sequence[Reduction]], check: Tensor | None = None) -> Iterator[Pass]:
         """Open a pass; the backward inside the block is reduced into it. See `Pass` for `check`."""
-        self.current = Pass(samples, plan, lambda name: not self.once(name), self._scratch, check)
+        self.current = Pass(samples, plan, lambda name: not self.once(name), self._scratch, check, self._sizes)
         try:
             with self._standing_in():
                 yield self.current
-            with self.paused():
+            with self.paused(), torch.no_grad():
                 self.current.finish()
             self._scratch.forget()
         finally:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from torch import Tensor, nn
@@ -16,10 +14,15 @@ from headway.grads.registry import Inputs, register_rule
 def outer_product(a: Tensor, b: Tensor) -> PerSample:
     """Gradients of a [p, d] weight from inputs [c, ..., d] and output gradients [c, ..., p]."""
     if a.dim() == 2:
-        return RankOne(a, b)
+        return RankOne(a, b, is_positive=_is_from_relu(a))
     if a.dim() == 3 and a.shape[1] == 1:
         return RankOne(a.squeeze(1), b.squeeze(1))
     return Outer(a.flatten(1, -2), b.flatten(1, -2))
+
+
+def _is_from_relu(x: Tensor) -> bool:
+    """Whether a tensor is the untouched output of a ReLU, which has no negative entries."""
+    return x.grad_fn is not None and x._version == 0 and x.grad_fn.name() == "ReluBackward0"
 
 
 def sum_positions(b: Tensor) -> Dense:
@@ -55,24 +58,3 @@ def bilinear(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str
     left, right, b = promote(inputs[0], inputs[1], grad_output)
     products = (left.unsqueeze(-1) * right.unsqueeze(-2)).flatten(-2)
     return {"weight": outer_product(products, b), "bias": sum_positions(b)}
-
-
-@dataclass
-class DirectLinear:
-    """The contribution of F.linear on parameters of some module."""
-
-    params: tuple[str, ...]
-    inputs: Tensor
-    grad_output: Tensor
-
-    @property
-    def footprint(self) -> int:
-        """See `Contribution.footprint`."""
-        wide = self.inputs.shape[-1], self.grad_output.shape[-1]
-        return sum(wide) if self.inputs.dim() == 2 else wide[0] * wide[1]
-
-    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
-        """See `Contribution.block`."""
-        a, b = promote(self.inputs[start:stop], self.grad_output[start:stop])
-        forms: list[PerSample] = [outer_product(a, b), sum_positions(b)]
-        return dict(zip(self.params, forms, strict=False))

@@ -33,40 +33,40 @@ class TrainingListener(Protocol):
 
 
 class _Observe(torch.autograd.Function):
-    """Identity on `count` outputs that reports their gradients."""
+    """Identity on some outputs that reports their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, listener: Listener, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, listener: Listener, saved: Sequence[Tensor], *outputs: Tensor) -> tuple[Tensor, ...]:
         ctx.listener = listener
-        ctx.extra = len(tensors) - count
-        ctx.save_for_backward(*tensors[count:])
-        return tuple(output.detach() for output in tensors[:count])
+        ctx.save_for_backward(*saved)
+        return tuple(output.detach() for output in outputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         ctx.listener.collect(_saved(ctx), grads)
         if torch.is_grad_enabled():  # create_graph=True
             grads = _again(ctx.listener, False, grads)
-        return (None, None, *grads, *(None for _ in range(ctx.extra)))
+        return (None, None, *grads)
 
 
 class _ObserveAndTrain(torch.autograd.Function):
     """Identity on an output made with detached parameters; its backward supplies their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, listener: TrainingListener, count: int, output: Tensor, *tensors: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, listener: TrainingListener, saved: Sequence[Tensor], output: Tensor, *parameters: Tensor
+    ) -> Tensor:
         ctx.listener = listener
-        ctx.save_for_backward(*tensors[count:])
+        ctx.save_for_backward(*saved)
         return output.detach()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        saved = _saved(ctx)
         with torch.no_grad():
-            grads = (grad, *ctx.listener.collect_and_train(saved, grad))
+            grads = (grad, *ctx.listener.collect_and_train(_saved(ctx), grad))
         if torch.is_grad_enabled():  # create_graph=True
             grads = _again(ctx.listener, True, grads)
-        return (None, None, *grads, *(None for _ in saved))
+        return (None, None, *grads)
 
 
 class _Derivative(torch.autograd.Function):
@@ -128,13 +128,12 @@ def _saved(ctx: Any) -> tuple[Tensor, ...]:
             f"changed in place after the call; write x = x + y in place of x += y there, or give the call a copy, "
             f"x.clone()"
         ) from error
-    return saved
+    return tuple(tensor.detach() for tensor in saved) if torch.is_grad_enabled() else saved
 
 
 def observe(listener: Listener, outputs: Sequence[Tensor], saved: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the outputs unchanged, and have the listener told of their gradients in the backward pass."""
-    detached = [tensor.detach() for tensor in saved]
-    result: tuple[Tensor, ...] = _Observe.apply(listener, len(outputs), *outputs, *detached)
+    result: tuple[Tensor, ...] = _Observe.apply(listener, tuple(saved), *outputs)
     return result
 
 
@@ -142,6 +141,5 @@ def observe_and_train(
     listener: TrainingListener, output: Tensor, parameters: Sequence[Tensor], saved: Sequence[Tensor]
 ) -> Tensor:
     """As `observe`, for an output that does not depend on `parameters` in the graph; the listener trains them."""
-    detached = [tensor.detach() for tensor in saved]
-    result: Tensor = _ObserveAndTrain.apply(listener, len(parameters), output, *parameters, *detached)
+    result: Tensor = _ObserveAndTrain.apply(listener, tuple(saved), output, *parameters)
     return result

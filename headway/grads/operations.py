@@ -6,21 +6,23 @@ sees samples is where per-sample gradients begin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from headway.errors import LayoutError, RuleError
+from headway.grads.compound import Normed, Selected
 from headway.grads.fallback import Function, Leaves, Replay, Surroundings, shape_pattern
 from headway.grads.folding import by_sample
 from headway.grads.layout import Layouts
-from headway.grads.linear import DirectLinear
 from headway.grads.observe import observe
+from headway.grads.passes import Contribution
+from headway.grads.persample import Dense, PerSample, promote
+from headway.grads.products import RULES, Product, Weight
 
 if TYPE_CHECKING:
     from headway.grads.engine import Engine
@@ -37,6 +39,8 @@ class Origin:
         row: computes a version for a batch of one sample, where the tensor was expanded over the batch.
         batched: the dimension that is the batch, where there is one: a sample sees only its own rows.
         leaf: the tensor is the parameter itself.
+        selection: which numbers of its one parameter it holds, each once, if that is all it does; () for all of them.
+        normed: the names of the directions and the lengths, if it is their weight normalisation row by row.
     """
 
     engine: Engine
@@ -45,6 +49,27 @@ class Origin:
     row: Callable[[Leaves], Tensor] | None = None
     batched: int | None = None
     leaf: bool = False
+    selection: Hashable = None
+    normed: tuple[str, str] | None = None
+
+    @property
+    def pulls(self) -> bool:
+        """Whether the gradients of the parameters follow from those at the tensor without a replay."""
+        return self.batched is None and (self.leaf or self.selection is not None or self.normed is not None)
+
+    def pull(self, form: PerSample) -> dict[str, PerSample]:
+        """The gradients of the parameters, from those at the tensor."""
+        name, parameters = self.names[0], self.engine.parameters
+        if self.leaf:
+            return {name: form}
+        if self.normed is None:
+            shape = parameters[name].shape
+            return {name: Selected(form, lambda whole: self.rebuild({name: whole}), shape, self.selection)}
+        of_v, of_g = self.normed
+        v, g = (promote(parameters[own].detach())[0].flatten(1) for own in self.normed)
+        norms = torch.linalg.vector_norm(v, dim=1, keepdim=True)
+        directions = Normed(form, v / norms, (g / norms).squeeze(1))
+        return {of_v: directions, of_g: Dense(directions.along())}
 
     def for_sample(self, leaves: Leaves, index: Tensor) -> Tensor:
         """The tensor as a batch of one sample sees it, whose rows are `index` [T]."""
@@ -93,6 +118,24 @@ _EXPANSIONS = {
     Tensor.broadcast_to,
     torch.tile,
 }
+
+
+_SELECTIONS = {
+    found if callable(found) else found.__get__
+    for owner in (torch, Tensor)
+    for name in (
+        *("t", "T", "mT", "transpose", "swapaxes", "swapdims", "permute", "movedim", "moveaxis"),
+        *("view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze", "contiguous"),
+        *("chunk", "split", "split_with_sizes", "tensor_split", "unbind", "narrow", "select", "__getitem__"),
+    )
+    if (found := getattr(owner, name, None)) is not None
+}
+"""Operations that give some numbers of a tensor in another shape or order, each at most once."""
+
+
+def _is_plain(argument: Any) -> bool:
+    """Whether an argument of a selection is no tensor, no mask and no list of indices."""
+    return argument is None or argument is Ellipsis or isinstance(argument, (int, slice, str))
 
 
 def names_of(origins: Mapping[int, Origin]) -> tuple[str, ...]:
@@ -168,8 +211,25 @@ class Operation:
         each = self._rows_each(output, dim)
         if each and self._expands(output, dim):
             return Origin(self.engine, self._names, rebuild, self._for_one(rebuild, dim, output.dim(), each), dim)
+        selection, normed = self._selection(index), self._normed()
         batched = each > 0 and any(origin.batched is not None for origin in self._origins.values())
-        return Origin(self.engine, self._names, rebuild, None, dim if batched else None)
+        batch_dim = dim if batched else None
+        return Origin(self.engine, self._names, rebuild, None, batch_dim, selection=selection, normed=normed)
+
+    def _selection(self, index: int) -> Hashable:
+        """What output `index` selects of one parameter, see `Origin`."""
+        before = next(iter(self._origins.values()))
+        alone = list(self._origins) == [0] and before.selection is not None and self.func in _SELECTIONS
+        if not alone or not all(map(_is_plain, self._leaves[1:])):
+            return None
+        return before.selection, self.func, str(self._spec), repr(self._leaves[1:]), index
+
+    def _normed(self) -> tuple[str, str] | None:
+        """The directions and lengths of a weight normalisation over the rows of a parameter, see `Origin`."""
+        if self.func is not torch._weight_norm or list(self._origins) != [0, 1] or self._leaves[2:] not in ([], [0]):
+            return None
+        v, g = self._origins.values()
+        return (v.names[0], g.names[0]) if v.leaf and g.leaf and v.names != g.names else None
 
     def _rows_each(self, tensor: Tensor, dim: int = 0) -> int:
         """How many rows each sample of the batch would have in a tensor; 0 if it has no room for them."""
@@ -271,20 +331,46 @@ class Operation:
         kept, self._kept = self._kept, None
         with self.engine.paused():
             layouts = self.engine.layouts
-            if self.func is F.linear:
-                each = layouts.rows_each(self.name, len(grads[0]), current.samples)
-                if self._is_plain_linear(saved, current.samples * each):
-                    layouts.refuse_two_readings(self.name, grads[0], current.samples)
-                    self.engine.splits.setdefault(self._function.call, {})[0,] = (True,)  # outputs need no check
-                    linear = DirectLinear(self._names, saved[0], grads[0])
-                    current.add(by_sample(linear, each, self.engine.parameters))
-                    return
-            current.add(Replay(self._function, list(saved), list(grads), current.samples, layouts, kept))
+            product = self._as_product(saved, grads[0], current.samples)
+            if product is None:
+                current.add(Replay(self._function, list(saved), list(grads), current.samples, layouts, kept))
+                return
+            layouts.refuse_two_readings(self.name, grads[0], current.samples)
+            self.engine.splits.setdefault(self._function.call, {})  # outputs need no check
+            current.add(product)
 
-    def _is_plain_linear(self, saved: Sequence[Tensor], rows: int) -> bool:
-        """F.linear(x, parameter, parameter or None) with samples first: the Linear rule applies."""
-        if self.engine.layouts.declared(self.name) == "positions-first":
-            return False
-        direct = all(origin.leaf for origin in self._origins.values())
-        weight_first = list(self._origins) in ([1], [1, 2]) and len(self._shapes[1]) == 2
-        return direct and weight_first and len(saved) == 1 and saved[0].shape[0] == rows
+    @property
+    def has_rule(self) -> bool:
+        """Whether there may be a rule for the operation."""
+        return self.func in RULES and self._wanted == [0] and all(origin.pulls for origin in self._origins.values())
+
+    def _as_product(self, saved: Sequence[Tensor], grad: Tensor, samples: int) -> Contribution | None:
+        """The operation's contribution by its rule; None if there is no rule, or none for such arguments."""
+        layouts = self.engine.layouts
+        each = layouts.rows_each(self.name, len(grad) if grad.dim() else 0, samples)
+        in_place = grad.dim() > 0 and len(grad) == samples * each and layouts.declared(self.name) != "positions-first"
+        if not self.has_rule or not in_place or self.engine.ruled.get(self._function.call) is False:
+            return None
+        leaves = list(self._leaves)
+        for i, tensor in zip(self._others, saved, strict=True):
+            leaves[i] = tensor
+        for i, shape in self._shapes.items():
+            leaves[i] = Weight(i, tuple(shape))
+        args, kwargs = tree_unflatten(leaves, self._spec)
+        if any(isinstance(value, Tensor) for value in kwargs.values()):
+            return None
+        origins = self._origins
+        factors = 2 * grad[0].numel() + sum(tensor.numel() for tensor in saved) // len(grad)
+        footprint = factors + (self._function.numel if grad.dim() > 2 else 0)
+        product = Product(
+            self._names,
+            RULES[self.func],
+            args,
+            kwargs,
+            grad,
+            lambda weight, form: origins[weight.place].pull(form),
+            footprint,
+        )
+        if self._function.call not in self.engine.ruled:
+            self.engine.ruled[self._function.call] = product.applies()
+        return by_sample(product, each, self.engine.parameters) if self.engine.ruled[self._function.call] else None

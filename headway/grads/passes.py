@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from headway.errors import RuleError
-from headway.grads.persample import PerSample, Reduction, join
+from headway.grads.compound import join
+from headway.grads.persample import PerSample, Reduction, Sum
 from headway.grads.scratch import Scratch
 
 BLOCK = 2**21
@@ -51,6 +52,7 @@ class Pass:
         check: a weight for each sample [B], on a pass to be checked (see `headway.grads.checks`). The weighted sums of
             the samples' gradients are then added up in `totals`, flat, and the squares of their norms, times the
             squared weights, in `squares`, one number per parameter.
+        sizes: numbers in each parameter.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Pass:
         deferred: Callable[[str], bool],
         scratch: Scratch,
         check: Tensor | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         """Start with nothing seen."""
         self.samples = samples
@@ -70,14 +73,15 @@ class Pass:
         self.totals: dict[str, Tensor] = {}
         self._deferred = deferred
         self._scratch = scratch
+        self._sizes = sizes or {}
         self._waiting: dict[str, list[Contribution]] = {}
 
-    def add(self, contribution: Contribution, into: Mapping[str, Tensor] | None = None) -> bool:
+    def add(self, contribution: Contribution, into: Mapping[str, Sum] | None = None) -> bool:
         """Reduce a contribution now, or keep what belongs to parameters with further uses.
 
         Args:
             contribution: what a module's call adds.
-            into: for some parameters a flat tensor, to which the sum over the samples is added on the way.
+            into: for some parameters a sum, to which the sum over the samples is added on the way.
 
         Returns:
             Whether everything was reduced, so that `into` holds the sums.
@@ -101,7 +105,7 @@ class Pass:
         self._waiting.clear()
         return self.results
 
-    def _reduce(self, contributions: Sequence[Contribution], names: Sequence[str], into: Mapping[str, Tensor]) -> None:
+    def _reduce(self, contributions: Sequence[Contribution], names: Sequence[str], into: Mapping[str, Sum]) -> None:
         for name in names:
             if name in self.results:
                 raise RuleError(
@@ -109,6 +113,8 @@ class Pass:
                     f"were reduced (a checkpointed segment that shares it?); use checkpoint(use_reentrant=False)"
                 )
         footprint = sum(contribution.footprint for contribution in contributions)
+        if len(contributions) > 1:  # the gradient itself has to be formed
+            footprint += max(self._sizes.get(name, 0) for name in names)
         if len(contributions) == 1 and self.samples * footprint <= BLOCK and self.check is None:
             whole = contributions[0].block(0, self.samples)  # the common case, without the bookkeeping
             for name in names:

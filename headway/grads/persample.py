@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from functools import cached_property
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -33,11 +34,46 @@ class Reduction:
     kind: Kind
     weight: Tensor | None = None
 
+    @cached_property
+    def flat(self) -> Tensor:
+        """The weight as a vector."""
+        assert self.weight is not None
+        return self.weight if self.weight.dim() == 1 else self.weight.reshape(-1)
+
+    @cached_property
+    def transposed(self) -> Tensor:
+        """The weight of a matrix, transposed."""
+        assert self.weight is not None
+        return self.weight.t()
+
+
+class Sum(Protocol):
+    """Where the gradients of blocks of samples are added up: a tensor, or a `Total`."""
+
+    def add_(self, other: Tensor, /) -> Any:
+        """Add the sum over a block, flat: [n]."""
+        ...
+
+
+class Total:
+    """A sum that begins with its first term, so that a single one is not copied.
+
+    Attributes:
+        value: the sum, flat, or None while there is no term.
+    """
+
+    def __init__(self) -> None:
+        self.value: Tensor | None = None
+
+    def add_(self, other: Tensor) -> None:
+        """Add a term, which nobody else needs any more."""
+        self.value = other if self.value is None else self.value.add_(other)
+
 
 class PerSample(Protocol):
     """The gradients of one parameter for a block of c samples."""
 
-    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Sum | None) -> list[Tensor]:
         """Return one tensor [c] per reduction; add the sum over samples to `total` if it is given."""
         ...
 
@@ -48,6 +84,11 @@ class PerSample(Protocol):
     def dense(self) -> Tensor:
         """Return the gradients themselves, flat: [c, n]."""
         ...
+
+
+def widened(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which gradients are reduced: at least float32."""
+    return dtype if dtype in (torch.float32, torch.float64) else torch.promote_types(dtype, torch.float32)
 
 
 def promote(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -73,7 +114,7 @@ def _weighted(x: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def reduce_dense(
-    grads: Tensor, reductions: Sequence[Reduction], owned: bool = False, total: Tensor | None = None
+    grads: Tensor, reductions: Sequence[Reduction], owned: bool = False, total: Sum | None = None
 ) -> list[Tensor]:
     """Reduce materialised gradients [c, n]; `owned` allows overwriting them.
 
@@ -81,7 +122,7 @@ def reduce_dense(
     first, then one abs in place for all weighted L1 reductions.
     """
     if total is not None:
-        total.add_(grads[0] if grads.shape[0] == 1 else grads.sum(0))
+        total.add_(grads.sum(0))
     if len(reductions) == 1 and reductions[0].kind == "l1" and reductions[0].weight is not None:
         return [(grads.abs_() if owned else grads.abs()) @ _flat(reductions[0], grads)]
     results: list[Tensor | None] = [None] * len(reductions)
@@ -103,8 +144,7 @@ def reduce_dense(
 
 def _flat(reduction: Reduction, like: Tensor) -> Tensor:
     """The reduction's weight as a vector in the dtype of the gradients."""
-    assert reduction.weight is not None
-    weight = reduction.weight if reduction.weight.dim() == 1 else reduction.weight.reshape(-1)
+    weight = reduction.flat
     return weight if weight.dtype == like.dtype else weight.to(like.dtype)
 
 
@@ -114,7 +154,7 @@ class Dense:
 
     grads: Tensor
 
-    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Sum | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
         return reduce_dense(self.dense(), reductions, total=total)
 
@@ -145,7 +185,7 @@ class RankOne:
     b: Tensor
     is_positive: bool = False
 
-    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Sum | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
         if total is not None:
             total.add_(self.total())
@@ -163,12 +203,11 @@ class RankOne:
             product = min(a.numel(), b.numel())
             b = scratch.absolute(b, product + a.numel())
             a = a if self.is_positive else torch.abs(a, out=scratch.take(a.shape, a, product))
-        weight = reduction.weight
-        if weight.dim() != 2 or weight.dtype != a.dtype:
-            weight = weight.reshape(b.shape[1], a.shape[1]).to(a.dtype)
+        if reduction.weight.dim() != 2 or reduction.weight.dtype != a.dtype:
+            reduction = Reduction(reduction.kind, reduction.weight.reshape(b.shape[1], a.shape[1]).to(a.dtype))
         if a.shape[1] <= b.shape[1]:  # the product with the narrower result is the cheaper one to sum
-            return row_dot(torch.mm(b, weight, out=scratch.take(a.shape, a)), a)
-        return row_dot(torch.mm(a, weight.t(), out=scratch.take(b.shape, b)), b)
+            return row_dot(torch.mm(b, reduction.weight, out=scratch.take(a.shape, a)), a)
+        return row_dot(torch.mm(a, reduction.transposed, out=scratch.take(b.shape, b)), b)
 
     def total(self, weights: Tensor | None = None) -> Tensor:
         """See `PerSample.total`."""
@@ -187,7 +226,7 @@ class RankOne:
 class BiasOf(Dense):
     """Gradients [c, p] of the bias beside a weight of rank one: the same b, whose |b| is taken once for both."""
 
-    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Sum | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
         if total is None and len(reductions) == 1 and reductions[0].kind == "l1" and reductions[0].weight is not None:
             return [scratch.absolute(self.grads) @ _flat(reductions[0], self.grads)]
@@ -221,7 +260,7 @@ class Outer:
             self.a = self.a()
         return self.a
 
-    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Sum | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
         a, b = self.inputs(), self.b
         blocks, positions, p = b.shape
@@ -311,7 +350,7 @@ class Rows:
         rows = torch.zeros_like(ids).scatter_(1, segment, ids)
         return rows, sums
 
-    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
+    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Sum | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
         if total is not None:
             total.add_(self.total())
@@ -337,51 +376,3 @@ class Rows:
         table = self.values.new_zeros(samples, self.num_rows, width)
         index = self.ids.unsqueeze(2).expand_as(self.values)
         return table.scatter_add_(1, index, self.values).flatten(1)
-
-
-@dataclass
-class Stacked:
-    """Blocks of rows of one parameter, each with a form of its own (packed projections)."""
-
-    parts: Sequence[PerSample]
-    rows: Sequence[int]
-
-    def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Tensor | None) -> list[Tensor]:
-        """See `PerSample.reduce`."""
-        if total is not None:
-            total.add_(self.total())
-        sums: list[Tensor] = []
-        start = 0
-        for part, rows in zip(self.parts, self.rows, strict=True):
-            own = [Reduction(r.kind, None if r.weight is None else r.weight[start : start + rows]) for r in reductions]
-            values = part.reduce(own, scratch, None)
-            sums = [x + y for x, y in zip(sums, values, strict=True)] if sums else values
-            start += rows
-        return sums
-
-    def total(self, weights: Tensor | None = None) -> Tensor:
-        """See `PerSample.total`."""
-        return torch.cat([part.total(weights) for part in self.parts])
-
-    def dense(self) -> Tensor:
-        """See `PerSample.dense`."""
-        return torch.cat([part.dense() for part in self.parts], dim=1)
-
-
-def join(parts: Sequence[PerSample]) -> PerSample:
-    """Add the gradients of several uses of one parameter, before anything takes their absolute value."""
-    if len(parts) == 1:
-        return parts[0]
-    outers = [part.positions() if isinstance(part, RankOne) else part for part in parts]
-    if all(isinstance(part, Outer) and part.groups == 1 and part.order is None for part in outers):
-        inputs = torch.cat([part.inputs() for part in outers if isinstance(part, Outer)], dim=1)
-        outputs = torch.cat([part.b for part in outers if isinstance(part, Outer)], dim=1)
-        return Outer(inputs, outputs)
-    if all(isinstance(part, Rows) for part in parts):
-        tables = [part for part in parts if isinstance(part, Rows)]
-        ids, values = (torch.cat(column, dim=1) for column in zip(*((t.ids, t.values) for t in tables), strict=True))
-        return Rows(ids, values, tables[0].num_rows)
-    summed = parts[0].dense()
-    for part in parts[1:]:
-        summed = summed + part.dense()
-    return Dense(summed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import torch
@@ -15,6 +15,27 @@ Plans: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Reduction]]]
 """Signal -> the signal's own key -> parameter -> reduction."""
 
 
+class Together(Mapping[str, Tensor]):
+    """Numbers by parameter that are the rows of one tensor, so that they can be added up at once.
+
+    Attributes:
+        rows: [parameters, B].
+    """
+
+    def __init__(self, names: Sequence[str], rows: Tensor) -> None:
+        self.rows = rows
+        self._places = {name: place for place, name in enumerate(names)}
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.rows[self._places[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
 def merged(plans: Plans) -> dict[str, list[Reduction]]:
     """All reductions of each parameter, in the order of the signals."""
     plan: dict[str, list[Reduction]] = {}
@@ -25,28 +46,48 @@ def merged(plans: Plans) -> dict[str, list[Reduction]]:
     return plan
 
 
-def handed_out(values: Mapping[str, Sequence[Tensor]], plans: Plans) -> dict[str, dict[str, dict[str, Tensor]]]:
-    """What a merged plan gave, by signal, key and parameter; values beyond the plans are nobody's."""
-    left = {name: iter(found) for name, found in values.items()}
-    return {
-        signal: {key: {name: next(left[name]) for name in by_parameter} for key, by_parameter in wanted.items()}
-        for signal, wanted in plans.items()
-    }
+def own_gradients(current: Pass, plan: Mapping[str, Sequence[Reduction]], inverse: Tensor) -> Tensor:
+    """Reductions of the samples' own gradients.
 
+    Args:
+        current: the pass.
+        plan: what it has reduced.
+        inverse: by what to multiply, to undo the weights that the losses were given [B].
 
-def own_gradients(current: Pass, plan: Mapping[str, Sequence[Reduction]], weights: Tensor) -> dict[str, list[Tensor]]:
-    """Reductions of the samples' own gradients: without the weights that the losses were given."""
-    wide = weights.to(torch.promote_types(weights.dtype, torch.float32))
-    places = [(name, reduction.kind) for name, reductions in plan.items() for reduction in reductions]
+    Returns:
+        A row [B] for each reduction, in the order of the plan.
+    """
     found = [
-        value.to(wide)
+        value if value.dtype == inverse.dtype and value.device == inverse.device else value.to(inverse)
         for name, reductions in plan.items()
         # a parameter without results took no part in this batch
-        for value in current.results.get(name) or [torch.zeros_like(wide)] * len(reductions)
+        for value in current.results.get(name) or [torch.zeros_like(inverse)] * len(reductions)
     ]
-    inverse = wide.reciprocal()
-    scaled = torch.stack(found) * inverse
-    values: dict[str, list[Tensor]] = {name: [] for name in plan}
-    for (name, kind), value in zip(places, scaled.unbind(), strict=True):
-        values[name].append(value * inverse if kind == "sq" else value)
-    return values
+    rows = torch.stack(found) * inverse
+    kinds = [reduction.kind for reductions in plan.values() for reduction in reductions]
+    if "sq" not in kinds:
+        return rows
+    return torch.stack([row * inverse if kind == "sq" else row for row, kind in zip(rows, kinds, strict=True)])
+
+
+def by_parameter(rows: Tensor, plan: Mapping[str, Sequence[Reduction]]) -> dict[str, list[Tensor]]:
+    """The rows that `own_gradients` gave, by parameter."""
+    left = iter(rows.unbind())
+    return {name: [next(left) for _ in reductions] for name, reductions in plan.items()}
+
+
+def handed_out(
+    rows: Tensor | None, plan: Mapping[str, Sequence[Reduction]], plans: Plans
+) -> dict[str, dict[str, Mapping[str, Tensor]]]:
+    """What a merged plan gave, by signal, key and parameter; values beyond the plans are nobody's."""
+    if rows is None:
+        return {signal: {key: {} for key in wanted} for signal, wanted in plans.items()}
+    if len(rows) == len(plan) and len(plans) == 1:
+        ((signal, wanted),) = plans.items()
+        if len(wanted) == 1:
+            return {signal: {key: Together(list(plan), rows) for key in wanted}}
+    left = {name: iter(found) for name, found in by_parameter(rows, plan).items()}
+    return {
+        signal: {key: {name: next(left[name]) for name in names} for key, names in wanted.items()}
+        for signal, wanted in plans.items()
+    }

@@ -1,13 +1,15 @@
-"""nn.RNN, nn.GRU and nn.LSTM as units.
+"""nn.RNN, nn.GRU and nn.LSTM as units, and their cells.
 
-Their kernels are closed, so the recurrence is replayed step by step during the backward pass, for the
-whole batch at once, with the gradients at the gates' inputs read off. From there on every weight is a
-Linear over time steps.
+Their kernels are closed. During the backward pass every layer runs again, for the whole batch at once: its states
+give the gates of all steps in two products, and a loop over the steps, backwards, gives the gradients at the gates'
+inputs. From there on every weight is a Linear over time steps. A cell is one step; it is run in plain operations
+from the start, so that nothing has to be run again.
 """
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,13 +21,14 @@ from torch.nn.utils.rnn import PackedSequence
 from headway.errors import RuleError
 from headway.grads.fallback import close
 from headway.grads.folding import by_sample
+from headway.grads.hooks import Forward
 from headway.grads.linear import outer_product, sum_positions
 from headway.grads.observe import observe
 from headway.grads.persample import PerSample, promote
 from headway.grads.sites import Call, OwnerSite
 
-Trace = dict[str, tuple[Tensor, list[Tensor]]]
-"""Weight -> inputs [B, T, d] of its linear map, and the outputs: one [B, T, p], or one [B, p] per step."""
+Pair = tuple[Tensor, Tensor]
+"""The inputs [B, T, d] of a weight's linear map, and the gradients at its outputs [B, T, p]."""
 
 
 class RecurrentSite(OwnerSite):
@@ -76,7 +79,7 @@ class RecurrentCall:
         self.kept: Tensor | None = None
         self.params = tuple(site.own.values())
         self.footprint = max(site.engine.parameters[name].numel() for name in self.params)
-        self._gradients: dict[str, tuple[Tensor, Tensor]] = {}
+        self._gradients: dict[str, Pair] = {}
 
     def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
@@ -86,23 +89,14 @@ class RecurrentCall:
         module = self.site.module
         batch = 0 if module.batch_first else 1
         each = engine.layouts.require_rows(self.site.path, saved[0].shape, engine.current.samples, batch)
-        sequence, *states = promote(*saved)
-        cotangents = promote(*grads)
-        device = sequence.device.type
-        with engine.paused(), torch.enable_grad(), torch.autocast(device, enabled=False):
-            outputs, trace = replay(module, sequence, states)
-            points = [point for _, outputs_of in trace.values() for point in outputs_of]
-            found = iter(torch.autograd.grad(outputs, points, cotangents, allow_unused=True, materialize_grads=True))
+        with engine.paused(), torch.no_grad(), torch.autocast(saved[0].device.type, enabled=False):
+            outputs, self._gradients = gate_gradients(module, promote(*saved), promote(*grads))
         kept, self.kept = self.kept, None
-        if kept is not None and not close(outputs[0].detach(), kept):
+        if kept is not None and not close(outputs, kept):
             raise RuleError(
                 f"{self.site.path}: expected the recurrence of {type(module).__name__}, got other outputs; "
                 f"give it a rule with register_rule"
             )
-        for name, (inputs, points) in trace.items():
-            at_outputs = [next(found) for _ in points]
-            b = at_outputs[0] if at_outputs[0].dim() == 3 else torch.stack(at_outputs, 1)
-            self._gradients[name] = (inputs.detach(), b)
         engine.current.add(by_sample(self, each, engine.parameters))
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
@@ -115,82 +109,227 @@ class RecurrentCall:
         return forms
 
 
-def replay(module: nn.RNNBase, sequence: Tensor, states: Sequence[Tensor]) -> tuple[list[Tensor], Trace]:
-    """Run a recurrent module in plain operations.
+def gate_gradients(
+    module: nn.RNNBase, saved: Sequence[Tensor], grads: Sequence[Tensor]
+) -> tuple[Tensor, dict[str, Pair]]:
+    """Run a recurrent module again, and backwards.
 
     Args:
         module: an nn.RNN, nn.GRU or nn.LSTM.
-        sequence: inputs, [B, T, d] or [T, B, d] as the module wants them.
-        states: initial states [layers * directions, B, h], or nothing for zeros.
+        saved: its inputs, [B, T, d] or [T, B, d] as the module wants them, and the initial states
+            [layers * directions, B, h], or nothing for zeros.
+        grads: the gradients at its outputs and at its last states.
 
     Returns:
-        The module's outputs, flat (outputs, last states), and for each weight the inputs and outputs of
-        its linear map, samples first.
+        The module's outputs, and for each weight the inputs and the output gradients of its linear map.
     """
-    x = sequence if module.batch_first else sequence.transpose(0, 1)
-    trace: Trace = {}
-    lasts: list[list[Tensor]] = []
+    sequence, *states = saved
     directions = 2 if module.bidirectional else 1
-    for layer in range(module.num_layers):
-        outputs = []
-        for direction in range(directions):
-            suffix = f"l{layer}" + ("_reverse" if direction else "")
-            index = layer * directions + direction
-            start = [state[index] for state in states]
-            out, last = _run_layer(module, x.flip(1) if direction else x, start, suffix, trace)
-            outputs.append(out.flip(1) if direction else out)
-            lasts.append(last)
-        x = torch.cat(outputs, dim=2)
-    stacked = [torch.stack(column) for column in zip(*lasts, strict=True)]
-    return [x if module.batch_first else x.transpose(0, 1), *stacked], trace
+    x = sequence if module.batch_first else sequence.transpose(0, 1)
+    layers: list[list[Layer]] = []
+    for index in range(module.num_layers):
+        suffixes = [f"l{index}", f"l{index}_reverse"][:directions]
+        starts = [[state[index * directions + k] for state in states] for k in range(directions)]
+        layers.append([Layer(module, x, *one) for one in zip(starts, suffixes, strict=True)])
+        x = torch.cat([layer.outputs for layer in layers[-1]], dim=2)
+    outputs = x if module.batch_first else x.transpose(0, 1)
+    found: dict[str, Pair] = {}
+    grad = grads[0] if module.batch_first else grads[0].transpose(0, 1)
+    for index in reversed(range(module.num_layers)):
+        inputs = []
+        for k, (layer, part) in enumerate(zip(layers[index], grad.chunk(directions, dim=2), strict=True)):
+            lasts = [last[index * directions + k] for last in grads[1:]]
+            inputs.append(layer.backwards(part, lasts, found, wanted=index > 0))
+        grad = inputs[0] if len(inputs) == 1 else inputs[0] + inputs[1]
+    return outputs, found
 
 
-def _point(gates: Tensor) -> Tensor:
-    """A tensor whose gradient will be asked for."""
-    return gates if gates.requires_grad else gates.requires_grad_()
+class Layer:
+    """One layer of a recurrent module in one direction: the gates of all steps, and the way back through them.
+
+    Args:
+        module: the recurrent module.
+        x: inputs [B, T, d].
+        start: initial states [B, h], or nothing for zeros.
+        suffix: how its parameters' names end.
+
+    Attributes:
+        outputs: [B, T, h].
+    """
+
+    def __init__(self, module: nn.RNNBase, x: Tensor, start: Sequence[Tensor], suffix: str) -> None:
+        self._mode, self._suffix, self._reverse = module.mode, suffix, suffix.endswith("_reverse")
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+        found = [getattr(module, f"{name}_{suffix}", None) for name in names]
+        own = [None if one is None else one.detach().to(x.dtype) for one in found]
+        w_ih, w_hh, b_ih, b_hh, self._w_hr = own
+        assert w_ih is not None and w_hh is not None
+        self._w_ih, self._w_hh = w_ih, w_hh
+        self._x = x.flip(1) if self._reverse else x
+        width = w_hh.shape[1]
+        sizes = (width, module.hidden_size)[: 2 if self._mode == "LSTM" else 1]
+        self._start = list(start) or [x.new_zeros(len(x), size) for size in sizes]
+        states = [state.unsqueeze(0).contiguous() for state in self._start]
+        run = getattr(torch._VF, self._mode.lower())
+        weights = [one for one in own if one is not None]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # weights that are not in one piece of memory
+            hx = states if self._mode == "LSTM" else states[0]
+            h: Tensor = run(self._x, hx, weights, module.bias, 1, 0.0, False, False, True)[0]
+        self.outputs = h.flip(1) if self._reverse else h
+        self._before = torch.cat([self._start[0].unsqueeze(1), h[:, :-1]], 1)
+        self._h = h
+        self._gates = F.linear(self._x, w_ih, b_ih), F.linear(self._before, w_hh, b_hh)
+
+    def backwards(self, grad: Tensor, lasts: Sequence[Tensor], found: dict[str, Pair], wanted: bool) -> Tensor:
+        """Note the linear maps of the layer's weights.
+
+        Args:
+            grad: gradients at the outputs [B, T, h].
+            lasts: gradients at the last states [B, h].
+            found: weight -> inputs [B, T, d] and output gradients [B, T, p] of its linear map.
+            wanted: whether a layer below needs the gradient at the inputs.
+
+        Returns:
+            The gradients at the inputs [B, T, d], if they are wanted.
+        """
+        grad = grad.flip(1) if self._reverse else grad
+        steps = {"LSTM": self._lstm, "GRU": self._gru}.get(self._mode, self._rnn)
+        at_input, at_state = steps(grad, lasts, found)
+        found[f"weight_ih_{self._suffix}"] = (self._x, at_input)
+        found[f"weight_hh_{self._suffix}"] = (self._before, at_state)
+        if not wanted:
+            return grad
+        below = at_input @ self._w_ih
+        return below.flip(1) if self._reverse else below
+
+    def _rnn(self, grad: Tensor, lasts: Sequence[Tensor], found: dict[str, Pair]) -> tuple[Tensor, Tensor]:
+        """h = f(z): dz = dh f'(z)."""
+        slope = 1 - self._h.square() if self._mode == "RNN_TANH" else (self._h > 0).to(grad)
+        dz, dh = torch.empty_like(slope), lasts[0]
+        for t in reversed(range(grad.shape[1])):
+            dz[:, t] = (dh + grad[:, t]) * slope[:, t]
+            dh = dz[:, t] @ self._w_hh
+        return dz, dz
+
+    def _gru(self, grad: Tensor, lasts: Sequence[Tensor], found: dict[str, Pair]) -> tuple[Tensor, Tensor]:
+        """h' = (1 - u) n + u h with n = tanh(ni + r nh): all gradients at the gates are dh' times a constant."""
+        (ri, ui, ni), (rh, uh, nh) = (gates.chunk(3, dim=2) for gates in self._gates)
+        r, u = (ri + rh).sigmoid(), (ui + uh).sigmoid()
+        n = (ni + r * nh).tanh()
+        new = (1 - u) * (1 - n.square())
+        at_state = torch.stack([new * nh * r * (1 - r), (self._before - n) * u * (1 - u), new * r], 2)
+        dh, dhs = lasts[0], torch.empty_like(n)
+        for t in reversed(range(grad.shape[1])):
+            dhs[:, t] = dh = dh + grad[:, t]
+            dh = torch.addmm(dh * u[:, t], (dh.unsqueeze(1) * at_state[:, t]).flatten(1), self._w_hh)
+        dz = at_state.mul_(dhs.unsqueeze(2))
+        return torch.stack([dz[:, :, 0], dz[:, :, 1], dhs * new], 2).flatten(2), dz.flatten(2)
+
+    def _lstm(self, grad: Tensor, lasts: Sequence[Tensor], found: dict[str, Pair]) -> tuple[Tensor, Tensor]:
+        """c' = f c + i g, h = o tanh(c'): the gradients at i, f, g are dc' times a constant, that at o is one of dh."""
+        zi, zf, zg, zo = (self._gates[0] + self._gates[1]).chunk(4, dim=2)
+        i, f, g, o = zi.sigmoid(), zf.sigmoid(), zg.tanh(), zo.sigmoid()
+        cells = torch.empty_like(i)
+        cell, added = self._start[1], i * g
+        for t in range(grad.shape[1]):
+            cells[:, t] = cell = torch.addcmul(added[:, t], f[:, t], cell)
+        before = torch.cat([self._start[1].unsqueeze(1), cells[:, :-1]], 1)
+        squashed = cells.tanh()
+        of_cell = torch.stack([g * i * (1 - i), before * f * (1 - f), i * (1 - g.square())], 2)
+        of_state, through = squashed * o * (1 - o), o * (1 - squashed.square())
+        dz, projected = torch.empty_like(self._gates[0]).unflatten(2, (4, -1)), torch.empty_like(self._h)
+        dh, dc = lasts
+        for t in reversed(range(grad.shape[1])):
+            dh = dh + grad[:, t]
+            if self._w_hr is not None:
+                projected[:, t] = dh
+                dh = dh @ self._w_hr
+            dc = torch.addcmul(dc, dh, through[:, t])
+            torch.mul(dc.unsqueeze(1), of_cell[:, t], out=dz[:, t, :3])
+            torch.mul(dh, of_state[:, t], out=dz[:, t, 3])
+            dh, dc = dz[:, t].flatten(1) @ self._w_hh, dc * f[:, t]
+        if self._w_hr is not None:
+            found[f"weight_hr_{self._suffix}"] = (o * squashed, projected)
+        return dz.flatten(2), dz.flatten(2)
 
 
-def _run_layer(
-    module: nn.RNNBase, x: Tensor, start: Sequence[Tensor], suffix: str, trace: Trace
-) -> tuple[Tensor, list[Tensor]]:
-    """One layer in one direction: outputs [B, T, h] and last states [B, h]."""
-
-    def parameter(name: str) -> Tensor | None:
-        value = getattr(module, f"{name}_{suffix}", None)
-        return None if value is None else value.detach().to(x.dtype)
-
-    w_ih, w_hh, w_hr = parameter("weight_ih"), parameter("weight_hh"), parameter("weight_hr")
-    b_ih, b_hh = parameter("bias_ih"), parameter("bias_hh")
-    assert w_ih is not None and w_hh is not None
-    from_input = _point(F.linear(x, w_ih, b_ih))
-    width = w_hh.shape[1]
-    h = start[0] if start else x.new_zeros(len(x), width)
-    cell = start[1] if len(start) > 1 else x.new_zeros(len(x), module.hidden_size)
-    before, from_state, raw, projected = [], [], [], []
-    for t in range(x.shape[1]):
-        before.append(h)
-        from_state.append(_point(F.linear(h, w_hh, b_hh)))
-        h, cell = _cell(module, from_input[:, t], from_state[-1], h, cell)
-        if w_hr is not None:
-            raw.append(h)
-            h = _point(F.linear(h, w_hr))
-        projected.append(h)
-    trace[f"weight_ih_{suffix}"] = (x, [from_input])
-    trace[f"weight_hh_{suffix}"] = (torch.stack(before, 1), from_state)
-    if w_hr is not None:
-        trace[f"weight_hr_{suffix}"] = (torch.stack(raw, 1), projected)
-    return torch.stack(projected, 1), [h, cell] if module.mode == "LSTM" else [h]
+CELL_PARAMETERS = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"}
+"""What a cell has; pruning and old weight_norm rename them."""
 
 
-def _cell(module: nn.RNNBase, zi: Tensor, zh: Tensor, h: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-    """One step from the gates' two inputs [B, gates * h] to the new states."""
-    if module.mode == "LSTM":
-        i, f, g, o = (zi + zh).chunk(4, dim=1)
-        cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
-        return o.sigmoid() * cell.tanh(), cell
-    if module.mode == "GRU":
-        (ri, ui, ni), (rh, uh, nh) = zi.chunk(3, dim=1), zh.chunk(3, dim=1)
-        update = (ui + uh).sigmoid()
-        candidate = (ni + (ri + rh).sigmoid() * nh).tanh()
-        return (1 - update) * candidate + update * h, cell
-    return (torch.tanh if module.mode == "RNN_TANH" else torch.relu)(zi + zh), cell
+class CellSite(OwnerSite):
+    """A watched nn.RNNCell, nn.GRUCell or nn.LSTMCell: its two linear maps are listened to."""
+
+    module: nn.RNNCellBase
+
+    def attach(self) -> list[Any]:
+        """See `Site.attach`."""
+        self.module.forward = Forward(self.module, self._forward)
+        return super().attach()
+
+    def release(self) -> None:
+        """Give the module its own forward back."""
+        super().release()
+        vars(self.module).pop("forward", None)
+
+    def listen(self, call: Call, args: Any, kwargs: Any, output: Any) -> Any:
+        """The linear maps are listened to already."""
+        return output
+
+    def _forward(self, input: Tensor, hx: Any = None) -> Any:
+        """The cell in plain operations, in torch's own order."""
+        module, is_lstm = self.module, isinstance(self.module, nn.LSTMCell)
+        if not self.engine.listening() or input.dim() != 2:
+            return type(module).forward(module, input, hx)
+        if hx is None:
+            zeros = input.new_zeros(len(input), module.hidden_size)
+            hx = (zeros, zeros) if is_lstm else zeros
+        h, cell = hx if is_lstm else (hx, None)
+        zi = F.linear(input, module.weight_ih, module.bias_ih)
+        zh = F.linear(h, module.weight_hh, module.bias_hh)
+        self.engine.count_use(self.names, self.path, [zi])
+        zi, zh = observe(CellCall(self), [zi, zh], [input, h])
+        if isinstance(module, nn.LSTMCell):
+            i, f, g, o = (zh + zi).chunk(4, dim=1)
+            assert cell is not None
+            cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+            return o.sigmoid() * cell.tanh(), cell
+        if isinstance(module, nn.GRUCell):
+            reset, update, _ = (zh + zi).chunk(3, dim=1)
+            new = (zi.chunk(3, dim=1)[2] + zh.chunk(3, dim=1)[2] * reset.sigmoid()).tanh()
+            return (h - new) * update.sigmoid() + new
+        return (torch.tanh if module.nonlinearity == "tanh" else torch.relu)(zh + zi)
+
+
+class CellCall:
+    """One call of a cell; after `collect`, its contribution."""
+
+    def __init__(self, site: CellSite) -> None:
+        """Note the parameters."""
+        self.site = site
+        self.params = site.names
+        self._pairs: list[Pair] = []
+
+    @property
+    def footprint(self) -> int:
+        """See `Contribution.footprint`."""
+        return sum(a.shape[1] + b.shape[1] + min(a.shape[1], b.shape[1]) for a, b in self._pairs)
+
+    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        """See `Listener.collect`."""
+        engine = self.site.engine
+        if engine.current is None or engine.is_paused:
+            return
+        each = engine.layouts.require_rows(self.site.path, grads[0].shape, engine.current.samples)
+        one = CellCall(self.site)
+        one._pairs = [(a, b) for a, b in (promote(*pair) for pair in zip(saved, grads, strict=True))]
+        engine.current.add(by_sample(one, each, engine.parameters))
+
+    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
+        """See `Contribution.block`."""
+        forms: dict[str, PerSample] = {}
+        for suffix, (a, b) in zip(("ih", "hh"), self._pairs, strict=True):
+            forms[f"weight_{suffix}"] = outer_product(a[start:stop], b[start:stop])
+            forms[f"bias_{suffix}"] = sum_positions(b[start:stop])
+        return {name: forms[local] for local, name in self.site.own.items()}

@@ -17,7 +17,7 @@ from headway.grads.folding import by_sample
 from headway.grads.layout import samples_first
 from headway.grads.observe import observe, observe_and_train
 from headway.grads.passes import Contribution
-from headway.grads.persample import Dense, PerSample
+from headway.grads.persample import Dense, PerSample, Total
 from headway.grads.registry import Inputs, Rule
 from headway.grads.sites import Call, OwnerSite, is_range, own_slots
 
@@ -40,6 +40,7 @@ class RuleSite(OwnerSite):
             and not any(engine.is_shared(name) for name in self._trained)
         )
         self._trains = False
+        self._aliases: dict[str, Tensor] = {}
         self._number = compiled.register(self)
         self._in_graph = False  # the latest call was one inside torch.compile
 
@@ -51,7 +52,14 @@ class RuleSite(OwnerSite):
         if self._trains:
             for local, name in self.own.items():
                 call.replaced.append((slots, local, self._trained[name]))
-                slots[local] = self._trained[name].detach()
+                slots[local] = self._without_graph(name)
+
+    def _without_graph(self, name: str) -> Tensor:
+        """A parameter as autograd does not see it; made again if the parameter's memory was exchanged."""
+        parameter, alias = self._trained[name], self._aliases.get(name)
+        if alias is None or not _same_memory(alias, parameter):
+            alias = self._aliases[name] = parameter.detach()
+        return alias
 
     def _wants_to_train(self, inputs: Inputs) -> bool:
         return (
@@ -166,14 +174,13 @@ class RuleSite(OwnerSite):
         """Reduce the per-sample gradients of a call and add them up to those of the parameters."""
         current = self.engine.current
         assert current is not None
-        totals = {
-            name: p.new_zeros(p.numel(), dtype=torch.promote_types(p.dtype, torch.float32))
-            for name, p in self._trained.items()
-        }
-        if not current.add(self.contribution(saved, grad, current.samples), totals):
+        sums = {name: Total() for name in self._trained}
+        if current.add(self.contribution(saved, grad, current.samples), sums):
+            totals = {name: one.value for name, one in sums.items()}
+        else:
             gradients = RuleContribution(self, saved, grad).block(0, len(grad))
             totals = {name: gradients[name].total() for name in self._trained}
-        return [totals[name].view_as(p).to(p.dtype) for name, p in self._trained.items()]
+        return [_as(totals[name], p) for name, p in self._trained.items()]
 
     def plain_gradients(self, saved: Inputs, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
         """A call's output and the gradients of the parameters, by autograd through the module's own forward."""
@@ -190,6 +197,24 @@ class RuleSite(OwnerSite):
             output, list(leaves.values()), grad.to(output.dtype), allow_unused=True, materialize_grads=True
         )
         return output.detach(), list(gradients)
+
+
+def _same_memory(alias: Tensor, parameter: Tensor) -> bool:
+    """Whether two tensors are views of the same numbers."""
+    return (
+        alias.untyped_storage()._cdata == parameter.untyped_storage()._cdata
+        and alias.dtype == parameter.dtype
+        and alias.storage_offset() == parameter.storage_offset()
+        and alias.shape == parameter.shape
+        and alias.stride() == parameter.stride()
+    )
+
+
+def _as(total: Tensor | None, parameter: Tensor) -> Tensor:
+    """A flat sum as a gradient of a parameter."""
+    assert total is not None
+    shaped = total if total.shape == parameter.shape else total.view(parameter.shape)
+    return shaped if shaped.dtype == parameter.dtype else shaped.to(parameter.dtype)
 
 
 @dataclass

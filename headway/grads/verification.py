@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headway.errors import VerificationError
 from headway.grads.engine import Engine
-from headway.grads.persample import Reduction, reduce_dense
+from headway.grads.persample import Reduction, reduce_dense, widened
 from headway.grads.rounding import noise
 
 Values = Mapping[str, Sequence[Tensor]]
@@ -73,7 +73,7 @@ def one_at_a_time(
                 loss, list(parameters.values()), retain_graph=True, allow_unused=True, materialize_grads=True
             )
             for (name, parameter), grad in zip(parameters.items(), grads, strict=True):
-                wide = torch.promote_types(parameter.dtype, torch.float32)
+                wide = widened(parameter.dtype)
                 flat = grad.to_dense().to(wide).reshape(1, -1)
                 rows[name].append([*reduce_dense(flat, plan[name]), torch.linalg.vector_norm(flat, dim=1)])
     expected = {}

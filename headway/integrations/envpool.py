@@ -24,7 +24,6 @@ class EnvPoolVectorEnv(VectorEnv[Any, Any, Any]):
     """
 
     def __init__(self, pool: Any) -> None:
-        """Take over the spaces."""
         self.pool = pool
         self.num_envs = int(pool.config["num_envs"])
         self.single_observation_space, self.single_action_space = pool.observation_space, pool.action_space

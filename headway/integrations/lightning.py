@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import IntegrationError
-from headway.integrations.feedback import Listeners
-from headway.integrations.losses import metered_loss
+from headway.integrations.training import Feedback, metered_loss
 from headway.integrations.versions import require
 from headway.meter import Meter
 from headway.selection import SourceSampler
@@ -74,8 +73,7 @@ class SourceCallback(Callback):
         model: Callable[[LightningModule], torch.nn.Module] | None = None,
         meter: Mapping[str, Any] | None = None,
     ) -> None:
-        """Touch no model yet."""
-        self._listeners = Listeners(signals, sampler, monitor, drive, meter)
+        self._feedback = Feedback(signals, sampler, monitor, drive, meter)
         self._keys = (losses, source)
         self._log = log
         self._model = model
@@ -87,12 +85,12 @@ class SourceCallback(Callback):
     @property
     def meter(self) -> Meter | None:
         """The meter, once training has begun."""
-        return self._listeners.meter
+        return self._feedback.meter
 
     @property
     def scores(self) -> dict[str, Tensor] | None:
         """See the class."""
-        return self._listeners.scores
+        return self._feedback.scores
 
     # Hooks of Lightning
 
@@ -105,8 +103,8 @@ class SourceCallback(Callback):
                 "expected automatic optimisation, got a module that optimises by itself; "
                 "call meter.backward(losses) there in place of manual_backward"
             )
-        if self._listeners.sampler is not None and trainer.world_size > 1:
-            self._listeners.sampler.shard(trainer.global_rank, trainer.world_size)
+        if self._feedback.sampler is not None and trainer.world_size > 1:
+            self._feedback.sampler.shard(trainer.global_rank, trainer.world_size)
         step = pl_module.training_step
 
         @functools.wraps(step)
@@ -117,8 +115,8 @@ class SourceCallback(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach the meter; the module is on its device by now, and has not run yet."""
-        self._listeners.attach(pl_module if self._model is None else self._model(pl_module))
-        sampler, resumed = self._listeners.sampler, self._resumed
+        self._feedback.attach(pl_module if self._model is None else self._model(pl_module))
+        sampler, resumed = self._feedback.sampler, self._resumed
         self._resumed = False
         if sampler is not None and not resumed:
             sampler.set_epoch(trainer.current_epoch)  # Lightning names it when workers have drawn of it already
@@ -127,7 +125,7 @@ class SourceCallback(Callback):
         """Tell the meter what is around the module by now; make sure that the loader draws from the sampler."""
         if self.meter is not None and trainer.strategy.model is not None:
             self.meter.wrapped_in(trainer.strategy.model)
-        sampler = self._listeners.sampler
+        sampler = self._feedback.sampler
         if sampler is None:
             return
         self._loader = next((own for own in _loaders(trainer.train_dataloader) if _draws_from(own, sampler)), None)
@@ -146,7 +144,7 @@ class SourceCallback(Callback):
     ) -> None:
         """Log the shares."""
         self._count()
-        sampler = self._listeners.sampler
+        sampler = self._feedback.sampler
         if self._log and sampler is not None:
             shares = {f"share/{name}": share for name, share in sampler.weights.items()}
             pl_module.log_dict(shares, batch_size=1)
@@ -168,22 +166,22 @@ class SourceCallback(Callback):
 
     def _leave(self, pl_module: LightningModule, failed: bool = False) -> None:
         pl_module.__dict__.pop("training_step", None)
-        self._listeners.close(failed)
+        self._feedback.close(failed)
         self._loader = None
 
     def state_dict(self) -> dict[str, Any]:
         """What the checkpoint keeps."""
-        return self._listeners.state_dict()
+        return self._feedback.state_dict()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Put the monitor's state of all processes into the checkpoint: all come here, and each may ask for its own."""
         own = checkpoint.get("callbacks", {}).get(self.state_key)
-        if own is not None and self._listeners.monitor is not None:
-            own["monitor"] = self._listeners.monitor.state_dict(together=True)
+        if own is not None and self._feedback.monitor is not None:
+            own["monitor"] = self._feedback.monitor.state_dict(together=True)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from a checkpoint."""
-        self._listeners.load_state_dict(state_dict)
+        self._feedback.load_state_dict(state_dict)
         self._resumed = True
 
     # One batch
@@ -193,14 +191,14 @@ class SourceCallback(Callback):
             self._count()
             return None
         losses, sources = self._read(outputs)
-        meter = self._listeners.meter
+        meter = self._feedback.meter
         assert meter is not None
         if not self._checked:  # once: it makes the host wait for the device
             _check_loss(outputs, losses)
             self._checked = True
 
         def then(scores: Any) -> None:
-            self._listeners.hear(sources, losses, scores)
+            self._feedback.report(sources, losses, scores)
             self._count()
 
         return {**outputs, "loss": metered_loss(meter, losses, then)}
@@ -208,14 +206,14 @@ class SourceCallback(Callback):
     def _count(self) -> None:
         """Count the batch, once: an optimizer may run the step several times."""
         due, self._due = self._due, 0
-        self._listeners.consume(due)
+        self._feedback.consume(due)
 
     def _read(self, outputs: Any) -> tuple[Tensor, Tensor | None]:
         key, source = self._keys
         if not isinstance(outputs, Mapping) or key not in outputs:
             got = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
             raise IntegrationError(f"expected training_step to return a dict with {key!r}, one per sample, got {got}")
-        if self._listeners.needs_sources and outputs.get(source) is None:
+        if self._feedback.needs_sources and outputs.get(source) is None:
             got = f"None as {source!r}" if source in outputs else str(sorted(outputs))
             raise IntegrationError(
                 f"expected training_step to return {source!r}, the source of each sample, got {got}; "

@@ -27,12 +27,11 @@ class IntrinsicRewardConnector(ConnectorV2):
     """
 
     def __init__(self, pay: RolloutReward) -> None:
-        """Keep it."""
         super().__init__()
         self.pay = pay
 
     def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **options: Any) -> Any:
-        """Pay for all steps of all episodes, and train the predictor with them."""
+        """Reward all steps of all episodes, and train the predictor with them."""
         single = list(self.single_agent_episode_iterator(episodes=episodes, agents_that_stepped_only=False))
         single = [episode for episode in single if len(episode)]
         if not single:
@@ -40,8 +39,8 @@ class IntrinsicRewardConnector(ConnectorV2):
         seen = [np.asarray(episode.get_observations()) for episode in single]
         obs, following = (np.concatenate([each[part] for each in seen]) for part in (slice(-1), slice(1, None)))
         actions = np.concatenate([np.asarray(episode.get_actions()) for episode in single])
-        paid = self.pay.pay(obs[:, None], actions[:, None], following[:, None])[:, 0].cpu().numpy()
-        for episode, own in zip(single, np.split(paid, np.cumsum([len(each) for each in single])[:-1]), strict=True):
+        bonus = self.pay.pay(obs[:, None], actions[:, None], following[:, None])[:, 0].cpu().numpy()
+        for episode, own in zip(single, np.split(bonus, np.cumsum([len(each) for each in single])[:-1]), strict=True):
             rewards = np.asarray(episode.get_rewards()) + own
             for index, reward in enumerate(rewards):
                 episode.set_rewards(new_data=float(reward), at_indices=index)

@@ -15,18 +15,19 @@ import torch
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError
-from headway.integrations.checks import check_method, check_number
+from headway.integrations.rewards import check_method, check_number
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.methods import make_reward
 from headway.rl.normalise import RewardNormaliser
-from headway.rl.packing import pack
-from headway.rl.reward import IntrinsicReward, make_reward
-from headway.rl.transitions import Transitions
+from headway.rl.reward import Reward
+from headway.rl.spaces import pack
 
 __all__ = ["RolloutReward"]
 
 
 class RolloutReward:
-    """Pays for rollouts, and trains the predictor with them.
+    """Rewards rollouts, and trains the predictor with them.
 
     Args:
         envs: vector environments, which say their spaces, their number and how they begin new episodes. None if there
@@ -42,14 +43,14 @@ class RolloutReward:
         spaces: observation space, action space and number of environments, instead of those of `envs`.
 
     Raises:
-        MethodError: there is no such method, or it pays nothing.
+        MethodError: there is no such method, or it has no intrinsic reward.
         EnvError: neither environments nor spaces.
     """
 
     def __init__(
         self,
         envs: Any = None,
-        method: str | IntrinsicReward = "icm+gmc",
+        method: str | Reward = "icm+gmc",
         *,
         coefficient: float = 0.05,
         normalise: bool = True,
@@ -60,7 +61,6 @@ class RolloutReward:
         device: str | torch.device = "cpu",
         spaces: tuple[Any, Any, int] | None = None,
     ) -> None:
-        """Make the predictor."""
         check_method(method)
         check_number("coefficient", coefficient)
         if spaces is None:
@@ -71,7 +71,7 @@ class RolloutReward:
         mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
         self.autoreset = getattr(mode, "name", "SAME_STEP")
         self.coefficient = coefficient
-        made = method if isinstance(method, IntrinsicReward) else None
+        made = method if isinstance(method, Reward) else None
         made = made or make_reward(str(method), observations, actions, config, device, seed)
         assert made is not None  # the method was checked
         self.reward = made
@@ -81,9 +81,9 @@ class RolloutReward:
     def __call__(self, obs: Any, actions: Any, dones: Any, last_obs: Any, last_done: Any = None) -> Tensor:
         """The rewards of a rollout as CleanRL keeps it: `obs`, `actions`, `dones`, `next_obs`, `next_done`.
 
-        Rows that are no transitions are left out, neither paid nor learned from: where environments begin anew with a
-        step of its own (NEXT_STEP), that step; where they do so at once (SAME_STEP), the step before, whose next
-        observation is lost. Use `pay` if you kept it.
+        Rows that are no transitions are left out: where environments begin anew with a step of its own (NEXT_STEP),
+        that step; where they do so at once (SAME_STEP), the step before, whose next observation is lost. Use `pay` if
+        you kept it.
 
         Args:
             obs: what was acted on [T, N, ...].

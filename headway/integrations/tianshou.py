@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from headway.errors import MethodError
+from headway.integrations.rewards import Intercept
 from headway.integrations.rollouts import RolloutReward
-from headway.integrations.sb3.intercept import Intercept
 
 __all__ = ["pay_intrinsic"]
 
@@ -43,10 +43,10 @@ def pay_intrinsic(algorithm: Algorithm, pay: RolloutReward) -> Algorithm:
             f"expected an algorithm that computes advantages, such as PPO, got {type(algorithm).__name__}"
         )
 
-    def paid(compute: Callable[..., Any], batch: Any, *args: Any) -> Any:
+    def rewarded(compute: Callable[..., Any], batch: Any, *args: Any) -> Any:
         rows = (np.asarray(each)[:, None] for each in (batch.obs, batch.act, batch.obs_next))
         batch.rew = batch.rew + pay.pay(*rows)[:, 0].cpu().numpy()
         return compute(batch, *args)
 
-    Intercept(name, paid).start(algorithm)
+    Intercept(name, rewarded).start(algorithm)
     return algorithm

@@ -64,7 +64,6 @@ class SourceNodes(MultiNodeWeightedSampler):
         seed: int = 0,
         key: str | None = "source",
     ) -> None:
-        """Read nothing yet."""
         _check_nodes(source_nodes)
         names = list(source_nodes)
         self.mixture = Mixture(names, seed=seed) if mixture is None else mixture

@@ -29,28 +29,27 @@ class IntrinsicRewardTransform(Transform):
     """
 
     def __init__(self, pay: RolloutReward, observation: str = "observation", action: str = "action") -> None:
-        """Keep all three."""
         super().__init__(in_keys=[observation], out_keys=["intrinsic_reward"])
         self.pay = pay
         self._observation, self._action = observation, action
 
     def forward(self, tensordict: Any) -> Any:
-        """Pay for a batch, and train the predictor with it."""
+        """Reward a batch, and train the predictor with it."""
         is_single = tensordict.ndim == 1
         batch = tensordict.unsqueeze(0) if is_single else tensordict
         actions = batch[self._action]
-        if getattr(self.pay.reward.predictor.actions, "is_single", False) and actions.ndim > 2:
+        if getattr(self.pay.reward.actions, "is_single", False) and actions.ndim > 2:
             actions = actions.argmax(-1)
         obs, following = batch[self._observation], batch["next", self._observation]
-        paid = self.pay.pay(*(each.transpose(0, 1) for each in (obs, actions, following))).transpose(0, 1)
+        bonus = self.pay.pay(*(each.transpose(0, 1) for each in (obs, actions, following))).transpose(0, 1)
         rewards = tensordict["next", "reward"]
-        paid = (paid[0] if is_single else paid).reshape(rewards.shape).to(rewards)
-        tensordict["next", "intrinsic_reward"] = paid
-        tensordict["next", "reward"] = rewards + paid
+        bonus = (bonus[0] if is_single else bonus).reshape(rewards.shape).to(rewards)
+        tensordict["next", "intrinsic_reward"] = bonus
+        tensordict["next", "reward"] = rewards + bonus
         return tensordict
 
     def _call(self, next_tensordict: Any) -> Any:
-        """Single steps are left as they are: rollouts are paid as a whole."""
+        """Single steps are left as they are: rollouts are rewarded as a whole."""
         return next_tensordict
 
     def _reset(self, tensordict: Any, tensordict_reset: Any) -> Any:

@@ -16,9 +16,7 @@ from headway.errors import IntegrationError
 from headway.grads.linear import outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.persample import PerSample, promote
 from headway.grads.registry import Inputs, register_rule
-from headway.integrations.draws import Draws
-from headway.integrations.feedback import Listeners
-from headway.integrations.losses import metered_loss
+from headway.integrations.training import Feedback, ResumedSampler, metered_loss
 from headway.integrations.versions import require
 from headway.meter import Meter
 from headway.selection import SourceSampler
@@ -94,15 +92,14 @@ class SourceTrainerMixin:
         meter: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Make the Trainer."""
-        self._listeners = Listeners(signals, sampler, monitor, drive, meter)
+        self._feedback = Feedback(signals, sampler, monitor, drive, meter)
         self._source_key = source_key
         self._checked = False
         self._resume_from: Path | None = None
         self._drawn_from = False  # the Trainer has asked for the sampler
         if sampler is not None:
             sampler.shard(0, 1)  # accelerate shares the batches out among the processes
-        self._draws = None if sampler is None else Draws(sampler)
+        self._resumed_sampler = None if sampler is None else ResumedSampler(sampler)
         super().__init__(*args, **kwargs)
         trainer: Any = self
         if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
@@ -117,12 +114,12 @@ class SourceTrainerMixin:
     @property
     def meter(self) -> Meter | None:
         """The meter, once training has begun."""
-        return self._listeners.meter
+        return self._feedback.meter
 
     @property
     def scores(self) -> dict[str, Tensor] | None:
         """See the class."""
-        return self._listeners.scores
+        return self._feedback.scores
 
     # What the Trainer asks
 
@@ -138,17 +135,17 @@ class SourceTrainerMixin:
         try:
             return parent.train(resume_from_checkpoint, *args, **kwargs)
         except BaseException:
-            self._listeners.close(failed=True)
+            self._feedback.close(failed=True)
             raise
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         """The sampler, or the Trainer's own."""
         parent: Any = super()
-        if self._draws is None:
+        if self._resumed_sampler is None:
             return parent._get_train_sampler(train_dataset)
         self._drawn_from = True
-        self._draws.remember(self._drawn_per_batch() * self._ranks())
-        return self._draws
+        self._resumed_sampler.remember(self._drawn_per_batch() * self._ranks())
+        return self._resumed_sampler
 
     def _set_signature_columns_if_needed(self) -> None:
         """Keep the sources when columns that the model does not know are removed."""
@@ -171,7 +168,7 @@ class SourceTrainerMixin:
         if not model.training or not torch.is_grad_enabled() or self.meter is None:
             parent: Any = super()
             return parent.compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        if sources is None and self._listeners.needs_sources:
+        if sources is None and self._feedback.needs_sources:
             raise IntegrationError(
                 f"expected the source of each sample under {self._source_key!r} in a batch, got {sorted(inputs)}; "
                 f"headway.selection.Tagged makes a dataset hand it out, and the data collator has to keep it"
@@ -193,8 +190,8 @@ class SourceTrainerMixin:
             self._check_loss(own, float(losses.detach().mean()))
 
         def then(scores: Any) -> None:
-            self._listeners.hear(sources, losses, scores)
-            self._listeners.consume(self._drawn_per_batch())
+            self._feedback.report(sources, losses, scores)
+            self._feedback.consume(self._drawn_per_batch())
 
         loss = metered_loss(self.meter, losses, then)
         loss = loss * self._loss_factor(total, num_items_in_batch)
@@ -243,8 +240,8 @@ class SourceTrainerMixin:
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log the share of every source too, under "share/NAME"."""
-        if self._listeners.sampler is not None:
-            logs = {**logs, **{f"share/{name}": share for name, share in self._listeners.sampler.weights.items()}}
+        if self._feedback.sampler is not None:
+            logs = {**logs, **{f"share/{name}": share for name, share in self._feedback.sampler.weights.items()}}
         parent: Any = super()
         parent.log(logs, *args, **kwargs)
 
@@ -290,14 +287,14 @@ class SourceTrainerMixin:
         Not before: the Trainer may begin more than once, with smaller and smaller batches.
         """
         trainer: Any = self
-        if self._draws is not None and not self._drawn_from:
+        if self._resumed_sampler is not None and not self._drawn_from:
             raise IntegrationError(
                 f"expected a training loader that draws from the sampler, got one of "
                 f"{type(trainer.train_dataset).__name__} that does not; pass a dataset with an index, as a sampler "
                 f"draws nothing of an IterableDataset: leave sampler= out there, and mix the sources with "
                 f"headway.integrations.torchdata.SourceNodes or headway.selection.Mixture"
             )
-        self._listeners.attach(trainer.model).wrapped_in(trainer.model_wrapped)
+        self._feedback.attach(trainer.model).wrapped_in(trainer.model_wrapped)
         if self._resume_from is not None:
             self._load(self._resume_from)
 
@@ -307,25 +304,25 @@ class SourceTrainerMixin:
             raise IntegrationError(
                 f"expected {path}, got a checkpoint without it: it was not saved by a trainer with this mixin"
             )
-        if trainer.args.ignore_data_skip and self._listeners.sampler is not None:
+        if trainer.args.ignore_data_skip and self._feedback.sampler is not None:
             raise IntegrationError("expected ignore_data_skip=False, got True; the sampler goes on within the epoch")
         state = torch.load(path, map_location="cpu", weights_only=True)
         saved, own = state.get("per_step"), self._drawn_per_step()
-        if self._draws is not None and saved not in (None, own):
+        if self._resumed_sampler is not None and saved not in (None, own):
             raise IntegrationError(
                 f"expected {saved} samples in a step of the optimizer, as when {path.parent} was saved, got {own}; the "
                 f"Trainer would skip other samples than it was trained on: set per_device_train_batch_size and "
                 f"gradient_accumulation_steps so that they give {saved} over all processes"
             )
-        self._listeners.load_state_dict(state)
-        if self._draws is not None:
-            self._draws.owe(state.get("first", []))
+        self._feedback.load_state_dict(state)
+        if self._resumed_sampler is not None:
+            self._resumed_sampler.replay(state.get("first", []))
 
     def _state(self) -> dict[str, Any]:
-        state = self._listeners.state_dict(self._ranks(), together=True)
-        if self._draws is None:
+        state = self._feedback.state_dict(self._ranks(), together=True)
+        if self._resumed_sampler is None:
             return state
-        return {**state, "first": self._draws.first, "per_step": self._drawn_per_step()}
+        return {**state, "first": self._resumed_sampler.first, "per_step": self._drawn_per_step()}
 
     def _drawn_per_batch(self) -> int:
         """The samples that are drawn for a batch of this process; an epoch's last may be smaller."""
@@ -380,4 +377,4 @@ class _Hooks(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Leave the model as it was."""
-        self._owner._listeners.close()
+        self._owner._feedback.close()

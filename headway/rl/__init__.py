@@ -1,4 +1,4 @@
-"""Exploration: what to predict, joined with how to score it, and the agents that are paid for it."""
+"""Exploration: what to predict or remember, joined with how to score it, and the agents that are rewarded for it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,38 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headway.rl.agent import Policy
+    from headway.rl.bonuses import (
+        ICM,
+        RND,
+        Counts,
+        Forward,
+        Memory,
+        Prediction,
+        Predictor,
+        register_bonus,
+        register_predictor,
+    )
     from headway.rl.config import PPOConfig
-    from headway.rl.envs.doorkey import DoorKeyVectorEnv
-    from headway.rl.envs.drawing import render_grid
+    from headway.rl.envs.doorkey_env import DoorKeyVectorEnv
     from headway.rl.envs.farama import MiniGridVectorEnv
+    from headway.rl.envs.grids import render_grid
     from headway.rl.envs.make import env_ids, make_env
     from headway.rl.envs.noise import DoorNoise
-    from headway.rl.episodes import Episodes, Step
+    from headway.rl.episodes import Episodes, Step, Transitions
     from headway.rl.intrinsic import IntrinsicConfig
+    from headway.rl.methods import make_reward
     from headway.rl.normalise import RewardNormaliser
     from headway.rl.ppo import PPO
-    from headway.rl.predictors import ICM, RND, Forward, Predictor, register_predictor
     from headway.rl.presets import PRESETS, Preset, preset
-    from headway.rl.reward import IntrinsicResult, IntrinsicReward, make_reward
+    from headway.rl.reward import IntrinsicResult, IntrinsicReward, MemoryReward, Reward
     from headway.rl.scorers import Scorer, SignalScorer, register_scorer
-    from headway.rl.transitions import Transitions
 
 __all__ = [
     "ICM",
     "PPO",
     "PRESETS",
     "RND",
+    "Counts",
     "DoorKeyVectorEnv",
     "DoorNoise",
     "Episodes",
@@ -35,11 +46,15 @@ __all__ = [
     "IntrinsicConfig",
     "IntrinsicResult",
     "IntrinsicReward",
+    "Memory",
+    "MemoryReward",
     "MiniGridVectorEnv",
     "PPOConfig",
     "Policy",
+    "Prediction",
     "Predictor",
     "Preset",
+    "Reward",
     "RewardNormaliser",
     "Scorer",
     "SignalScorer",
@@ -49,41 +64,31 @@ __all__ = [
     "make_env",
     "make_reward",
     "preset",
+    "register_bonus",
     "register_predictor",
     "register_scorer",
     "render_grid",
 ]
 
-_HOMES = {
-    "ICM": "headway.rl.predictors",
-    "PPO": "headway.rl.ppo",
-    "PRESETS": "headway.rl.presets",
-    "RND": "headway.rl.predictors",
-    "DoorKeyVectorEnv": "headway.rl.envs.doorkey",
-    "DoorNoise": "headway.rl.envs.noise",
-    "Episodes": "headway.rl.episodes",
-    "Forward": "headway.rl.predictors",
-    "IntrinsicConfig": "headway.rl.intrinsic",
-    "IntrinsicResult": "headway.rl.reward",
-    "IntrinsicReward": "headway.rl.reward",
-    "MiniGridVectorEnv": "headway.rl.envs.farama",
-    "PPOConfig": "headway.rl.config",
-    "Policy": "headway.rl.agent",
-    "Predictor": "headway.rl.predictors",
-    "Preset": "headway.rl.presets",
-    "RewardNormaliser": "headway.rl.normalise",
-    "Scorer": "headway.rl.scorers",
-    "SignalScorer": "headway.rl.scorers",
-    "Step": "headway.rl.episodes",
-    "Transitions": "headway.rl.transitions",
-    "env_ids": "headway.rl.envs.make",
-    "make_env": "headway.rl.envs.make",
-    "make_reward": "headway.rl.reward",
-    "preset": "headway.rl.presets",
-    "register_predictor": "headway.rl.predictors",
-    "register_scorer": "headway.rl.scorers",
-    "render_grid": "headway.rl.envs.drawing",
+_NAMES = {
+    "agent": "Policy",
+    "bonuses": "ICM RND Counts Forward Memory Prediction Predictor register_bonus register_predictor",
+    "config": "PPOConfig",
+    "envs.doorkey_env": "DoorKeyVectorEnv",
+    "envs.farama": "MiniGridVectorEnv",
+    "envs.grids": "render_grid",
+    "envs.make": "env_ids make_env",
+    "envs.noise": "DoorNoise",
+    "episodes": "Episodes Step Transitions",
+    "intrinsic": "IntrinsicConfig",
+    "methods": "make_reward",
+    "normalise": "RewardNormaliser",
+    "ppo": "PPO",
+    "presets": "PRESETS Preset preset",
+    "reward": "IntrinsicResult IntrinsicReward MemoryReward Reward",
+    "scorers": "Scorer SignalScorer register_scorer",
 }
+_HOMES = {name: f"headway.rl.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

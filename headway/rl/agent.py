@@ -1,21 +1,216 @@
-"""An agent: a network for its policy, one for its values, and what it takes to act with them."""
+"""An agent: a network for its policy, one for its values, and the distributions that its actions are drawn from.
+
+Sampling is split in two to make a step cheap: the random numbers of a whole rollout are drawn at once, and each step
+only turns its own into actions. Probabilities and entropies are computed for many steps at once.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.rl.actions import make_head
+from headway.errors import EnvError, MissingExtraError
 from headway.rl.config import PPOConfig
 from headway.rl.networks import Encoded, network_for
-from headway.rl.packing import pack
+from headway.rl.spaces import pack
 
 Array = npt.NDArray[Any]
+
+
+class ActionHead(nn.Module, ABC):
+    """Turns the outputs of a policy network into actions.
+
+    Attributes:
+        outputs: numbers that the network has to give for one observation.
+        last_gain: the length of the rows of its last layer when it starts, under orthogonal initialisation.
+    """
+
+    outputs: int
+    last_gain: float = 0.01
+
+    @abstractmethod
+    def noise(self, steps: int, envs: int, generator: torch.Generator) -> Array:
+        """The random numbers for the actions of a rollout [steps, envs, ...]."""
+
+    @abstractmethod
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        """Actions [N, ...] from outputs [N, outputs] and the random numbers of one step."""
+
+    @abstractmethod
+    def to_env(self, actions: Array) -> Array:
+        """Actions as the environment takes them."""
+
+    @abstractmethod
+    def best(self, outputs: Array) -> Array:
+        """The most likely actions [N, ...] for outputs [N, outputs]."""
+
+    @abstractmethod
+    def log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """The log-probabilities of actions [B, ...] under outputs [B, outputs], and the entropies: both [B]."""
+
+
+class CategoricalHead(ActionHead):
+    """A choice among n actions (Discrete): the outputs are logits.
+
+    Args:
+        count: n.
+        start: the number of the first action.
+    """
+
+    def __init__(self, count: int, start: int = 0) -> None:
+        super().__init__()
+        self.outputs = count
+        self.start = start
+
+    def noise(self, steps: int, envs: int, generator: torch.Generator) -> Array:
+        """See `ActionHead.noise`: one uniform number for each action."""
+        return torch.rand(steps, envs, 1, generator=generator, dtype=torch.float64).numpy()
+
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        """See `ActionHead.sample`: the inverse of the cumulated probabilities."""
+        edges = np.exp(outputs - outputs.max(axis=1, keepdims=True), dtype=np.float64).cumsum(axis=1)
+        actions: Array = (edges <= noise * edges[:, -1:]).sum(axis=1)
+        return np.minimum(actions, self.outputs - 1)
+
+    def to_env(self, actions: Array) -> Array:
+        """See `ActionHead.to_env`."""
+        return actions + self.start
+
+    def best(self, outputs: Array) -> Array:
+        """See `ActionHead.best`."""
+        best: Array = outputs.argmax(axis=1)
+        return best
+
+    def log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """See `ActionHead.log_probabilities`."""
+        logs = F.log_softmax(outputs, dim=1)
+        entropies = -(logs.exp() * logs).sum(1)
+        return logs.gather(1, actions.long().unsqueeze(1)).squeeze(1), entropies
+
+
+class MultiCategoricalHead(ActionHead):
+    """Several choices at once (MultiDiscrete): the outputs are the logits of all, one after the other.
+
+    Args:
+        counts: the number of possibilities of each choice.
+        starts: the number of the first possibility of each.
+        shape: of an action.
+    """
+
+    def __init__(self, counts: list[int], starts: list[int], shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(CategoricalHead(*each) for each in zip(counts, starts, strict=True))
+        self._counts, self._shape = counts, shape
+        self.outputs = sum(counts)
+
+    def noise(self, steps: int, envs: int, generator: torch.Generator) -> Array:
+        """See `ActionHead.noise`: one uniform number for each choice."""
+        return torch.rand(steps, envs, len(self.heads), generator=generator, dtype=torch.float64).numpy()
+
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        """See `ActionHead.sample`."""
+        parts = zip(self._heads(), self._split(outputs), np.split(noise, len(self.heads), axis=1), strict=True)
+        return np.stack([head.sample(own, random) for head, own, random in parts], axis=1)
+
+    def to_env(self, actions: Array) -> Array:
+        """See `ActionHead.to_env`."""
+        columns = [head.to_env(own) for head, own in zip(self._heads(), actions.T, strict=True)]
+        return np.stack(columns, axis=1).reshape(len(actions), *self._shape)
+
+    def best(self, outputs: Array) -> Array:
+        """See `ActionHead.best`."""
+        return np.stack([own.argmax(axis=1) for own in self._split(outputs)], axis=1)
+
+    def log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """See `ActionHead.log_probabilities`: choices are independent, so both are sums over them."""
+        parts = zip(self._heads(), outputs.split(self._counts, dim=1), actions.unbind(1), strict=True)
+        logs, entropies = zip(*(head.log_probabilities(own, chosen) for head, own, chosen in parts), strict=True)
+        return torch.stack(logs).sum(0), torch.stack(entropies).sum(0)
+
+    def _heads(self) -> list[CategoricalHead]:
+        return [head for head in self.heads if isinstance(head, CategoricalHead)]
+
+    def _split(self, outputs: Array) -> list[Array]:
+        return np.split(outputs, np.cumsum(self._counts)[:-1], axis=1)
+
+
+class GaussianHead(ActionHead):
+    """Real numbers (Box): the outputs are means; the deviations are parameters of their own.
+
+    What the environment gets is cut to the bounds of the space; probabilities are those of the number that was drawn.
+
+    Args:
+        low: the least action.
+        high: the greatest.
+    """
+
+    def __init__(self, low: Array, high: Array) -> None:
+        super().__init__()
+        self._low, self._high = low, high
+        self.outputs = int(low.size)
+        self.log_deviation = nn.Parameter(torch.zeros(self.outputs))
+
+    def noise(self, steps: int, envs: int, generator: torch.Generator) -> Array:
+        """See `ActionHead.noise`: a normal number for each part of each action."""
+        return torch.randn(steps, envs, self.outputs, generator=generator).numpy()
+
+    def sample(self, outputs: Array, noise: Array) -> Array:
+        """See `ActionHead.sample`."""
+        deviation: Array = self.log_deviation.detach().exp().cpu().numpy()
+        return outputs + deviation * noise
+
+    def to_env(self, actions: Array) -> Array:
+        """See `ActionHead.to_env`."""
+        shaped = actions.reshape(len(actions), *self._low.shape)
+        return np.clip(shaped, self._low, self._high).astype(self._low.dtype)
+
+    def best(self, outputs: Array) -> Array:
+        """See `ActionHead.best`."""
+        return outputs
+
+    def log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """See `ActionHead.log_probabilities`."""
+        standard = (actions - outputs) * (-self.log_deviation).exp()
+        constant = 0.5 * math.log(2 * math.pi)
+        logs = -(0.5 * standard.square() + self.log_deviation + constant).sum(1)
+        entropy = (self.log_deviation + constant + 0.5).sum()
+        return logs, entropy.expand(len(outputs))
+
+
+def make_head(space: Any) -> ActionHead:
+    """The head for an action space.
+
+    Args:
+        space: of one environment.
+
+    Raises:
+        EnvError: a space that PPO cannot act in.
+    """
+    try:
+        from gymnasium import spaces
+    except ImportError:
+        raise MissingExtraError("gymnasium", "rl") from None
+    match space:
+        case spaces.Discrete():
+            return CategoricalHead(int(space.n), int(space.start))
+        case spaces.MultiDiscrete():
+            return MultiCategoricalHead(
+                space.nvec.flatten().tolist(), space.start.flatten().tolist(), tuple(space.nvec.shape)
+            )
+        case spaces.Box():
+            return GaussianHead(space.low, space.high)
+    raise EnvError(
+        f"expected an action space out of Discrete, MultiDiscrete, Box for PPO, got {type(space).__name__}; "
+        f"wrap the environment so that an action is one choice or one array of numbers"
+    )
 
 
 class Policy(nn.Module):
@@ -34,7 +229,6 @@ class Policy(nn.Module):
     def __init__(
         self, observation_space: Any, action_space: Any, config: PPOConfig, generator: torch.Generator
     ) -> None:
-        """Make the network."""
         super().__init__()
         self.head = make_head(action_space)
         self.network = network_for(observation_space, self.head.outputs, config, generator, self.head.last_gain)
@@ -84,7 +278,6 @@ class Agent:
         generator: torch.Generator,
         device: str | torch.device = "cpu",
     ) -> None:
-        """Make both networks."""
         self.policy = Policy(observation_space, action_space, config, generator).to(device)
         self.value = network_for(observation_space, config.value_heads, config, generator).to(device)
         rates = config.policy_learning_rate, config.value_learning_rate

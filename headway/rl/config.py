@@ -10,13 +10,12 @@ from headway.errors import MethodError
 
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig:
-    """How an agent acts, is paid and learns.
+    """How an agent acts, is rewarded and learns.
 
     The defaults are those of the GMC paper's hyper-parameter table and, where it is silent, common practice; but its
-    intrinsic rewards, which pay for staying alive, are centred and normalised. `headway.rl.presets` has the constants
-    of papers. A rollout
-    has `rollout_steps` steps in each of N environments; the number of environments is that of the environment that
-    the agent is given.
+    intrinsic rewards, which reward staying alive, are centred and normalised. `headway.rl.presets` has the constants
+    of papers. A rollout has `rollout_steps` steps in each of N environments; the number of environments is that of the
+    environment that the agent is given.
     """
 
     # Rollouts

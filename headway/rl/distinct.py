@@ -1,15 +1,24 @@
-"""Doing work once for observations that occur many times.
+"""Distinct rows: compute once what occurs many times, and weigh it by how often it occurs.
 
-In a grid world the same few hundred observations make up thousands of transitions, and every observation is the
-next one of the transition before. A network that is run on the distinct ones gives the same outputs and, since the
-gradients of repeated rows add up, the same gradients.
+In a grid world a few hundred observations make up thousands of transitions, and every observation is the next one of
+the transition before. A network that runs on the distinct ones gives the same outputs and, since the gradients of
+repeated rows add up, the same gradients.
+
+Scores need one more step. Let U distinct samples stand for N, sample u for c_u of them. The losses w_u L_u with
+w_u = c_u U / N have the mean of all N losses, so training and moments are unchanged. The gradient of such a loss is w_u
+times the sample's own; `WeightedSignal` divides by w_u before a signal sees it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
+
+from headway.moments import Decay
+from headway.signals import Batch, Plan, Scope, Signal, Values, Where
 
 
 def distinct_rows(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,3 +42,126 @@ def distinct_rows(values: Tensor) -> tuple[Tensor, Tensor]:
     keys = flat.view(np.dtype((np.void, flat.shape[1] * flat.itemsize))).ravel()  # one opaque key per row
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     return values[torch.from_numpy(first)], torch.from_numpy(inverse.reshape(-1))
+
+
+LENGTHS = 8
+"""How many lengths `padded` knows for a given number of samples."""
+
+
+def weighted_losses(losses: Tensor, counts: Tensor) -> Tensor:
+    """The losses w_u L_u [U] of samples that stand for `counts` [U] samples each."""
+    return losses * factors(counts).to(losses)
+
+
+def factors(counts: Tensor) -> Tensor:
+    """w_u = c_u U / N [U]."""
+    wide = counts.double()
+    return wide * (len(counts) / wide.sum())
+
+
+def padded(rows: Tensor, samples: int) -> Tensor:
+    """Distinct rows [U, ...] with copies of the first one behind them, up to one of a few lengths.
+
+    The copies stand for no sample. A meter looks closely at every batch of a length that it has not seen before; so
+    it has to do so a few times only, though the number of distinct rows changes all the time.
+
+    Args:
+        rows: the distinct rows.
+        samples: N, how many samples they stand for; the result has at most as many.
+    """
+    step = -(-samples // LENGTHS)
+    missing = min(samples, -(-len(rows) // step) * step) - len(rows)
+    return torch.cat([rows, rows[:1].expand(missing, *rows.shape[1:])]) if missing else rows
+
+
+@dataclass(frozen=True)
+class FullBatch(Batch):
+    """A batch of U distinct samples that stands for N.
+
+    Attributes:
+        count: N.
+    """
+
+    count: int = 0
+
+    @property
+    def samples(self) -> int:
+        """N."""
+        return self.count
+
+
+@dataclass(frozen=True)
+class WeightedSignal:
+    """A signal on distinct samples, whose counts come as the meter's `groups`; it scores as on all N samples.
+
+    Attributes:
+        signal: the signal, one that does not ask for groups itself.
+    """
+
+    signal: Signal
+
+    @property
+    def name(self) -> str:
+        """The signal's."""
+        return self.signal.name
+
+    @property
+    def where(self) -> Where:
+        """The signal's."""
+        return self.signal.where
+
+    @property
+    def decay(self) -> Decay | None:
+        """The signal's."""
+        return self.signal.decay
+
+    def init(self, scope: Scope) -> None:
+        """As the signal does."""
+        self.signal.init(scope)
+
+    def reductions(self, scope: Scope, batch: Batch) -> Plan:
+        """As the signal does."""
+        return self.signal.reductions(scope, _full(batch))
+
+    def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
+        """Scores of the samples' own gradients [U]."""
+        full = _full(batch)
+        if values and batch.groups is not None:
+            inverse = _inverse(batch.groups).to(batch.losses)
+            kinds = self.signal.reductions(scope, full)
+            values = {
+                key: {name: value * _power(inverse, kinds[key][name].kind) for name, value in by_parameter.items()}
+                for key, by_parameter in values.items()
+            }
+        return self.signal.scores(scope, full, values)
+
+    def validate(self, batch: Batch) -> None:
+        """As the signal does."""
+        self.signal.validate(_full(batch))
+
+    def observe(self, scope: Scope, batch: Batch) -> None:
+        """Take all N samples into the signal's memory, those that are alike one after the other."""
+        full = _full(batch)
+        losses = full.losses if batch.groups is None else full.losses.repeat_interleave(batch.groups)
+        self.signal.observe(scope, Batch(losses))
+
+    def end_epoch(self, scope: Scope) -> None:
+        """As the signal does."""
+        self.signal.end_epoch(scope)
+
+
+def _full(batch: Batch) -> FullBatch:
+    """The distinct samples with their own losses; a batch without counts stands for itself."""
+    if batch.groups is None:
+        return FullBatch(batch.losses, None, len(batch.losses))
+    return FullBatch(batch.losses * _inverse(batch.groups).to(batch.losses), None, int(batch.groups.sum()))
+
+
+def _inverse(counts: Tensor) -> Tensor:
+    """1 / w_u [U]; zero for rows that stand for no sample."""
+    return torch.where(counts > 0, 1 / factors(counts).clamp(min=torch.finfo(torch.float64).tiny), 0.0)
+
+
+def _power(inverse: Tensor, kind: str) -> Tensor:
+    """The factor that undoes w in a reduction: squares have it twice."""
+    return inverse.square() if kind == "sq" else inverse

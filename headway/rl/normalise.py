@@ -36,7 +36,6 @@ class RunningMoments(nn.Module):
     squares: Tensor
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
-        """Start with nothing seen."""
         super().__init__()
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
@@ -91,7 +90,6 @@ class ObservationNormaliser(nn.Module):
     """
 
     def __init__(self, shape: tuple[int, ...], clip: float = 5.0) -> None:
-        """Start with nothing seen."""
         super().__init__()
         self.moments = RunningMoments(shape)
         self.clip = clip
@@ -123,19 +121,19 @@ class RewardNormaliser(nn.Module):
     """Rewards minus their running mean, divided by the running deviation of their discounted sums.
 
     Each environment has a running mean of its own: all steps count alike up to `horizon` of them, later ones fade with
-    the rate 1 / horizon. A reward that does not change is worth nothing, however long the agent lives: what is paid is
-    the difference that an action makes.
+    the rate 1 / horizon. A reward that does not change is worth nothing, however long the agent lives: what is left
+    is the difference that an action makes.
 
     The sums look back, R_t = gamma R_{t-1} + r_t in each environment, and do not stop where an episode ends: so an
     intrinsic reward keeps one scale, however it changes while the agent learns.
 
-    A scorer with moments pays zero until it has some. Such zeros at the beginning are left out of all statistics.
+    A scorer with moments gives zero until it has some. Such zeros at the beginning are left out of all statistics.
 
     Args:
         environments: how many there are.
         gamma: the discount.
         clip: results are kept within -clip and clip; None for no limit.
-        centre: take the running mean off. Without it rewards stay above zero and pay for staying alive, which only
+        centre: take the running mean off. Without it rewards stay above zero and reward staying alive, which only
             suits values that do not end with the episode.
         horizon: steps of one environment that its mean looks back.
     """
@@ -153,7 +151,6 @@ class RewardNormaliser(nn.Module):
         centre: bool = True,
         horizon: int = HORIZON,
     ) -> None:
-        """Start with nothing seen."""
         super().__init__()
         if not 0 <= gamma <= 1:
             raise MethodError(f"expected a discount in [0, 1], got {gamma}")

@@ -1,6 +1,6 @@
 """Proximal policy optimisation (J. Schulman et al., 2017), with or without an intrinsic reward.
 
-`PPO.iterate` is the algorithm, in the order in which it happens: act, pay, estimate, learn.
+`PPO.iterate` is the algorithm, in the order in which it happens: act, reward, estimate, learn.
 """
 
 from __future__ import annotations
@@ -16,19 +16,16 @@ import torch
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
+from headway.rl.advantages import Values, estimate, explained_variance, reward_metrics
 from headway.rl.agent import Agent, read
 from headway.rl.config import PPOConfig
 from headway.rl.distinct import distinct_rows
-from headway.rl.episodes import Episodes, has_state
-from headway.rl.estimate import Values, estimate, explained_variance, payments
-from headway.rl.lanes import Lanes
-from headway.rl.learning import Lesson, learn_policy, learn_values, standardised
+from headway.rl.episodes import Episodes, Transitions, has_state
+from headway.rl.learning import Parallel, TrainingBatch, learn_policy, learn_values, standardised
 from headway.rl.normalise import RewardNormaliser
-from headway.rl.packing import is_joint
-from headway.rl.returns import EpisodeLog
-from headway.rl.reward import IntrinsicResult, IntrinsicReward
-from headway.rl.rollout import Rollout, collect, remembering
-from headway.rl.transitions import Transitions
+from headway.rl.reward import IntrinsicResult, Reward
+from headway.rl.rollout import EpisodeLog, Rollout, collect, remembering
+from headway.rl.spaces import is_joint
 
 Array = npt.NDArray[Any]
 Mark = Callable[[str], None]
@@ -58,7 +55,7 @@ class PPO:
     Args:
         env: a Gymnasium vector environment, under any autoreset mode.
         config: the settings.
-        reward: pays for transitions; None for the rewards of the environment alone.
+        reward: the intrinsic reward; None for the rewards of the environment alone.
         seed: where all randomness starts: weights, actions, minibatches and the environment.
         device: where the networks live.
         threads: pieces of work that are done at the same time. It changes no number as long as torch does not split
@@ -74,14 +71,13 @@ class PPO:
         self,
         env: Any,
         config: PPOConfig | None = None,
-        reward: IntrinsicReward | None = None,
+        reward: Reward | None = None,
         *,
         seed: int = 0,
         device: str | torch.device = "cpu",
         threads: int = 1,
         window: int = 10,
     ) -> None:
-        """Make the networks and reset the environment."""
         if reward is not None and not hasattr(reward, "rewards_and_update"):
             raise MethodError(f"expected a reward from headway.rl.make_reward(METHOD, ...), got {reward!r}")
         self.env = env
@@ -89,7 +85,7 @@ class PPO:
         self.reward = reward
         self.env_steps = 0
         self._device = device
-        self._lanes = Lanes(threads)
+        self._parallel = Parallel(threads)
         self.episodes = Episodes(env)
         space = env.single_observation_space
         if not is_joint(space) and (space.dtype is None or space.dtype.kind not in "biuf"):
@@ -133,16 +129,16 @@ class PPO:
         mark("act")
 
         frames, where = self._frames(rollout)
-        result, values = self._pay_and_value(rollout, frames, where)
+        result, values = self._reward_and_value(rollout, frames, where)
         mark("pay and value")
 
         extrinsic = config.extrinsic_scale * rollout.rewards
         intrinsic = self._intrinsic(rollout, result)
         advantages, returns = estimate(rollout, extrinsic, intrinsic, values, config)
-        lesson = self._lesson(rollout, frames, where, advantages, values.before, returns)
+        batch = self._training_batch(rollout, frames, where, advantages, values.before, returns)
         mark("estimate")
 
-        learned = self._learn(lesson, should_stop)
+        learned = self._learn(batch, should_stop)
         if learned is None:
             return None
         mark("learn")
@@ -157,7 +153,7 @@ class PPO:
             "episode_length": self._log.mean_length,
             **learned,
             "explained_variance": explained_variance(values.before[valid].sum(-1), returns[valid].sum(-1)),
-            **payments(rollout, extrinsic, intrinsic),
+            **reward_metrics(rollout, extrinsic, intrinsic),
             **(result.metrics if result else {}),
         }
 
@@ -181,15 +177,17 @@ class PPO:
         frames, where = distinct_rows(read(np.concatenate(rows), self.agent.policy.scale))
         return frames.to(self._device), where.to(self._device)
 
-    def _pay_and_value(self, rollout: Rollout, frames: Tensor, where: Tensor) -> tuple[IntrinsicResult | None, Values]:
+    def _reward_and_value(
+        self, rollout: Rollout, frames: Tensor, where: Tensor
+    ) -> tuple[IntrinsicResult | None, Values]:
         """Intrinsic rewards, for which the predictor learns, and beside it the values of all observations."""
         reward = self.reward
 
-        def pay() -> IntrinsicResult | None:
+        def score() -> IntrinsicResult | None:
             return None if reward is None else reward.rewards_and_update(rollout.transitions())
 
         value = [partial(self.agent.values, part) for part in frames.split(CHUNK)]
-        result, *found = self._lanes.run(pay, *value)
+        result, *found = self._parallel.run(score, *value)
         values: Array = torch.cat(found)[where].double().cpu().numpy()
         steps, envs = rollout.rewards.shape
         before, after, last = np.split(values, [steps * envs, 2 * steps * envs])
@@ -207,9 +205,9 @@ class PPO:
                 rewards = torch.where(valid, self._normaliser(raw), 0.0).numpy()
         return self.config.intrinsic_scale * rewards
 
-    def _lesson(
+    def _training_batch(
         self, rollout: Rollout, frames: Tensor, where: Tensor, advantages: Array, values: Array, returns: Array
-    ) -> Lesson:
+    ) -> TrainingBatch:
         """What there is to learn, transition by transition; steps without one are left out."""
         valid = rollout.valid
         kept = torch.from_numpy(valid.reshape(-1)).to(self._device)
@@ -222,7 +220,7 @@ class PPO:
         with torch.no_grad():
             log_probabilities, _ = self.agent.policy.head.log_probabilities(outputs, actions)
         orders = [torch.randperm(len(gains), generator=self._generator) for _ in range(self.config.epochs)]
-        return Lesson(
+        return TrainingBatch(
             frames=frames,
             where=where[: len(kept)][kept],
             actions=actions,
@@ -233,12 +231,12 @@ class PPO:
             minibatches=[part.to(self._device) for order in orders for part in order.split(self.config.minibatch_size)],
         )
 
-    def _learn(self, lesson: Lesson, should_stop: Callable[[], bool]) -> dict[str, float] | None:
+    def _learn(self, batch: TrainingBatch, should_stop: Callable[[], bool]) -> dict[str, float] | None:
         """Policy and values, side by side."""
         agent, config = self.agent, self.config
-        report, value_loss = self._lanes.run(
-            partial(learn_policy, agent.policy, agent.policy_optimizer, lesson, config, should_stop),
-            partial(learn_values, agent.value, agent.value_optimizer, lesson, config, should_stop),
+        report, value_loss = self._parallel.run(
+            partial(learn_policy, agent.policy, agent.policy_optimizer, batch, config, should_stop),
+            partial(learn_values, agent.value, agent.value_optimizer, batch, config, should_stop),
         )
         if report is None or value_loss is None:
             return None
@@ -294,5 +292,5 @@ class PPO:
 
     def close(self) -> None:
         """End the threads and close the environment."""
-        self._lanes.close()
+        self._parallel.close()
         self.env.close()

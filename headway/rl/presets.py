@@ -12,8 +12,8 @@ import torch
 from headway.errors import MethodError, did_you_mean
 from headway.rl.config import PPOConfig
 from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
-from headway.rl.reward import make_reward
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,9 @@
-"""Intrinsic rewards: a predictor joined with a scorer.
-
-reward = make_reward("icm+gmc", env.single_observation_space, env.single_action_space)
-for each rollout:
-    result = reward.rewards_and_update(Transitions(obs, actions, next_obs))
-    rewards += coefficient * result.rewards
-"""
+"""What an intrinsic reward does: a predictor joined with a scorer, or a memory. `make_reward` makes one by name."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,30 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headway.errors import EnvError, MethodError, StateError, did_you_mean
+from headway.errors import MethodError, StateError
+from headway.rl.bonuses import Memory, Prediction, Predictor
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.packing import leaves
-from headway.rl.predictors import PREDICTORS, Prediction, Predictor
 from headway.rl.scorers import SCORERS, Scorer, SignalScorer
-from headway.rl.spaces import is_image, looks_channels_first
-from headway.rl.transitions import Transitions
+from headway.rl.spaces import Coding
 from headway.signals import Signal
-
-__all__ = [
-    "METHODS",
-    "IntrinsicConfig",
-    "IntrinsicResult",
-    "IntrinsicReward",
-    "Method",
-    "Transitions",
-    "make_reward",
-    "parse_method",
-]
-
-METHODS = ("ppo", "forward", "icm", "rnd", "gmc", "icm+gmc", "rnd+gmc")
-"""The methods with a name of their own; any predictor and scorer can be joined by a plus."""
-
-_SHORT = {"gmc": "forward+gmc"}
 
 
 @dataclass(frozen=True)
@@ -49,15 +27,152 @@ class IntrinsicResult:
     Attributes:
         rewards: the intrinsic reward of each transition [N], float32, as the predictor was before it was trained.
         metrics: predictor_loss, forward_loss and inverse_loss (where there are such losses), grad_norm (before it was
-            cut), score_mean, score_std, and under_floor for signals with a floor.
+            cut), score_mean, score_std, and under_floor for signals with a floor; those of a memory are its own.
     """
 
     rewards: Tensor
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-class IntrinsicReward:
-    """Pays for transitions, and trains the predictor that the pay depends on.
+class Reward(ABC):
+    """An intrinsic reward for transitions: what agents and adapters use.
+
+    Attributes:
+        name: of the method.
+        config: the settings.
+        device: where it computes.
+        bonus: the predictor or the memory.
+        actions: how actions are written as numbers; None if they do not matter.
+    """
+
+    name: str
+    config: IntrinsicConfig
+    device: torch.device
+    bonus: nn.Module
+    actions: Coding | None = None
+
+    @abstractmethod
+    def rewards_and_update(self, batch: Transitions) -> IntrinsicResult:
+        """Reward transitions, then learn from them.
+
+        Args:
+            batch: N transitions, usually a whole rollout. N may change from call to call.
+
+        Raises:
+            MethodError: NaN or infinity, which would ruin a predictor for good, or actions that there are not.
+        """
+
+    @abstractmethod
+    def rewards(self, batch: Transitions) -> Tensor:
+        """The rewards of transitions: [N], float32, on the device. Nothing is learned and nothing changes."""
+
+    @abstractmethod
+    def update(self, batch: Transitions) -> dict[str, float]:
+        """Learn from transitions; returns the metrics of `rewards_and_update` that concern learning."""
+
+    def observe(self, batch: Transitions) -> None:  # noqa: B027 - most memories have no statistics
+        """Take transitions into statistics of observations, if there are any; nothing is learned.
+
+        Call it before the first rollout, with what a random agent sees, so that rewards start with good statistics.
+        """
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later rewards depend on; holds only tensors, numbers and text."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state.
+
+        Raises:
+            StateError: it is that of another method, or of networks of another size.
+        """
+
+    def _checked(self, batch: Transitions) -> Transitions:
+        """The transitions on the device, after a look at whether they make sense."""
+        if not isinstance(batch, Transitions):
+            raise MethodError(f"expected Transitions(obs, actions, next_obs), got {type(batch).__name__}")
+        batch = batch.to(self.device)
+        for name in ("obs", "actions", "next_obs"):
+            values = getattr(batch, name)
+            if values.is_floating_point() and not values.isfinite().all():
+                raise MethodError(
+                    f"{name}: expected finite numbers, got NaN or infinity; nothing was rewarded or learned"
+                )
+        if self.actions is not None:
+            self.actions.check(batch.actions)
+        return batch
+
+    def _check_state(self, state: Mapping[str, Any], part: str, own: Mapping[str, Any]) -> None:
+        """Refuse the state of another method, or one whose tensors have other shapes than these."""
+        if state.get("schema") != 1 or state.get("name") != self.name:
+            raise StateError(
+                f"expected the state of a reward {self.name!r} of schema 1, got {state.get('name')!r} "
+                f"of schema {state.get('schema')!r}"
+            )
+        for name, tensor in own.items():
+            if isinstance(tensor, Tensor):
+                found = state[part].get(name)
+                if found is None or found.shape != tensor.shape:
+                    got = "none" if found is None else list(found.shape)
+                    raise StateError(f"{name}: expected shape {list(tensor.shape)}, got {got}")
+
+
+class MemoryReward(Reward):
+    """The scores of a memory as rewards.
+
+    Args:
+        memory: what to remember.
+        config: the settings that it was made with.
+        device: where it is.
+        name: of the method.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        config: IntrinsicConfig | None = None,
+        device: str | torch.device = "cpu",
+        name: str | None = None,
+    ) -> None:
+        self.bonus = self.memory = memory
+        self.config = IntrinsicConfig() if config is None else config
+        self.device = torch.device(device)
+        self.actions = memory.actions
+        self.name = name or type(memory).__name__.lower()
+
+    @torch.no_grad()
+    def rewards_and_update(self, batch: Transitions) -> IntrinsicResult:
+        """Store transitions and reward them; see `Memory.remember_and_score`."""
+        scores = self.memory.remember_and_score(self._checked(batch)).float()
+        return IntrinsicResult(scores, {**self.memory.metrics(), **_score_metrics(scores)})
+
+    @torch.no_grad()
+    def rewards(self, batch: Transitions) -> Tensor:
+        """See `Reward.rewards`."""
+        return self.memory.score(self._checked(batch)).float()
+
+    @torch.no_grad()
+    def update(self, batch: Transitions) -> dict[str, float]:
+        """Store transitions."""
+        self.memory.remember(self._checked(batch))
+        return self.memory.metrics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Reward.state_dict`."""
+        return {"schema": 1, "name": self.name, "memory": self.memory.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `Reward.load_state_dict`."""
+        self._check_state(state, "memory", self.memory.state_dict())
+        self.memory.load_state_dict(state["memory"])
+
+    def __repr__(self) -> str:
+        return f"MemoryReward({self.name}: {type(self.memory).__name__})"
+
+
+class IntrinsicReward(Reward):
+    """Rewards transitions by how a predictor fares on them, and trains the predictor.
 
     Args:
         predictor: what to predict.
@@ -75,8 +190,8 @@ class IntrinsicReward:
         generator: torch.Generator | None = None,
         name: str | None = None,
     ) -> None:
-        """Bind the scorer to the predictor."""
-        self.predictor = predictor
+        self.bonus = self.predictor = predictor
+        self.actions = predictor.actions
         self.config = IntrinsicConfig() if config is None else config
         self.scorer = _scorer(scorer, self.config, predictor)
         self.name = name or f"{type(predictor).__name__.lower()}+{self.scorer.name}"
@@ -90,42 +205,30 @@ class IntrinsicReward:
     # What users call
 
     def rewards_and_update(self, batch: Transitions) -> IntrinsicResult:
-        """Pay for transitions, then train the predictor with them; with one step, in one pass.
-
-        Args:
-            batch: N transitions, usually a whole rollout. N may change from call to call.
-
-        Raises:
-            MethodError: NaN or infinity, which would ruin the predictor for good, or actions that there are not.
-        """
-        batch = self._taken_in(batch)
+        """Reward transitions, then train the predictor with them; with one step, in one pass."""
+        batch = self._checked(batch)
         if self._in_one_pass:
             metrics, scores = self._update(batch)
         else:
             scores = self._scores(batch)
             metrics, _ = self._update(batch)
-        return IntrinsicResult(scores, {**metrics, **self._score_metrics(scores)})
+        return IntrinsicResult(scores, {**metrics, **_score_metrics(scores)})
 
     def rewards(self, batch: Transitions) -> Tensor:
-        """Pay for transitions: [N], float32, on the predictor's device. Nothing is trained and nothing changes."""
-        return self._scores(self._taken_in(batch))
+        """See `Reward.rewards`."""
+        return self._scores(self._checked(batch))
 
     def update(self, batch: Transitions) -> dict[str, float]:
-        """Train the predictor with transitions; returns the metrics of `rewards_and_update` that concern training."""
-        metrics, _ = self._update(self._taken_in(batch))
+        """Train the predictor with transitions."""
+        metrics, _ = self._update(self._checked(batch))
         return metrics
 
     def observe(self, batch: Transitions) -> None:
-        """Take transitions into the predictor's statistics of observations, if it has any; nothing is trained.
-
-        Call it before the first rollout, with what a random agent sees, so that rewards start with good statistics.
-        """
-        self.predictor.observe(self._taken_in(batch))
-
-    # State
+        """See `Reward.observe`."""
+        self.predictor.observe(self._checked(batch))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that later rewards depend on; holds only tensors, numbers and text."""
+        """See `Reward.state_dict`."""
         return {
             "schema": 1,
             "name": self.name,
@@ -136,46 +239,17 @@ class IntrinsicReward:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state.
-
-        Raises:
-            StateError: it is that of another method, or of networks of another size.
-        """
-        if state.get("schema") != 1 or state.get("name") != self.name:
-            raise StateError(
-                f"expected the state of a reward {self.name!r} of schema 1, got {state.get('name')!r} "
-                f"of schema {state.get('schema')!r}"
-            )
-        own = self.predictor.state_dict()
-        for name, tensor in own.items():
-            found = state["predictor"].get(name)
-            if found is None or found.shape != tensor.shape:
-                raise StateError(
-                    f"{name}: expected shape {list(tensor.shape)}, got {'none' if found is None else list(found.shape)}"
-                )
+        """See `Reward.load_state_dict`."""
+        self._check_state(state, "predictor", self.predictor.state_dict())
         self.scorer.load_state_dict(state["scorer"])
         self.predictor.load_state_dict(state["predictor"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._generator.set_state(state["generator"].cpu())
 
     def __repr__(self) -> str:
-        """The method and its parts."""
         return f"IntrinsicReward({self.name}: {type(self.predictor).__name__} scored by {self.scorer.name})"
 
     # One update
-
-    def _taken_in(self, batch: Transitions) -> Transitions:
-        """The transitions on the device, after a look at whether they make sense."""
-        if not isinstance(batch, Transitions):
-            raise MethodError(f"expected Transitions(obs, actions, next_obs), got {type(batch).__name__}")
-        batch = batch.to(self.device)
-        for name in ("obs", "actions", "next_obs"):
-            values = getattr(batch, name)
-            if values.is_floating_point() and not values.isfinite().all():
-                raise MethodError(f"{name}: expected finite numbers, got NaN or infinity; nothing was paid or learned")
-        if self.predictor.actions is not None:
-            self.predictor.actions.check(batch.actions)
-        return batch
 
     @property
     def _in_one_pass(self) -> bool:
@@ -237,88 +311,6 @@ class IntrinsicReward:
         if prediction.rest is not None:
             prediction.rest.backward()
 
-    def _score_metrics(self, scores: Tensor) -> dict[str, float]:
-        wide = scores.double()
-        return {"score_mean": float(wide.mean()), "score_std": float(wide.std(correction=0))}
-
-
-@dataclass(frozen=True)
-class Method:
-    """A predictor and a scorer by name."""
-
-    predictor: str
-    scorer: str
-
-
-def parse_method(name: str) -> Method | None:
-    """What a method's name stands for; None for "ppo", which pays nothing.
-
-    Raises:
-        MethodError: there is no such method; the message lists the names.
-    """
-    if name == "ppo":
-        return None
-    predictor, _, scorer = _SHORT.get(name, name).partition("+")
-    scorer = scorer or ("error" if "+" not in name else "")
-    if predictor not in PREDICTORS.names() or scorer not in SCORERS.names():
-        raise MethodError(
-            f"expected a method out of {', '.join(METHODS)}, or a predictor ({', '.join(PREDICTORS.names())}) and "
-            f"a scorer ({', '.join(SCORERS.names())}) joined by '+', got {name!r}{did_you_mean(name, METHODS)}"
-        )
-    return Method(predictor, scorer)
-
-
-def make_reward(
-    method: str,
-    observation_space: Any,
-    action_space: Any,
-    config: IntrinsicConfig | None = None,
-    device: str | torch.device = "cpu",
-    seed: int = 0,
-) -> IntrinsicReward | None:
-    """Make the intrinsic reward of a method.
-
-    Args:
-        method: such as "icm+gmc".
-        observation_space: of one environment (`env.single_observation_space`).
-        action_space: of one environment.
-        config: settings; None for the defaults, which take images as [H, W, C].
-        device: where the networks live.
-        seed: of the weights, and of the order of minibatches.
-
-    Returns:
-        None for "ppo".
-
-    Raises:
-        MethodError: no such method.
-        EnvError: a space that the predictor cannot handle, or without a config images that look like [C, H, W].
-    """
-    parsed = parse_method(method)
-    if parsed is None:
-        return None
-    config = default_for(observation_space) if config is None else config
-    generator = torch.Generator().manual_seed(seed)
-    predictor = PREDICTORS.find(parsed.predictor)(observation_space, action_space, config, generator).to(device)
-    scorer = SCORERS.find(parsed.scorer)(config, predictor)
-    return IntrinsicReward(predictor, scorer, config, generator, name=method)
-
-
-def default_for(observation_space: Any) -> IntrinsicConfig:
-    """The default settings, for observations that they suit.
-
-    Raises:
-        EnvError: images that look like [C, H, W].
-    """
-    images = [part.shape for _, part in leaves(observation_space) if is_image(part)]
-    first = next(filter(looks_channels_first, images), None)
-    if first is not None:
-        raise EnvError(
-            f"expected a config for observations of shape {list(first)}, which look like [C, H, W], "
-            f"got none; use IntrinsicConfig(channels_first=True), with observation_scale=1/255 for pixels, or "
-            f"IntrinsicConfig() if they are [H, W, C]"
-        )
-    return IntrinsicConfig()
-
 
 def _scorer(scorer: Scorer | Signal | str, config: IntrinsicConfig, predictor: Predictor) -> Scorer:
     if isinstance(scorer, Scorer):
@@ -326,3 +318,8 @@ def _scorer(scorer: Scorer | Signal | str, config: IntrinsicConfig, predictor: P
     if isinstance(scorer, str):
         return SCORERS.find(scorer)(config, predictor)
     return SignalScorer(scorer)
+
+
+def _score_metrics(scores: Tensor) -> dict[str, float]:
+    wide = scores.double()
+    return {"score_mean": float(wide.mean()), "score_std": float(wide.std(correction=0))}

@@ -1,4 +1,4 @@
-"""Scorers: what an agent is paid for, given how a predictor fared on its transitions."""
+"""Scorers: what an agent is rewarded for, given how a predictor fared on its transitions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from headway.errors import MethodError, StateError
 from headway.meter import Meter
+from headway.registry import Registry
+from headway.rl.bonuses import Prediction, Predictor
+from headway.rl.distinct import WeightedSignal, weighted_losses
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.predictors import Prediction, Predictor
-from headway.rl.registry import Registry
-from headway.rl.repeats import Repeated, repeated
 from headway.rl.spaces import Choices
 from headway.signals import (
     GMC,
@@ -107,7 +107,6 @@ class SignalScorer(Scorer):
     uses_gradients = True
 
     def __init__(self, signal: Signal, *, by_action: bool = False) -> None:
-        """Wait for a predictor."""
         if not isinstance(signal, Signal):
             raise MethodError(f"expected a signal such as headway.GMC(), got {signal!r}")
         self.signal = signal
@@ -129,7 +128,7 @@ class SignalScorer(Scorer):
             raise StateError("expected a scorer of its own for each reward, got one that is in use already")
         if self._by_action and isinstance(predictor.actions, Choices) and predictor.actions.is_single:
             self._choices = predictor.actions
-        signal = Repeated(self.signal) if predictor.joins_repeats else self.signal
+        signal = WeightedSignal(self.signal) if predictor.merges_duplicates else self.signal
         self._meter = Meter(predictor.scored, signal, layout="samples-first")
 
     def backward(self, prediction: Prediction, actions: Tensor) -> Tensor:
@@ -144,7 +143,7 @@ class SignalScorer(Scorer):
         if prediction.indices is None:
             return measure(prediction.losses, groups=self._groups(actions))
         counts = torch.bincount(prediction.indices, minlength=len(prediction.losses))
-        scores = measure(repeated(prediction.losses, counts), groups=counts)
+        scores = measure(weighted_losses(prediction.losses, counts), groups=counts)
         return scores.index_select(0, prediction.indices)
 
     def end_update(self) -> None:

@@ -1,17 +1,23 @@
-"""Observations and actions as rows of numbers, by the Gymnasium space that they come from."""
+"""Observations and actions as rows of numbers, by the Gymnasium space that they come from.
+
+Observations of several parts (Dict, Tuple) become one row: everything between an environment and a network handles
+rows. Parts stand in the order of their sorted names, those of a Tuple in theirs; a part of any shape is flattened.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, MissingExtraError
+from headway.rl.normalise import ObservationNormaliser
 
 PICTURES = (1, 3, 4)
 """Numbers of channels that pictures have: grey, colours, and colours with a depth, or four frames."""
@@ -46,7 +52,6 @@ class Numbers(Coding):
     """Real numbers (Box), as they are. The loss is the mean squared error."""
 
     def __init__(self, size: int) -> None:
-        """Keep the size."""
         self.size = size
 
     def encode(self, values: Tensor) -> Tensor:
@@ -67,7 +72,6 @@ class Choices(Coding):
     """
 
     def __init__(self, sizes: list[int], starts: list[int]) -> None:
-        """Keep the sizes."""
         self.sizes = sizes
         self.starts = starts
         self.size = sum(sizes)
@@ -108,7 +112,6 @@ class Bits(Coding):
     """Numbers that are 0 or 1 (MultiBinary). The loss is the sum of the cross-entropies."""
 
     def __init__(self, size: int) -> None:
-        """Keep the size."""
         self.size = size
 
     def encode(self, values: Tensor) -> Tensor:
@@ -169,3 +172,149 @@ def looks_channels_first(shape: Sequence[int]) -> bool | None:
     for_first = (first in PICTURES) + (middle == last)
     for_last = (last in PICTURES) + (first == middle)
     return None if for_first == for_last else for_first > for_last
+
+
+def is_joint(space: Any) -> bool:
+    """Whether observations have several parts."""
+    return type(space).__name__ in ("Dict", "Tuple")
+
+
+def leaves(space: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The parts of a space with their names, such as "camera" or "sensors.0"; an array has one without a name.
+
+    Raises:
+        EnvError: a part that is no array.
+    """
+    if is_joint(space):
+        parts = space.spaces.items() if type(space).__name__ == "Dict" else enumerate(space.spaces)
+        for key, part in sorted(parts):
+            yield from leaves(part, f"{name}.{key}" if name else str(key))
+    elif getattr(space, "shape", None) is None:
+        raise EnvError(
+            f"expected observations of arrays, got {type(space).__name__}{f' for {name}' if name else ''}; "
+            f"wrap the environment in gymnasium.wrappers.FlattenObservation"
+        )
+    else:
+        yield name, space
+
+
+def width(space: Any) -> int:
+    """Numbers in a row of a space."""
+    return sum(math.prod(part.shape) for _, part in leaves(space))
+
+
+def pack(values: Any) -> Any:
+    """Observations of N environments: arrays or tensors [N, ...] as they are, parts as one row each [N, width].
+
+    Rows are float32, which holds bytes and whole numbers up to 2^24 as they are.
+    """
+    if not isinstance(values, Mapping | tuple):
+        return values
+    parts = [pack(values[key]) for key in sorted(values)] if isinstance(values, Mapping) else [*map(pack, values)]
+    if any(isinstance(part, torch.Tensor) for part in parts):
+        return torch.cat([torch.as_tensor(part).reshape(len(part), -1).float() for part in parts], dim=1)
+    rows = [np.asarray(part) for part in parts]
+    return np.concatenate([row.reshape(len(row), -1).astype(np.float32) for row in rows], axis=1)
+
+
+def pick(values: Any, index: int) -> Any:
+    """What an array, or parts of arrays, say about one environment; Gymnasium's masks beside them are left out."""
+    if isinstance(values, Mapping):
+        return {key: pick(value, index) for key, value in values.items() if not str(key).startswith("_")}
+    if isinstance(values, tuple):
+        return tuple(pick(value, index) for value in values)
+    return values[index]
+
+
+def pack_one(values: Any) -> Any:
+    """The observation of one environment as a row [width]; an array as it is."""
+
+    def batch(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: batch(part) for key, part in value.items()}
+        return tuple(map(batch, value)) if isinstance(value, tuple) else np.asarray(value)[None]
+
+    return pack(batch(values))[0] if isinstance(values, Mapping | tuple) else values
+
+
+class Layout(tuple[int, ...]):
+    """The shape [D] of rows that hold several observations, one after the other.
+
+    Args:
+        parts: the shape of each.
+    """
+
+    parts: list[tuple[int, ...]]
+
+    def __new__(cls, parts: Sequence[tuple[int, ...]]) -> Layout:
+        """Add up the sizes."""
+        made = super().__new__(cls, (sum(map(math.prod, parts)),))
+        made.parts = list(parts)
+        return made
+
+
+class Observations:
+    """Turns observations of a space into what networks take.
+
+    Attributes:
+        shape: of one observation as networks see it: [C, H, W] for an image, [D] for anything else. For several parts
+            (Dict, Tuple) a `Layout`: rows with all of them; the factor on observations is then one on images alone.
+
+    Args:
+        space: the observation space of one environment.
+        config: its scale, and where images have their channels.
+
+    Raises:
+        EnvError: a space, or a part of it, that has no coding.
+    """
+
+    def __init__(self, space: Any, config: Any) -> None:
+        self._parts: list[tuple[Observations, tuple[int, ...]]] = []
+        self._scale = config.observation_scale
+        if is_joint(space):
+            self._parts = [(Observations(part, config), tuple(part.shape)) for _, part in leaves(space)]
+            for (part, _), (_, its_space) in zip(self._parts, leaves(space), strict=True):
+                part._scale = self._scale if is_image(its_space) else 1.0
+            self._given: tuple[int, ...] = (width(space),)
+            self.shape: tuple[int, ...] = Layout([part.shape for part, _ in self._parts])
+            return
+        self._coding: Coding = coding_of(space, "observation")
+        self._given = tuple(space.shape)
+        self._permute = is_image(space) and not config.channels_first
+        if not is_image(space):
+            self.shape = (self._coding.size,)
+        elif config.channels_first:
+            self.shape = self._given
+        else:
+            self.shape = (self._given[2], *self._given[:2])
+
+    @property
+    def size(self) -> int:
+        """Numbers in one observation."""
+        return math.prod(self.shape)
+
+    def normaliser(self, clip: float) -> ObservationNormaliser:
+        """Running statistics of these observations, with which they are kept within -clip and clip."""
+        return ObservationNormaliser(self.shape, clip)
+
+    def read(self, values: Tensor) -> Tensor:
+        """Observations [N, ...] as [N, *shape].
+
+        Raises:
+            MethodError: they have another shape than the space.
+        """
+        if tuple(values.shape[1:]) != self._given:
+            raise MethodError(
+                f"expected observations of shape {list(self._given)} each, got {list(values.shape[1:])}; "
+                f"make the predictor with the observation space of one environment (env.single_observation_space)"
+            )
+        if self._parts:
+            columns = values.split([math.prod(given) for _, given in self._parts], dim=1)
+            parts = zip(self._parts, columns, strict=True)
+            return torch.cat([part.read(own.reshape(-1, *given)).flatten(1) for (part, given), own in parts], dim=1)
+        if len(self.shape) == 1:
+            numbers = self._coding.encode(values)
+        else:
+            numbers = (values.permute(0, 3, 1, 2) if self._permute else values).to(torch.get_default_dtype())
+        scaled = isinstance(self._coding, Numbers) and self._scale != 1
+        return numbers * self._scale if scaled else numbers

@@ -4,10 +4,9 @@ from headway.runs.checkpoints import Checkpoint
 from headway.runs.files import FileSum, Write, Writer
 from headway.runs.jsonable import Json
 from headway.runs.metrics import Columns
-from headway.runs.records import RunRecord
 from headway.runs.run import Run
 from headway.runs.spec import RunSpec
-from headway.runs.status import State, Status
+from headway.runs.status import RunRecord, State, Status
 from headway.runs.store import RunStore
 
 __all__ = [

@@ -1,14 +1,17 @@
-"""Where runs are kept, as people write it: a folder, or a URL such as s3://bucket/runs."""
+"""Stores and runs as people write them: a folder or a URL such as s3://bucket/runs, a run's id or its beginning."""
 
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://", re.ASCII)
+from headway.errors import UsageError
+from headway.runs.status import RunRecord
+from headway.runs.store import RunStore, is_url
+
+_SHOWN = 5
 
 
 class Url(str):
@@ -26,7 +29,7 @@ Place: TypeAlias = Path | Url
 
 def parse_place(text: str) -> Place:
     """Read a path or a URL; a type for argparse. A file's URL becomes its path, and ~ a home."""
-    if not _URL.match(text):
+    if not is_url(text):
         return _parse_path(text)
     parts = urlsplit(text)
     if parts.scheme in ("file", "local"):
@@ -60,3 +63,43 @@ def _local(text: str, hint: str) -> Path:
     if isinstance(place, Url):
         raise argparse.ArgumentTypeError(f"expected a folder, got a URL{hint}")
     return place
+
+
+def open_store(place: Place) -> RunStore:
+    """The store at a place; nothing is made yet.
+
+    Raises:
+        UsageError: fsspec cannot open the URL.
+        MissingExtraError: it needs a package that is not installed.
+    """
+    return RunStore(place)
+
+
+def find_run(text: str, store: Path) -> tuple[RunStore, RunRecord]:
+    """The run that is meant, and the store that it is in.
+
+    Args:
+        text: the folder of a run, or an id or its beginning.
+        store: the folder of the store that ids are looked up in.
+
+    Raises:
+        UsageError: there is no such run, or there are several.
+        StoreError: there is no store.
+    """
+    folder = Path(text)
+    if (folder / "spec.json").is_file():
+        home = RunStore(folder.resolve().parent)
+        return home, home.record(folder.resolve().name)
+    home = RunStore(store)
+    records = home.status()
+    found = [record for record in records if record.run_id.startswith(text)] if text else []
+    if len(found) == 1:
+        return home, found[0]
+    if not found:
+        raise UsageError(
+            f"expected the folder of a run, or an id in {store} or its beginning, got {text!r}; "
+            f"the runs: headway status {store}"
+        )
+    names = ", ".join(f"{record.run_id} ({record.spec})" for record in found[:_SHOWN])
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    raise UsageError(f"expected an id of one run in {store}, got {text!r}, which begins {len(found)}: {names}{more}")

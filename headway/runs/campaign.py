@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,13 +10,12 @@ from headway.errors import StoreError, UsageError
 from headway.runs import RunRecord, RunSpec, RunStore, State
 from headway.runs.context import Context
 from headway.runs.display import Display, make_display
-from headway.runs.events import Ended, Outcome
-from headway.runs.launchers import InProcess, Job, Launcher
+from headway.runs.launchers import InProcess, Job, Launcher, cores
 from headway.runs.plan import look_up
 from headway.runs.processes import LocalProcesses
-from headway.runs.progress import Tally
-from headway.runs.run_text import last_line
+from headway.runs.progress import CampaignProgress, Ended, Outcome
 from headway.runs.stopping import StopRequest, stop_on_signals
+from headway.runs.text import last_line
 
 
 @dataclass(frozen=True)
@@ -37,15 +35,7 @@ class Campaign:
     retry_failed: bool = False
 
     def __post_init__(self) -> None:
-        """Drop repeated runs."""
         object.__setattr__(self, "specs", tuple(dict.fromkeys(self.specs)))
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def default_workers(runs: int) -> int:
@@ -67,9 +57,9 @@ def make_launcher(workers: int) -> Launcher:
 def run_campaign(
     campaign: Campaign,
     launcher: Launcher | None = None,
-    display: Callable[[Tally], Display] | None = None,
+    display: Callable[[CampaignProgress], Display] | None = None,
     stop: StopRequest | None = None,
-) -> Tally:
+) -> CampaignProgress:
     """Carry out all runs of a campaign that are not done, and return where it then stands.
 
     Ctrl-C, SIGTERM or `stop` ask the runs under way to stop after the current batch and to leave a checkpoint; a
@@ -78,7 +68,7 @@ def run_campaign(
     Args:
         campaign: the runs.
         launcher: who carries them out; local processes, one per core, by default.
-        display: makes a display out of a tally; by default what suits the standard output.
+        display: makes a display out of a progress; by default what suits the standard output.
         stop: asks to stop.
 
     Raises:
@@ -90,19 +80,19 @@ def run_campaign(
     with stop_on_signals(stop):
         campaign.store.add_all(campaign.specs)
         records = {record.run_id: record for record in campaign.store.records(spec.run_id for spec in campaign.specs)}
-        tally = Tally(campaign.specs)
+        progress = CampaignProgress(campaign.specs)
         for record in records.values():
             if end := _end(campaign, record):
-                tally.apply(end)
+                progress.apply(end)
             if record.state is State.DONE:
                 with contextlib.suppress(StoreError):  # it is done all the same
                     campaign.store.tidy(record.run_id)
-        job = _job(campaign, records, tally)
+        job = _job(campaign, records, progress)
         if job.specs:
             launcher = launcher or LocalProcesses(default_workers(len(job.specs)))
-            with (display or make_display)(tally) as shown:
+            with (display or make_display)(progress) as shown:
                 launcher.launch(job, shown.show, stop)
-    return tally
+    return progress
 
 
 def left_over(campaign: Campaign) -> list[RunSpec]:
@@ -124,7 +114,7 @@ def _end(campaign: Campaign, record: RunRecord) -> Ended | None:
     return None
 
 
-def _job(campaign: Campaign, records: Mapping[str, RunRecord], tally: Tally) -> Job:
+def _job(campaign: Campaign, records: Mapping[str, RunRecord], progress: CampaignProgress) -> Job:
     failed = frozenset(run_id for run_id, record in records.items() if record.state is State.FAILED)
-    left = tuple(spec for spec in campaign.specs if spec.run_id not in tally.ends)
+    left = tuple(spec for spec in campaign.specs if spec.run_id not in progress.ends)
     return Job(campaign.store, left, campaign.context, failed)

@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 from headway.errors import DamagedError
 from headway.runs.files import FileSum, SummingWriter, Write, Writer, open_regular, store_error, write_atomic
-from headway.runs.jsonable import check_schema, parse_object
+from headway.runs.jsonable import COUNT, MAPPING, TEXT, parse_object, take_fields
 
 CHECKPOINT_SCHEMA = 1
 SLOTS = ("checkpoint.0", "checkpoint.1")
@@ -186,11 +186,7 @@ def _encode_footer(footer: _Footer) -> bytes:
 
 
 def _decode_footer(text: bytes, what: str) -> _Footer:
-    data = parse_object(text, what, DamagedError)
-    check_schema(data, CHECKPOINT_SCHEMA, what, DamagedError)
-    step, run_id = data.get("step"), data.get("run_id")
-    if not isinstance(step, int) or step < 0 or not isinstance(run_id, str):
-        raise DamagedError(f"{what}: expected a step and a run_id, got {step!r} and {run_id!r}"[:300])
-    return _Footer(
-        run_id, step, FileSum.from_json(data.get("rows"), what), FileSum.from_json(data.get("payload"), what)
-    )
+    kinds = {"run_id": TEXT, "step": COUNT, "rows": MAPPING, "payload": MAPPING}
+    fields = take_fields(parse_object(text, what, DamagedError), kinds, what, DamagedError, CHECKPOINT_SCHEMA)
+    sums = {name: FileSum.from_json(fields[name], what) for name in ("rows", "payload")}
+    return _Footer(**{**fields, **sums})

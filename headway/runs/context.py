@@ -1,4 +1,4 @@
-"""What an experiment is: a function that carries out one claimed run."""
+"""What an experiment is: a function that carries out one locked run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ WEIGHTS_FILE = "final.pt"
 """Where a run keeps its final weights, if it is to."""
 
 
-def never() -> bool:
-    """The answer of somebody who does not want to stop."""
+def _never() -> bool:  # a lambda cannot be pickled
     return False
 
 
@@ -29,19 +28,21 @@ class Context:
         keep_weights: save the final weights with the run.
         checkpoint_seconds: the least time between two checkpoints.
         should_stop: asked between batches; when it says yes, the run checkpoints and stops.
-        report: told (step, total, losses) between epochs.
+        report: called with (step, total, losses) between epochs.
         threads: cores that a run may use.
         datasets: those that are in memory already, by name; the others are loaded.
+        plugins: modules that are imported before the run, wherever it is carried out.
     """
 
     data_dir: Path | None = None
     device: str = "cpu"
     keep_weights: bool = False
     checkpoint_seconds: float = 10.0
-    should_stop: Callable[[], bool] = never
+    should_stop: Callable[[], bool] = _never
     report: Callable[[int, int, dict[str, float]], None] | None = None
     threads: int = 1
     datasets: Mapping[str, Any] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
 
 
 class Stopped(HeadwayError):  # noqa: N818 - it is a request, not an error
@@ -49,4 +50,4 @@ class Stopped(HeadwayError):  # noqa: N818 - it is a request, not an error
 
 
 Experiment = Callable[[Run, Context], None]
-"""Carries a claimed run to its end: restores, trains, logs, checkpoints and finishes it."""
+"""Carries a locked run to its end: restores, trains, logs, checkpoints and finishes it."""

@@ -8,11 +8,20 @@ import sys
 import threading
 from typing import Any, Protocol, TextIO
 
-from headway.runs.events import Advanced, Ended, Event, Lost, Outcome, Stalled, Started, Stopping
 from headway.runs.output import plain, write_line
-from headway.runs.progress import Active, Tally
-from headway.runs.run_text import label, losses_text, speed_text, steps
-from headway.runs.text import count, duration
+from headway.runs.progress import (
+    Active,
+    Advanced,
+    CampaignProgress,
+    Ended,
+    Event,
+    Lost,
+    Outcome,
+    Stalled,
+    Started,
+    Stopping,
+)
+from headway.runs.text import count, duration, label, losses_text, speed_text, steps
 
 STOPPING = "stopping after the batches under way; Ctrl-C again stops at once"
 _LINES = 10
@@ -20,26 +29,24 @@ _SECONDS_PER_LINE = 30.0
 
 
 class Display(Protocol):
-    """Shows a campaign; a context manager that is told every event after the tally has taken it in."""
+    """Shows a campaign; a context manager that is shown every event."""
 
-    def __enter__(self) -> Display:
-        """Begin to show."""
-        ...
+    def __enter__(self) -> Display: ...
 
     def __exit__(self, *error: object) -> None:
         """End."""
         ...
 
     def show(self, event: Event) -> None:
-        """Take an event into the tally and show what has changed."""
+        """Take an event into the progress and show what has changed."""
         ...
 
 
-def make_display(tally: Tally, stream: TextIO | None = None) -> Display:
+def make_display(progress: CampaignProgress, stream: TextIO | None = None) -> Display:
     """The display that suits the stream: live on a terminal if rich is installed, plain lines otherwise.
 
     Args:
-        tally: where the campaign stands.
+        progress: where the campaign stands.
         stream: where to show it; the standard output by default, which may be closed.
     """
     stream = stream or sys.stdout
@@ -48,8 +55,8 @@ def make_display(tally: Tally, stream: TextIO | None = None) -> Display:
 
         console = Console(file=stream)
         if console.is_terminal and not console.is_dumb_terminal:
-            return LiveDisplay(tally, console)
-    return PlainDisplay(tally, stream)
+            return LiveDisplay(progress, console)
+    return PlainDisplay(progress, stream)
 
 
 def _is_rich(stream: TextIO) -> bool:
@@ -61,34 +68,32 @@ class PlainDisplay:
     """A line when a run starts and ends, and on the whole every 10% or 30 s.
 
     Args:
-        tally: where the campaign stands.
+        progress: where the campaign stands.
         stream: where the lines go; None for nowhere.
     """
 
-    def __init__(self, tally: Tally, stream: TextIO | None) -> None:
-        """Write nothing yet."""
-        self._tally = tally
+    def __init__(self, progress: CampaignProgress, stream: TextIO | None) -> None:
+        self._progress = progress
         self._stream = stream
         self._tenths = 0
-        self._next_time = tally.now() + _SECONDS_PER_LINE
+        self._next_time = progress.now() + _SECONDS_PER_LINE
 
     def __enter__(self) -> PlainDisplay:
-        """Begin to show."""
         return self
 
     def __exit__(self, *error: object) -> None:
         """End."""
 
     def show(self, event: Event) -> None:
-        """Take an event into the tally and write a line if it is worth one."""
-        self._tally.apply(event)
-        if line := describe(event, self._tally):
+        """Take an event into the progress and write a line if it is worth one."""
+        self._progress.apply(event)
+        if line := describe(event, self._progress):
             self._write(line)
         if isinstance(event, (Advanced, Ended)) and self._is_due():
             self._write(self._progress_line())
 
     def _is_due(self) -> bool:
-        tenths, now = int(self._tally.fraction() * _LINES + 1e-9), self._tally.now()
+        tenths, now = int(self._progress.fraction() * _LINES + 1e-9), self._progress.now()
         if tenths >= _LINES or (tenths <= self._tenths and now < self._next_time):
             return False
         self._tenths = tenths
@@ -96,8 +101,8 @@ class PlainDisplay:
         return True
 
     def _progress_line(self) -> str:
-        active = "; ".join(_in_words(run) for run in self._tally.active.values())
-        return " | ".join(filter(None, (summary_line(self._tally), active)))
+        active = "; ".join(_in_words(run) for run in self._progress.active.values())
+        return " | ".join(filter(None, (summary_line(self._progress), active)))
 
     def _write(self, line: str) -> None:
         if self._stream is None:
@@ -110,21 +115,19 @@ class LiveDisplay:
     """A table with a line for each run under way, and the whole campaign's bar below it.
 
     Args:
-        tally: where the campaign stands.
+        progress: where the campaign stands.
         console: a console of rich.
     """
 
-    def __init__(self, tally: Tally, console: Any) -> None:
-        """Show nothing yet."""
+    def __init__(self, progress: CampaignProgress, console: Any) -> None:
         from rich.live import Live
 
-        self._tally = tally
+        self._progress = progress
         self._console = console
         self._lock = threading.Lock()  # rich draws in a thread of its own
         self._live = Live(console=console, get_renderable=self._draw, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> LiveDisplay:
-        """Begin to draw."""
         self._live.start()
         return self
 
@@ -133,19 +136,19 @@ class LiveDisplay:
         self._live.stop()
 
     def show(self, event: Event) -> None:
-        """Take an event into the tally; what goes wrong stays as a line above the table."""
+        """Take an event into the progress; what goes wrong stays as a line above the table."""
         with self._lock:
-            self._tally.apply(event)
-            line = describe(event, self._tally) if _is_remarkable(event) else ""
+            self._progress.apply(event)
+            line = describe(event, self._progress) if _is_remarkable(event) else ""
         if line:
             self._console.print(plain(line), markup=False, highlight=False)
 
     def _draw(self) -> Any:
         with self._lock:
-            return render(self._tally)
+            return render(self._progress)
 
 
-def render(tally: Tally) -> Any:
+def render(progress: CampaignProgress) -> Any:
     """The table of the runs under way and the bar of the campaign, as something that rich can print."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
@@ -154,38 +157,38 @@ def render(tally: Tally) -> Any:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("run", "", "done", "losses", "speed", "left"):
         table.add_column(name, no_wrap=True, justify="right" if name in ("done", "speed", "left") else "left")
-    now = tally.now()
-    for run in tally.active.values():
+    now = progress.now()
+    for run in progress.active.values():
         bar = ProgressBar(total=1.0, completed=run.fraction(), width=16)
         done = steps(run.step, run.total) if run.total else "starting"
         left = duration(run.time_left(now))
         name, losses = plain(label(run.spec), ""), plain(losses_text(run.losses), "")
         table.add_row(name, bar, done, losses, speed_text(run.speed(now)), left)
     whole = Table.grid(padding=(0, 2, 0, 0))
-    whole.add_row(ProgressBar(total=1.0, completed=tally.fraction(), width=30), summary_line(tally))
-    return Group(table, whole) if tally.active else Group(whole)
+    whole.add_row(ProgressBar(total=1.0, completed=progress.fraction(), width=30), summary_line(progress))
+    return Group(table, whole) if progress.active else Group(whole)
 
 
-def summary_line(tally: Tally) -> str:
+def summary_line(progress: CampaignProgress) -> str:
     """The campaign in a line: share, counts and time left."""
-    done = f"{tally.count(Outcome.DONE)} of {count(len(tally.specs), 'run')} done"
-    failed = tally.count(Outcome.FAILED)
-    held = tally.count(Outcome.HELD)
+    done = f"{progress.count(Outcome.DONE)} of {count(len(progress.specs), 'run')} done"
+    failed = progress.count(Outcome.FAILED)
+    held = progress.count(Outcome.HELD)
     parts = [
-        f"{tally.fraction():.0%}",
+        f"{progress.fraction():.0%}",
         done,
         f"{failed} failed" if failed else "",
         f"{held} with other processes" if held else "",
-        STOPPING if tally.is_stopping else f"{duration(tally.time_left())} left",
+        STOPPING if progress.is_stopping else f"{duration(progress.time_left())} left",
     ]
     return ", ".join(part for part in parts if part)
 
 
-def describe(event: Event, tally: Tally) -> str:
+def describe(event: Event, progress: CampaignProgress) -> str:
     """An event in a line; nothing if it is not worth one."""
     if isinstance(event, Stopping):
         return STOPPING
-    name = label(tally.specs[event.run_id])
+    name = label(progress.specs[event.run_id])
     match event:
         case Started(pid=pid, host=host):
             return f"{name}: started (process {pid}{f' on {host}' if host else ''})"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 from headway.errors import DamagedError, StoreError
+from headway.runs.jsonable import COUNT, TEXT, take_fields
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -68,18 +69,13 @@ class FileSum:
         Raises:
             DamagedError: it is not the ``length`` and ``sha256`` of a file.
         """
-        fields = data if isinstance(data, dict) else {}
-        length, sha256 = fields.get("length"), fields.get("sha256")
-        if not isinstance(length, int) or length < 0 or not isinstance(sha256, str):
-            raise DamagedError(f"{what}: expected the length and sha256 of a file, got {str(data)[:100]}")
-        return cls(length, sha256)
+        return cls(**take_fields(data, {"length": COUNT, "sha256": TEXT}, what, DamagedError))
 
 
 class SummingWriter:
     """Pass bytes on and keep their `FileSum`; it cannot seek, so the sum cannot be wrong."""
 
     def __init__(self, target: Writer) -> None:
-        """Write to ``target``."""
         self._target = target
         self._hash = hashlib.sha256()
         self._length = 0

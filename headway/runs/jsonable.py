@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import marshal
 import math
-from collections.abc import ItemsView, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from headway.errors import HeadwayError, NewerSchemaError, SpecError
 
@@ -30,20 +30,16 @@ class FrozenDict(Mapping[str, Any]):
     __slots__ = ("_items", "text")
 
     def __init__(self, items: Mapping[str, Any]) -> None:
-        """Copy ``items``."""
         self._items = dict(items)
         self.text: str | None = None
 
     def __getitem__(self, key: str) -> Any:
-        """Return the value under ``key``."""
         return self._items[key]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the keys, in the order in which they were given."""
         return iter(self._items)
 
     def __len__(self) -> int:
-        """Return the number of keys."""
         return len(self._items)
 
     def items(self) -> ItemsView[str, Any]:
@@ -51,7 +47,6 @@ class FrozenDict(Mapping[str, Any]):
         return self._items.items()
 
     def __repr__(self) -> str:
-        """Show the content as a plain dict."""
         return repr(self._items)
 
 
@@ -238,6 +233,50 @@ def excerpt(text: str | bytes, limit: int = 40) -> str:
     if not text:
         return "nothing"
     return repr(text[:limit]) + ("..." if len(text) > limit else "")
+
+
+class Kind(NamedTuple):
+    """What a field of a stored record must be: in words, and as a test."""
+
+    words: str
+    accepts: Callable[[Any], bool]
+
+
+TEXT = Kind("a string", lambda value: type(value) is str)
+MAPPING = Kind("a mapping", lambda value: type(value) is dict)
+INTEGER = Kind("an integer", lambda value: type(value) is int)
+COUNT = Kind("an integer from 0 to 2**63", lambda value: type(value) is int and 0 <= value < 2**63)
+NUMBER = Kind("a finite number", lambda value: type(value) in (int, float) and abs(value) < 1e300)
+
+
+def optional(kind: Kind) -> Kind:
+    """The same, or null."""
+    return Kind(f"{kind.words} or null", lambda value: value is None or kind.accepts(value))
+
+
+def take_fields(
+    data: object, kinds: Mapping[str, Kind], what: str, error: type[HeadwayError], schema: int | None = None
+) -> dict[str, Any]:
+    """Return the fields of a parsed record, each of which must be of its kind; other fields are ignored.
+
+    Args:
+        data: what was parsed.
+        kinds: the fields.
+        what: what the record is, for error messages.
+        error: the exception to raise.
+        schema: the highest schema number that this version reads, for records that have one.
+
+    Raises:
+        NewerSchemaError: the schema number is above that.
+    """
+    if not isinstance(data, Mapping):
+        raise error(f"{what}: expected the fields {', '.join(kinds)}, got {excerpt(str(data))}")
+    if schema is not None:
+        check_schema(data, schema, what, error)
+    for name, kind in kinds.items():
+        if not kind.accepts(value := data.get(name)):
+            raise error(f"{what}: expected {kind.words} for {name}, got {excerpt(repr(value))}")
+    return {name: data.get(name) for name in kinds}
 
 
 def check_schema(data: Mapping[str, Any], readable: int, what: str, error: type[HeadwayError]) -> None:

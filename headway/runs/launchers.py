@@ -1,18 +1,57 @@
-"""Launchers: who carries out the runs of a campaign. In-process here, local processes in `processes`."""
+"""Launchers: who carries out the runs of a campaign. In-process here; `processes` and `ray` have the others."""
 
 from __future__ import annotations
 
+import importlib
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from headway.runs import RunSpec, RunStore
+from headway.errors import UsageError, did_you_mean
 from headway.runs.attempt import attempt, give_up
 from headway.runs.context import Context
-from headway.runs.events import Ended, Lost, Outcome, Tell
-from headway.runs.queue import Agenda, Task
-from headway.runs.stopping import StopRequest
+from headway.runs.progress import Ended, Lost, Notify, Outcome, Stopping
+from headway.runs.queue import Queue, Task
+from headway.runs.spec import RunSpec
+from headway.runs.stopping import STALL_SECONDS, StopRequest
+from headway.runs.store import RunStore
 
+LAUNCHERS = {"local": "headway.runs.processes:make_local", "ray": "headway.runs.ray.launcher:make_ray"}
+"""The functions that make launchers of a request, by name; their modules are imported when they are used."""
 UNASKED = "the run stopped although nobody asked it to"
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """How runs are to be carried out; None leaves a choice to the launcher.
+
+    Attributes:
+        workers: how many runs go on at once, at most; 0 runs in the calling process.
+        device: where the tensors live.
+        address: of the cluster.
+        cpus_per_run: cores that a run gets.
+        gpus_per_run: GPUs that a run gets; a part of one, such as 0.25, lets several runs share it.
+        runs_per_gpu: how many runs share a GPU.
+        stall_seconds: after so many without progress, a campaign says that a run stands still.
+        count_gpus: counts the GPUs of this machine.
+    """
+
+    workers: int | None = None
+    device: str = "cpu"
+    address: str | None = None
+    cpus_per_run: float | None = None
+    gpus_per_run: float | None = None
+    runs_per_gpu: int | None = None
+    stall_seconds: float = STALL_SECONDS
+    count_gpus: Callable[[], int] = lambda: 0
 
 
 @dataclass(frozen=True)
@@ -20,7 +59,7 @@ class Job:
     """What a launcher is to carry out.
 
     Attributes:
-        store: where the runs are kept; claims are made through it, so that any number of launchers share the work.
+        store: where the runs are kept and locked, so that any number of launchers share the work.
         specs: the runs.
         context: what they may use.
         retry: the ids of failed runs that are to be run again.
@@ -35,14 +74,14 @@ class Job:
 class Launcher(Protocol):
     """Carries out the runs of a job, in whatever place."""
 
-    def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
+    def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
         """Attempt all runs; return when each is over, or when those under way have stopped on request.
 
-        A run that fails is told, and the others go on. KeyboardInterrupt ends everything at once.
+        A run that fails is reported, and the others go on. KeyboardInterrupt ends everything at once.
 
         Args:
             job: the runs.
-            tell: told everything that happens, in the calling thread.
+            notify: called with everything that happens, in the calling thread.
             stop: asks to stop.
 
         Raises:
@@ -52,55 +91,104 @@ class Launcher(Protocol):
         ...
 
 
+def known_launchers() -> list[str]:
+    """The names of all launchers."""
+    return list(LAUNCHERS)
+
+
+def make_named_launcher(name: str, request: Request) -> Launcher:
+    """Make a launcher.
+
+    Raises:
+        UsageError: there is none of this name, or it cannot do what it is asked for.
+        MissingExtraError: it needs a package that is not installed.
+    """
+    if name not in LAUNCHERS:
+        hint = did_you_mean(name, LAUNCHERS)
+        raise UsageError(f"expected a launcher out of {', '.join(LAUNCHERS)}, got {name!r}{hint}")
+    module, _, function = LAUNCHERS[name].partition(":")
+    launcher: Launcher = getattr(importlib.import_module(module), function)(request)
+    return launcher
+
+
+class Work:
+    """The runs of a launch, and what every launcher does with them; a launcher with workers derives from it.
+
+    Attributes:
+        job: what is to be carried out.
+        notify: called with everything that happens.
+        stop: asks to stop.
+        queue: the runs that are not over and not under way.
+        trouble: what is wrong that concerns every run; empty when nothing is.
+        is_stopping: whether the runs under way were asked to stop.
+    """
+
+    def __init__(self, job: Job, notify: Notify, stop: StopRequest, queue: Queue) -> None:
+        self.job = job
+        self.notify = notify
+        self.stop = stop
+        self.queue = queue
+        self.trouble = ""
+        self.is_stopping = False
+
+    def take(self) -> Task | None:
+        """The next run to attempt, as `Queue.take` gives it; those before it that are to be given up are."""
+        while (task := self.queue.take()) and task.failure:
+            self.conclude(task, give_up(self.job.store, task.spec, task.failure))
+        return task
+
+    def conclude(self, task: Task, ended: Ended, reached: int = 0) -> None:
+        """Take in how an attempt ended: report it, or let the run be attempted again.
+
+        A run that another process holds goes back into the queue, and is reported once. One that stopped although
+        nobody asked it to is started again; `reached` says how far it had come, if that is known.
+        """
+        if ended.outcome is Outcome.INTERRUPTED and not (self.is_stopping or self.stop.asked):
+            self.start_again(task, UNASKED, reached)
+        elif self.is_stopping or ended.outcome is not Outcome.HELD or self.queue.postpone(task):
+            self.notify(ended)
+
+    def start_again(self, task: Task, why: str, reached: int = 0) -> None:
+        """Put a run that lost its worker back into the queue; or, if that has happened too often, record a failure.
+
+        A worker of another machine holds its run beyond its death, until its lease is over. The queue remembers until
+        then that the run is to be given up.
+
+        Args:
+            task: the run.
+            why: what became of the worker.
+            reached: how far the run had come, if that is known.
+        """
+        if self.queue.put_back(task, reached):
+            self.notify(Lost(task.spec.run_id, why))
+            return
+        most = self.queue.most_losses
+        times = "for the second time" if most == 1 else f"{most + 1} times without getting on"
+        failed = replace(task, failure=f"{why}, {times}")
+        self.conclude(failed, give_up(self.job.store, task.spec, failed.failure))
+
+    def begin_to_stop(self) -> None:
+        """Start no more runs, and ask those under way to stop."""
+        self.is_stopping = True
+        self.queue.clear()
+        self.notify(Stopping())
+
+    def give_up_all(self, why: str) -> None:
+        """Stop in good order because of something that concerns every run."""
+        self.trouble = self.trouble or why
+        if not self.is_stopping:
+            self.begin_to_stop()
+
+
 class InProcess:
     """Carries out one run after another in this process."""
 
-    def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
+    def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
         """Attempt all runs; see `Launcher`."""
-        agenda = Agenda(job.specs, job.retry)
+        work = Work(job, notify, stop, Queue(job.specs, job.retry))
         context = replace(job.context, should_stop=lambda: stop.asked)
-        while agenda and not stop.asked:
-            task = take(job.store, agenda, tell)
-            if task is None:
-                stop.wait(agenda.delay() or 0.0)
-                continue
-            ended = attempt(job.store, task.spec, context, tell, task.retry_failed)
-            if ended.outcome is Outcome.INTERRUPTED and not stop.asked:
-                start_again(job.store, agenda, task, UNASKED, tell)
+        while work.queue and not stop.asked:
+            if task := work.take():
+                work.conclude(task, attempt(job.store, task.spec, context, notify, task.retry_failed))
             else:
-                conclude(agenda, task, ended, tell)
-
-
-def take(store: RunStore, agenda: Agenda, tell: Tell) -> Task | None:
-    """The next run to attempt, as `Agenda.take` gives it; those before it that are to be given up are."""
-    while (task := agenda.take()) and task.doom:
-        conclude(agenda, task, give_up(store, task.spec, task.doom), tell)
-    return task
-
-
-def conclude(agenda: Agenda, task: Task, ended: Ended, tell: Tell) -> None:
-    """Tell how a run ended; one that another process holds goes back on the agenda, and is told once."""
-    if ended.outcome is not Outcome.HELD or agenda.postpone(task):
-        tell(ended)
-
-
-def start_again(store: RunStore, agenda: Agenda, task: Task, why: str, tell: Tell, reached: int = 0) -> None:
-    """Put a run that lost its worker back on the agenda; or, if that has happened too often, record it as failed.
-
-    A worker of another machine holds its run beyond its death, until its lease is over. The agenda remembers until
-    then that the run is to be given up.
-
-    Args:
-        store: where the run is kept.
-        agenda: what is to be done.
-        task: the run.
-        why: what became of the worker.
-        tell: told what happens.
-        reached: how far the run had come, if that is known.
-    """
-    if agenda.put_back(task, reached):
-        tell(Lost(task.spec.run_id, why))
-        return
-    times = "for the second time" if agenda.most_losses == 1 else f"{agenda.most_losses + 1} times without getting on"
-    doomed = replace(task, doom=f"{why}, {times}")
-    conclude(agenda, doomed, give_up(store, task.spec, doomed.doom), tell)
+                stop.wait(work.queue.delay() or 0.0)

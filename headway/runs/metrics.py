@@ -6,10 +6,10 @@ import importlib
 import io
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from headway.errors import DamagedError, MissingExtraError, StoreError
-from headway.runs.pages import check_pages
+from headway.runs.pages import MAX_PAGE_BYTES, check_pages
 
 Number: TypeAlias = bool | int | float
 Value: TypeAlias = Number | str | list[Number] | None
@@ -159,7 +159,7 @@ def to_parquet(columns: Columns, metadata: Mapping[str, str]) -> bytes:
         MissingExtraError: pyarrow is not installed.
         StoreError: a column mixes what does not go together, or is too large.
     """
-    arrow, parquet = _pyarrow()
+    arrow, parquet = pyarrow()
     file = io.BytesIO()
     try:
         arrays = [_arrow_array(arrow, values) for values in columns.values()]
@@ -201,29 +201,48 @@ def read_table(data: bytes, what: str, wanted: Collection[str] | None = None) ->
         MissingExtraError: pyarrow is not installed.
         DamagedError: it is no whole Parquet file, or holds more than the metrics of a run may, or something else.
     """
-    arrow, _ = _pyarrow()
+    arrow, _ = pyarrow()
     try:
-        check_pages(data, MAX_VALUES)
         file = open_parquet(data)
         schema = file.schema_arrow
         _check_types(arrow, schema)
         _check_count(file.metadata.num_rows)
         if texts := [field.name for field in schema if field.type == arrow.string()]:
-            file = open_parquet(data, metadata=file.metadata, read_dictionary=texts)
+            file = _open(data, metadata=file.metadata, read_dictionary=texts)
         metadata = {key.decode(): text.decode() for key, text in (schema.metadata or {}).items()}
         return _read(arrow, file, [name for name in schema.names if wanted is None or name in wanted]), metadata
     except (arrow.ArrowException, OSError, LookupError, ValueError, OverflowError, MemoryError) as exc:
         raise DamagedError(f"{what}: expected a whole Parquet file, got {str(exc)[:200]}") from None
 
 
-def open_parquet(data: Any, **options: Any) -> Any:
-    """Open the content of a Parquet file, or a file by its path, so that pyarrow starts no thread to read it.
+def open_parquet(data: bytes, most_values: int = MAX_VALUES, most_bytes: int = MAX_PAGE_BYTES) -> Any:
+    """Open the content of a Parquet file, as a `pyarrow.parquet.ParquetFile`.
+
+    Args:
+        data: the content of the file.
+        most_values: how many values all columns may have together.
+        most_bytes: how many bytes all pages may have when they are unpacked.
+
+    Raises:
+        ValueError: it holds more, or is no Parquet file.
+    """
+    check_pages(data, most_values, most_bytes)
+    return _open(data)
+
+
+def column_names(file: BinaryIO) -> list[str]:
+    """The names of the columns of an open Parquet file; nothing else of it is read."""
+    return list(_open(file).schema_arrow.names)
+
+
+def _open(source: bytes | BinaryIO, **options: Any) -> Any:
+    """Open a Parquet file so that pyarrow starts no thread to read it.
 
     Its threads outlive what they were started for. One that lets go of a Python object when the interpreter has
     ended aborts the process ("terminate called without an active exception").
     """
-    arrow, parquet = _pyarrow()
-    source = arrow.BufferReader(data) if isinstance(data, bytes) else data
+    arrow, parquet = pyarrow()
+    source = arrow.BufferReader(source) if isinstance(source, bytes) else source
     return parquet.ParquetFile(source, page_checksum_verification=True, pre_buffer=False, **options)
 
 
@@ -235,9 +254,18 @@ def metrics_of(data: bytes, run_id: str, what: str) -> Columns:
         DamagedError: as `from_parquet`, or they belong to another run.
     """
     columns, metadata = from_parquet(data, what)
+    check_owner(metadata, run_id, what)
+    return columns
+
+
+def check_owner(metadata: Mapping[str, str], run_id: str, what: str) -> None:
+    """Make sure that metrics belong to a run.
+
+    Raises:
+        DamagedError: they belong to another one.
+    """
     if metadata.get("headway.run_id") != run_id:
         raise DamagedError(f"{what}: expected the metrics of this run, got those of another one")
-    return columns
 
 
 def _check_types(arrow: Any, schema: Any) -> None:
@@ -322,8 +350,16 @@ def _number_type(arrow: Any, values: Sequence[Value]) -> Any:
     return arrow.int64() if whole and any(value is not None for value in values) else arrow.float64()
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def pyarrow(extra: str = "experiments") -> tuple[Any, Any]:
+    """The modules pyarrow and pyarrow.parquet.
+
+    Args:
+        extra: the extra of headway that brings them, for the error message.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+    """
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError as exc:
-        raise MissingExtraError("pyarrow", "experiments") from exc
+        raise MissingExtraError("pyarrow", extra) from exc

@@ -1,97 +1,14 @@
-"""From words to runs and back: what the options of a command ask for, and what a campaign would do."""
+"""What a campaign would do, and how long it would take."""
 
 from __future__ import annotations
 
 import heapq
-import itertools
-import math
-import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headway.errors import UsageError
 from headway.runs import RunRecord, RunSpec, RunStore, State
 from headway.runs.context import Context
 from headway.runs.experiments import find_experiment
-
-MOST_SEEDS = 100_000
-MOST_RUNS = 1_000_000
-_RANGE = re.compile(r"(\d{1,18})(?::(\d{1,18}))?", re.ASCII)
-
-
-def parse_seeds(text: str) -> list[int]:
-    """Read seeds: "5", "0,3,7", "0:20" (without 20), or several of them with commas.
-
-    Raises:
-        UsageError: it makes no range.
-    """
-    seeds: dict[int, None] = {}
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        first = int(match[1]) if match else 0
-        last = int(match[2]) if match and match[2] else first + 1
-        if match is None or last <= first:
-            raise UsageError(f"expected seeds such as 5 or 0,3,7 or 0:20 (0 to 19), got {text!r}")
-        if len(seeds) + last - first > MOST_SEEDS:
-            raise UsageError(f"expected at most {MOST_SEEDS} seeds, got {text!r}")
-        seeds.update(dict.fromkeys(range(first, last)))
-    return list(seeds)
-
-
-def parse_settings(texts: Iterable[str]) -> dict[str, str]:
-    """Read settings such as "beta=0.99".
-
-    Raises:
-        UsageError: one has no equals sign, or a field comes twice.
-    """
-    settings: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name.strip() and equals):
-            raise UsageError(f"expected FIELD=VALUE, got {text!r}")
-        if name.strip() in settings:
-            raise UsageError(f"expected every field once, got {name.strip()!r} twice")
-        settings[name.strip()] = value.strip()
-    return settings
-
-
-def parse_sweeps(texts: Iterable[str], runs_each: int = 1) -> list[dict[str, str]]:
-    """Read sweeps such as "beta=0.9,0.99": one set of settings for every combination of their values.
-
-    Args:
-        texts: the sweeps.
-        runs_each: how many runs every combination has.
-
-    Raises:
-        UsageError: one has no values, or a field comes twice, or there are too many runs.
-    """
-    sweeps = parse_settings(texts)
-    for name, values in sweeps.items():
-        if not all(value.strip() for value in values.split(",")):
-            raise UsageError(f"expected FIELD=VALUE,VALUE,..., got {name + '=' + values!r}")
-    choices = [[(name, value.strip()) for value in values.split(",")] for name, values in sweeps.items()]
-    runs = runs_each * math.prod(map(len, choices))
-    if runs > MOST_RUNS:
-        raise UsageError(f"expected at most {MOST_RUNS} runs, got {runs}; sweep over fewer values or seeds")
-    return [dict(combination) for combination in itertools.product(*choices)]
-
-
-def check_said_once(what: str, option: str, value: object | None, fields: Iterable[str], given: Container[str]) -> None:
-    """Refuse an option beside fields that it would overrule: the same work would have several ids.
-
-    Args:
-        what: what is said, such as "the length of runs".
-        option: the option that says it.
-        value: its value, if it was given.
-        fields: the fields that it overrules.
-        given: the names of the fields that were given a value.
-
-    Raises:
-        UsageError: both were given.
-    """
-    doubled = [name for name in fields if name in given]
-    if value is not None and doubled:
-        raise UsageError(f"expected {what} once, got {option} and {doubled[0]}=...; leave one of them out")
 
 
 @dataclass(frozen=True)
@@ -158,7 +75,6 @@ class Estimator:
     """
 
     def __init__(self, context: Context) -> None:
-        """Start with no guesses."""
         self._context = context
         self._known: dict[str, float] = {}
 

@@ -1,4 +1,4 @@
-"""The launcher for local processes: a crew of workers that are reused from run to run and replaced when they die.
+"""The launcher for local processes: workers that are reused from run to run and replaced when they die.
 
 A run that loses its worker (killed, out of memory) is started once more from its checkpoint, because the next
 attempt may find more memory or a gentler administrator. If it loses that worker too, it is recorded as failed.
@@ -11,17 +11,17 @@ import math
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from headway.errors import LauncherError, UsageError
-from headway.runs.events import Ended, Outcome, Stalled, Stopping, Tell
 from headway.runs.experiments import registered_experiments
-from headway.runs.launchers import UNASKED, Job, conclude, start_again, take
-from headway.runs.queue import Agenda, Task
+from headway.runs.launchers import InProcess, Job, Launcher, Request, Work, cores
+from headway.runs.progress import Ended, Notify, Outcome, Stalled
+from headway.runs.queue import Queue, Task
 from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
 from headway.runs.worker import Message, Ready, Setup, Trouble, main
 
@@ -43,22 +43,61 @@ class LocalProcesses:
     """
 
     def __init__(self, workers: int, devices: Sequence[str] = (), stall_seconds: float = STALL_SECONDS) -> None:
-        """Start nothing yet."""
         if workers < 1:
             raise UsageError(f"expected at least 1 worker, got {workers}")
         self.workers = workers
         self.devices = tuple(devices)
         self.stall_seconds = stall_seconds
 
-    def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
+    def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
         """Attempt all runs; see `Launcher`."""
-        crew = _Crew(job, tell, stop, self)
+        pool = _Pool(job, notify, stop, self)
         try:
-            crew.work()
+            pool.work()
         finally:
-            crew.dismiss()
-        if crew.trouble:
-            raise LauncherError(crew.trouble)
+            pool.close()
+        if pool.trouble:
+            raise LauncherError(pool.trouble)
+
+
+def make_local(request: Request) -> Launcher:
+    """The launcher for processes of this machine, one for each core unless the request says otherwise; 0 is this one.
+
+    Raises:
+        UsageError: the request is about a cluster, or about GPUs that are not there.
+    """
+    for option in ("address", "cpus_per_run", "gpus_per_run"):
+        if getattr(request, option) is not None:
+            words = option.replace("_", "-")
+            raise UsageError(f"expected --{words} with a cluster's launcher, got the local one; add --launcher ray")
+    devices = gpus_for(request.device, request.count_gpus) if request.runs_per_gpu is not None else ()
+    room = len(devices) * (request.runs_per_gpu or 0)
+    if request.workers == 0:
+        return InProcess()
+    if devices:
+        return LocalProcesses(min(request.workers or room, room), devices, request.stall_seconds)
+    return LocalProcesses(request.workers or cores(), stall_seconds=request.stall_seconds)
+
+
+def gpus_for(device: str, count: Callable[[], int]) -> tuple[str, ...]:
+    """The GPUs that a device's name stands for: "cuda" for all of this machine, "cuda:1" for one.
+
+    Args:
+        device: the name.
+        count: counts the GPUs of this machine.
+
+    Raises:
+        UsageError: it is no GPU, or there is none.
+    """
+    kind, _, number = device.partition(":")
+    if kind == "cpu":
+        raise UsageError("expected --runs-per-gpu with a GPU, got --device cpu; --device cuda uses all of them")
+    if number:
+        return (device,)
+    found = count()
+    if not found:
+        raise UsageError(f"expected a GPU for --device {device}, got none on this machine")
+    return tuple(f"{kind}:{index}" for index in range(found))
 
 
 class _Worker:
@@ -99,7 +138,7 @@ class _Worker:
         self.silence.end()
         return message
 
-    def cause_of_death(self) -> str:
+    def cause_of_end(self) -> str:
         """Wait until the process has ended, and say how it did."""
         end([self.process], DYING_SECONDS)
         code = self.process.exitcode or 0
@@ -109,76 +148,71 @@ class _Worker:
         return f"the worker process {self.process.pid} was killed by {signal.Signals(-code).name}{hint}"
 
 
-class _Crew:
+class _Pool(Work):
     """The workers of one launch, and what they are to do."""
 
-    def __init__(self, job: Job, tell: Tell, stop: StopRequest, launcher: LocalProcesses) -> None:
-        self.trouble = ""
-        self._job = job
-        self._tell = tell
-        self._stop = stop
+    def __init__(self, job: Job, notify: Notify, stop: StopRequest, launcher: LocalProcesses) -> None:
+        super().__init__(job, notify, stop, Queue(job.specs, job.retry))
         self._size = launcher.workers
         self._stall_seconds = launcher.stall_seconds
-        self._agenda = Agenda(job.specs, job.retry)
         self._setup = Setup(job.store, job.context, registered_experiments())
         self._devices = launcher.devices or (job.context.device,)
         self._workers: dict[Connection, _Worker] = {}
         self._failed_starts = 0
-        self._is_stopping = False
         self._deadline = math.inf
 
     def work(self) -> None:
-        """Hand out runs until none is left and none is under way."""
+        """Start runs until none is left and none is under way."""
         while True:
-            if self._stop.asked and not self._is_stopping:
-                self._begin_to_stop()
+            if self.stop.asked and not self.is_stopping:
+                self.begin_to_stop()
             if time.monotonic() >= self._deadline:
-                return  # whoever has not stopped by now is killed by `dismiss`
-            self._hand_out()
-            if not self._agenda and not self._busy():
+                return  # whoever has not stopped by now is killed by `close`
+            self._start_runs()
+            if not self.queue and not self._busy():
                 return
-            sources = [*self._workers] if self._is_stopping else [*self._workers, self._stop.reader]
+            sources = [*self._workers] if self.is_stopping else [*self._workers, self.stop.reader]
             for source in wait(sources, self._patience()):
                 worker = self._workers.get(source)  # type: ignore[call-overload]
                 if worker:
                     self._listen(worker)
-            self._tell_silence()
+            self._report_stalls()
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         """Let idle workers end, kill the busy ones, and wait for all that can be waited for."""
         for worker in self._workers.values():
             if worker.task:
                 worker.process.kill()
-                if self._is_stopping and worker.has_started:
-                    self._tell(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
+                if self.is_stopping and worker.has_started:
+                    self.notify(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
             worker.connection.close()
         end([worker.process for worker in self._workers.values()], END_SECONDS)
 
     def _patience(self) -> float | None:
         """Seconds until there is something to do although nobody says anything; None when there is not."""
         waits = [worker.silence.left() for worker in self._workers.values() if worker.task]
-        waits += [max(0.0, self._deadline - time.monotonic())] if self._is_stopping else []
-        delay = self._agenda.delay() if self._has_free_hand() else None
+        waits += [max(0.0, self._deadline - time.monotonic())] if self.is_stopping else []
+        delay = self.queue.delay() if self._can_start() else None
         return min([*waits, *([] if delay is None else [delay])], default=None)
 
-    def _tell_silence(self) -> None:
+    def _report_stalls(self) -> None:
         """Name the runs under way of which nothing was heard for long."""
         for worker in self._workers.values():
             if worker.task and (seconds := worker.silence.is_worth_saying()) is not None:
-                self._tell(Stalled(worker.task.spec.run_id, seconds, worker.process.pid or 0))
+                self.notify(Stalled(worker.task.spec.run_id, seconds, worker.process.pid or 0))
 
     def _busy(self) -> bool:
         return any(worker.task for worker in self._workers.values())
 
-    def _has_free_hand(self) -> bool:
+    def _can_start(self) -> bool:
         return len(self._workers) < self._size or any(worker.is_free for worker in self._workers.values())
 
-    def _hand_out(self) -> None:
+    def _start_runs(self) -> None:
         """Give every free worker a run; start workers while there are runs for them."""
-        while self._has_free_hand() and (task := take(self._job.store, self._agenda, self._tell)):
+        while self._can_start() and (task := self.take()):
             free = next((worker for worker in self._workers.values() if worker.is_free), None)
             if free is None:
-                setup = replace(self._setup, context=replace(self._job.context, device=self._next_device()))
+                setup = replace(self._setup, context=replace(self.job.context, device=self._next_device()))
                 free = _Worker(setup, self._stall_seconds)
                 self._workers[free.connection] = free
             free.send(task)
@@ -188,12 +222,10 @@ class _Crew:
         used = [worker.device for worker in self._workers.values()]
         return min(self._devices, key=used.count)
 
-    def _begin_to_stop(self) -> None:
+    def begin_to_stop(self) -> None:
         """Ask the runs under way to stop, and kill workers whose run has not begun: nothing is lost with them."""
-        self._is_stopping = True
+        super().begin_to_stop()
         self._deadline = time.monotonic() + STOP_SECONDS
-        self._agenda.clear()
-        self._tell(Stopping())
         for worker in self._workers.values():
             worker.is_leaving = True
             if worker.task and not worker.has_started:
@@ -204,55 +236,41 @@ class _Crew:
     def _listen(self, worker: _Worker) -> None:
         message = worker.receive()
         if message is None:
-            self._bury(worker)
+            self._remove(worker)
         elif isinstance(message, Ready):
             worker.is_ready, self._failed_starts = True, 0
         elif isinstance(message, Trouble):
-            self._give_up_all(message.message)
+            self.give_up_all(message.message)
             worker.task = None
         elif isinstance(message, Ended):
-            self._conclude(worker, message)
+            task, worker.task = worker.task, None
+            assert task is not None
+            worker.is_leaving |= message.outcome is Outcome.INTERRUPTED  # somebody may have sent it a signal
+            self.conclude(task, message)
         else:
             worker.has_started = True
-            self._tell(message)
+            self.notify(message)
 
-    def _conclude(self, worker: _Worker, ended: Ended) -> None:
-        task, worker.task = worker.task, None
-        assert task is not None
-        if self._is_stopping:
-            self._tell(ended)
-        elif ended.outcome is Outcome.INTERRUPTED and not self._stop.asked:
-            worker.is_leaving = True  # somebody has sent it a signal
-            start_again(self._job.store, self._agenda, task, UNASKED, self._tell)
-        else:
-            conclude(self._agenda, task, ended, self._tell)
-
-    def _bury(self, worker: _Worker) -> None:
+    def _remove(self, worker: _Worker) -> None:
         """Take a worker off the list that is gone; what it worked on is started again or given up."""
         del self._workers[worker.connection]
         worker.connection.close()
-        why = worker.cause_of_death()
-        if self._is_stopping:
+        why = worker.cause_of_end()
+        if self.is_stopping:
             if worker.task and worker.has_started:
-                self._tell(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
+                self.notify(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
         elif not worker.is_ready:
             self._note_failed_start(worker, why)
         elif worker.task:
-            start_again(self._job.store, self._agenda, worker.task, why, self._tell)
+            self.start_again(worker.task, why)
 
     def _note_failed_start(self, worker: _Worker, why: str) -> None:
         assert worker.task is not None  # workers are started for a task
         self._failed_starts += 1
         if self._failed_starts >= MOST_FAILED_STARTS:
-            self._give_up_all(f"expected worker processes to start, got none: {why}; --workers 0 does without them")
+            self.give_up_all(f"expected worker processes to start, got none: {why}; --workers 0 does without them")
         else:
-            self._agenda.push(worker.task)
-
-    def _give_up_all(self, why: str) -> None:
-        """Stop in good order because of something that concerns every run."""
-        self.trouble = self.trouble or why
-        if not self._is_stopping:
-            self._begin_to_stop()
+            self.queue.push(worker.task)
 
 
 def end(processes: Sequence[SpawnProcess], seconds: float) -> None:
@@ -274,7 +292,7 @@ def end(processes: Sequence[SpawnProcess], seconds: float) -> None:
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Hold back Ctrl-C and SIGTERM, here and in a process that is started meanwhile, until it handles them."""
+    """Lock back Ctrl-C and SIGTERM, here and in a process that is started meanwhile, until it handles them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -1,14 +1,87 @@
-"""`Tally`: where a campaign stands, from the events so far. Displays only have to write it out."""
+"""What happens in a campaign, as events, and where it then stands, as `CampaignProgress`: displays write it out."""
 
 from __future__ import annotations
 
+import enum
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from headway.runs import RunSpec
-from headway.runs.events import Advanced, Ended, Event, Lost, Outcome, Stalled, Started
+from headway.runs.spec import RunSpec
+
+
+class Outcome(str, enum.Enum):
+    """How an attempt at a run ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    HELD = "held"
+    """Another process works on it."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process has locked a run and works on it; `host` is the machine, if it is not this one."""
+
+    run_id: str
+    pid: int
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """A run has come so far."""
+
+    run_id: str
+    step: int
+    total: int
+    losses: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The process that worked on a run is gone; the run starts again from its checkpoint."""
+
+    run_id: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Stalled:
+    """Nothing was heard for so many seconds of a run under way; the process is 0 where it is not known."""
+
+    run_id: str
+    seconds: float
+    pid: int = 0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An attempt at a run is over.
+
+    Attributes:
+        run_id: the run.
+        outcome: how it ended.
+        message: why, if it failed.
+        here: whether this campaign did it; False when the run was found so.
+    """
+
+    run_id: str
+    outcome: Outcome
+    message: str = ""
+    here: bool = True
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """The campaign was asked to stop and waits for the batches under way."""
+
+
+Event: TypeAlias = Started | Advanced | Lost | Stalled | Ended | Stopping
+Notify: TypeAlias = Callable[[Event], None]
 
 _OVER = {Outcome.DONE, Outcome.FAILED}
 
@@ -52,7 +125,7 @@ class Active:
         return max(0, self.total - self.step) / speed if speed and self.total else None
 
 
-class Tally:
+class CampaignProgress:
     """Counts of a campaign's runs, those under way, and the time left.
 
     Args:
@@ -61,7 +134,6 @@ class Tally:
     """
 
     def __init__(self, specs: Iterable[RunSpec], clock: Callable[[], float] = time.monotonic) -> None:
-        """Start with all runs waiting."""
         self.specs = {spec.run_id: spec for spec in specs}
         self.ends: dict[str, Ended] = {}
         self.active: dict[str, Active] = {}
@@ -114,7 +186,7 @@ class Tally:
         return max([paced, *(left for run in self.active.values() if (left := run.time_left(now)))])
 
     def now(self) -> float:
-        """The time on the tally's clock."""
+        """The time on the progress's clock."""
         return self._clock()
 
     def _start(self, run_id: str) -> None:

@@ -1,4 +1,4 @@
-"""`Agenda`: which run comes next, which ones other processes hold, and which have lost their worker."""
+"""`Queue`: which run comes next, which ones other processes hold, and which have lost their worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
-from headway.runs import RunSpec
+from headway.runs.spec import RunSpec
 
 ASK_AGAIN = 1.0
 """Seconds after which a run that another process held is asked for again."""
@@ -22,15 +22,15 @@ class Task:
     Attributes:
         spec: the run.
         retry_failed: whether it is to be run also when it has failed before.
-        doom: why it is to be recorded as failed instead, once no process holds it; empty for a run to attempt.
+        failure: why it is to be recorded as failed instead, once no process holds it; empty for a run to attempt.
     """
 
     spec: RunSpec
     retry_failed: bool = False
-    doom: str = ""
+    failure: str = ""
 
 
-class Agenda:
+class Queue:
     """The runs of a campaign that are not over and not under way.
 
     A run that another process holds is asked for again from time to time: that process may die, and then the
@@ -51,7 +51,6 @@ class Agenda:
         clock: Callable[[], float] = time.monotonic,
         most_losses: int = MOST_LOSSES,
     ) -> None:
-        """Put all runs on the agenda."""
         self.most_losses = most_losses
         self._ready = deque(Task(spec, spec.run_id in retry) for spec in specs)
         self._held: deque[tuple[float, Task]] = deque()
@@ -61,7 +60,6 @@ class Agenda:
         self._clock = clock
 
     def __len__(self) -> int:
-        """The number of runs left."""
         return len(self._ready) + len(self._held)
 
     def take(self) -> Task | None:

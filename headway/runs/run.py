@@ -1,4 +1,4 @@
-"""`Run`: a run that this process holds, from its claim to its end."""
+"""`Run`: a run that this process holds, from its lock to its end."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
-from headway.errors import ClaimLostError, DamagedError, StoreError
+from headway.errors import DamagedError, LockLostError, StoreError
 from headway.runs.checkpoints import SLOTS, Checkpoint, find_newest, write_checkpoint
 from headway.runs.files import FileSum, SummingWriter, Write, Writer, remove, write_atomic, write_bytes
 from headway.runs.jsonable import canonical, freeze
+from headway.runs.locks import Lock, Owner
 from headway.runs.metrics import Columns, RowLog, to_parquet
-from headway.runs.owner import Owner
-from headway.runs.records import STATUS_FILE
 from headway.runs.spec import RunSpec
-from headway.runs.status import METRICS_FILE, State, Status, is_file_name
+from headway.runs.status import METRICS_FILE, STATUS_FILE, State, Status, is_file_name
 
 METRICS_SCHEMA = 1
 PROGRESS_INTERVAL = 1.0
@@ -28,32 +27,28 @@ PROGRESS_INTERVAL = 1.0
 _LEFTOVER = re.compile(r"\.(?!spec\.json\.).+\.[0-9a-f]{16}\.tmp", re.ASCII)
 
 
-class Hold(Protocol):
-    """What a run needs of the claim on it."""
+@dataclass(frozen=True)
+class WorkingCopy:
+    """Where the holder of a run works.
 
-    @property
-    def number(self) -> int:
-        """How many times the run has been claimed."""
-        ...
+    Attributes:
+        folder: holds what the run has stored.
+        status: the run's last status; None when it never started or that cannot be read.
+        note: what is worth knowing about that.
+        publish: called when the folder holds a new state to resume from, or how the run ended, before the run is given
+            back; its argument says whether the checkpoints stay. What it raises counts as a failure to write.
+    """
 
-    @property
-    def staging(self) -> Path:
-        """Where the holder puts files together; gone when another process has taken the run over, see `fence`."""
-        ...
-
-    def check(self) -> None:
-        """Raise `ClaimLostError` if another process holds the run now."""
-        ...
-
-    def release(self) -> None:
-        """Give the run back."""
-        ...
+    folder: Path
+    status: Status | None
+    note: str = ""
+    publish: Callable[[bool], object] = lambda with_checkpoints: None
 
 
 class Run:
     """A run that this process holds: it logs, checkpoints and ends it.
 
-        with store.claim(spec) as run:
+        with store.lock(spec) as run:
             checkpoint = run.restore()
             start = load(checkpoint.payload) if checkpoint else 0
             for step in range(start, total):
@@ -64,36 +59,16 @@ class Run:
 
     Leaving the block with an exception records the run as failed, with the traceback; with Ctrl-C or an exit,
     or without `finish`, as interrupted. Killed at any instant, it resumes from its last checkpoint, with the
-    metrics rows up to there.
+    metrics rows up to there. ``RunStore.lock`` makes it and calls `begin`.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        spec: RunSpec,
-        claim: Hold,
-        previous: Status | None,
-        note: str = "",
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        kept: Callable[[bool], object] = lambda with_checkpoints: None,
+        self, copy: WorkingCopy, spec: RunSpec, lock: Lock, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Hold a claimed run; made by ``RunStore.claim``, which also calls `begin`.
-
-        Args:
-            folder: the run's folder.
-            spec: the run.
-            claim: the claim on it.
-            previous: its last status.
-            note: what is worth knowing about that.
-            clock: gives seconds.
-            kept: called when the folder holds a new state to resume from, or how the run ended, before the run is
-                given back; told whether the checkpoints stay. What it raises counts as a failure to write.
-        """
         self.spec = spec
-        self.folder = folder
-        self._claim = claim
-        self._kept = kept
+        self.folder = copy.folder
+        self._lock = lock
+        self._publish = copy.publish
         self._clock = clock
         self._began = clock()
         self._written = -PROGRESS_INTERVAL
@@ -102,13 +77,12 @@ class Run:
         self._first_step = 0
         self._slot = SLOTS[0]
         self._over = False
-        owner = Owner.this_process(0.0)
-        now = time.time()
+        owner, now, previous = Owner.this_process(0.0), time.time(), copy.status
         self._earlier_seconds = previous.seconds if previous else 0.0
         self._status = Status(
             run_id=spec.run_id,
             state=State.RUNNING,
-            attempt=claim.number,
+            attempt=lock.number,
             host=owner.host,
             pid=owner.pid,
             started_at=now,
@@ -117,7 +91,7 @@ class Run:
             total=previous.total if previous else None,
             losses=previous.losses if previous else {},
             files=previous.files if previous else {},
-            note=note,
+            note=copy.note,
         )
 
     @property
@@ -185,17 +159,17 @@ class Run:
 
         Raises:
             StoreError: it cannot be written; the checkpoints before it are whole.
-            ClaimLostError: another process has taken the run over.
+            LockLostError: another process has taken the run over.
         """
         rows = self._logged()
         if step <= self._step and (step or self._step):
             raise StoreError(f"expected a checkpoint after step {self._step}, got step {step}")
         with self._writing():
-            staging = self._claim.staging
+            staging = self._lock.staging
             write_checkpoint(self.folder / self._slot, self.run_id, step, rows.encode(), write, staging)
         self._step = step
         self._slot = _other(self._slot)
-        self._kept(True)
+        self._publish(True)
 
     def progress(
         self,
@@ -243,7 +217,7 @@ class Run:
             write(writer)
 
         with self._writing():
-            write_atomic(self.folder / name, write_summed, self._claim.staging)
+            write_atomic(self.folder / name, write_summed, self._lock.staging)
             assert writer is not None
             self._keep_sum(name, writer.sum())
             self._write_status()
@@ -253,11 +227,11 @@ class Run:
 
         Raises:
             StoreError: something cannot be written; the run is not done and can be resumed.
-            ClaimLostError: another process has taken the run over.
+            LockLostError: another process has taken the run over.
         """
         content = to_parquet(self.columns(), _metadata(self.spec))
         with self._writing():
-            write_bytes(self.folder / METRICS_FILE, content, self._claim.staging)
+            write_bytes(self.folder / METRICS_FILE, content, self._lock.staging)
         self._keep_sum(METRICS_FILE, FileSum.of(content))
         step = self._status.step if self._status.total else max(self._step, self._status.step)
         self._status = replace(self._status, step=step, total=self._status.total or step or None)
@@ -265,13 +239,13 @@ class Run:
         try:
             with self._writing():
                 self._write_status()
-                self._kept(False)
+                self._publish(False)
         except BaseException:
             self._status = replace(self._status, state=State.RUNNING)
             raise
         for slot in SLOTS:
             with contextlib.suppress(StoreError):  # done all the same; it only takes up room
-                remove(self.folder / slot, self._claim.staging)
+                remove(self.folder / slot, self._lock.staging)
         self._release()
 
     def fail(self, error: BaseException) -> None:
@@ -283,7 +257,6 @@ class Run:
         self._stop(State.INTERRUPTED, note=note)
 
     def __enter__(self) -> Run:
-        """Return the run."""
         return self
 
     def __exit__(
@@ -295,7 +268,7 @@ class Run:
         try:
             if error is None:
                 self.interrupt("left without finish()")
-            elif isinstance(error, ClaimLostError):
+            elif isinstance(error, LockLostError):
                 self._release()  # the status is the new holder's
             elif isinstance(error, Exception):
                 self.fail(error)
@@ -314,30 +287,30 @@ class Run:
             with self._writing():
                 self._status = replace(self._status, state=state, error=error, note=note or self._status.note)
                 self._write_status()
-                self._kept(True)
+                self._publish(True)
         finally:
             self._release()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Check the claim before files are written, and again if the staging folder is found to be gone.
+        """Check the lock before files are written, and again if the staging folder is found to be gone.
 
         Raises:
-            ClaimLostError: another process has taken the run over.
+            LockLostError: another process has taken the run over.
             DamagedError: the run's folder, or the staging folder in it, was deleted.
         """
-        self._claim.check()
+        self._lock.check()
         try:
             yield
         except StoreError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                self._claim.check()
+                self._lock.check()
                 raise DamagedError(f"{self.folder}: expected the files of a run under way, got some deleted") from error
             raise
 
     def _release(self) -> None:
         self._over = True
-        self._claim.release()
+        self._lock.release()
 
     def _logged(self) -> RowLog:
         self._check_open()
@@ -356,7 +329,7 @@ class Run:
         now = self._clock()
         seconds = self._earlier_seconds + now - self._began
         self._status = replace(self._status, updated_at=time.time(), seconds=seconds)
-        write_bytes(self.folder / STATUS_FILE, self._status.to_json().encode(), self._claim.staging)
+        write_bytes(self.folder / STATUS_FILE, self._status.to_json().encode(), self._lock.staging)
         self._written = now
 
 

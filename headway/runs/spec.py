@@ -146,7 +146,6 @@ class RunSpec:
         return self._canonical() == other._canonical()
 
     def __hash__(self) -> int:
-        """Hash by id, so that equal specs share it."""
         return hash(self.run_id)
 
     def __str__(self) -> str:

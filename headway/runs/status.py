@@ -1,4 +1,4 @@
-"""A run's status: where it stands, who works on it, and how it ended."""
+"""A run's status (where it stands, who works on it, how it ended) and its line in a listing, `RunRecord`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,26 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from headway.errors import DamagedError, StoreError
 from headway.runs.files import FileSum
-from headway.runs.jsonable import MAX_BYTES, FrozenDict, check_schema, parse_object
+from headway.runs.jsonable import (
+    COUNT,
+    MAPPING,
+    MAX_BYTES,
+    NUMBER,
+    TEXT,
+    FrozenDict,
+    Kind,
+    optional,
+    parse_object,
+    take_fields,
+)
+from headway.runs.spec import RunSpec
 
 STATUS_SCHEMA = 1
+SPEC_FILE = "spec.json"
+STATUS_FILE = "status.json"
 METRICS_FILE = "metrics.parquet"
 MAX_ERROR = 1 << 15
 
@@ -117,66 +130,78 @@ class Status:
             DamagedError: it is something else.
             NewerSchemaError: a newer version of headway wrote it.
         """
-        data = parse_object(text, what, DamagedError)
-        check_schema(data, STATUS_SCHEMA, what, DamagedError)
-        take = _Fields(data, what)
-        state = take.text("state")
-        if state not in _STORED_STATES:
-            raise DamagedError(f"{what}: expected a state among {', '.join(_STORED_STATES)}, got {state[:40]!r}")
-        files = take.mapping("files")
-        return cls(
-            run_id=take.text("run_id"),
-            state=State(state),
-            attempt=take.count("attempt"),
-            host=take.text("host"),
-            pid=take.count("pid"),
-            started_at=take.number("started_at"),
-            updated_at=take.number("updated_at"),
-            seconds=take.number("seconds"),
-            step=take.count("step"),
-            total=None if data.get("total") is None else take.count("total"),
-            speed=None if data.get("speed") is None else take.number("speed"),
-            losses=FrozenDict({k: _decode_float(v, what) for k, v in take.mapping("losses").items()}),
-            files=FrozenDict({_file(k, what): FileSum.from_json(v, what) for k, v in files.items()}),
-            error=take.text("error"),
-            note=take.text("note"),
-        )
+        fields = take_fields(parse_object(text, what, DamagedError), _KINDS, what, DamagedError, STATUS_SCHEMA)
+        for name in ("started_at", "updated_at", "seconds"):
+            fields[name] = float(fields[name])
+        fields["speed"] = None if fields["speed"] is None else float(fields["speed"])
+        fields["state"] = State(fields["state"])
+        fields["losses"] = FrozenDict({name: _decode_float(loss, what) for name, loss in fields["losses"].items()})
+        sums = {_file(name, what): FileSum.from_json(file, what) for name, file in fields["files"].items()}
+        return cls(**{**fields, "files": FrozenDict(sums)})
 
 
 _STORED_STATES = tuple(state.value for state in State if state not in (State.PENDING, State.CORRUPT))
+_KINDS = {
+    "run_id": TEXT,
+    "state": Kind(f"a state among {', '.join(_STORED_STATES)}", lambda value: value in _STORED_STATES),
+    "attempt": COUNT,
+    "host": TEXT,
+    "pid": COUNT,
+    "started_at": NUMBER,
+    "updated_at": NUMBER,
+    "seconds": NUMBER,
+    "step": COUNT,
+    "total": optional(COUNT),
+    "speed": optional(NUMBER),
+    "losses": MAPPING,
+    "files": MAPPING,
+    "error": TEXT,
+    "note": TEXT,
+}
 
 
-class _Fields:
-    """Takes fields out of parsed JSON, each with the type that it must have."""
+@dataclass(frozen=True)
+class RunRecord:
+    """A run as a listing shows it."""
 
-    def __init__(self, data: Mapping[str, Any], what: str) -> None:
-        self._data = data
-        self._what = what
+    run_id: str
+    """The name of its folder."""
+    state: State
+    """Where it stands: a run whose process has died counts as interrupted, whatever it wrote last."""
+    spec: RunSpec | None = None
+    """What it is; None when that cannot be read."""
+    status: Status | None = None
+    """What it last wrote; None when it never started or that cannot be read."""
+    reason: str = ""
+    """Why it is corrupt."""
 
-    def _take(self, name: str, kind: type | tuple[type, ...], words: str) -> Any:
-        value = self._data.get(name)
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise DamagedError(f"{self._what}: expected {words} for {name}, got {str(value)[:40]!r}")
-        return value
+    @property
+    def order(self) -> tuple[bool, str, str, str, int, str]:
+        """By which listings sort: by what the run is; those without a readable spec come last."""
+        spec = self.spec
+        if spec is None:
+            return (True, "", "", "", 0, self.run_id)
+        return (False, spec.experiment, spec.condition, spec.method, spec.seed, self.run_id)
 
-    def text(self, name: str) -> str:
-        return str(self._take(name, str, "a string"))
 
-    def mapping(self, name: str) -> Mapping[str, Any]:
-        value: Mapping[str, Any] = self._take(name, dict, "a mapping")
-        return value
+def parse_spec(text: bytes | None, run_id: str, what: str) -> RunSpec:
+    """Read a run's spec, and make sure that it is this run's.
 
-    def count(self, name: str) -> int:
-        value = int(self._take(name, int, "an integer"))
-        if not 0 <= value < 2**63:
-            raise DamagedError(f"{self._what}: expected a count for {name}, got one out of range")
-        return value
+    Args:
+        text: the content of the file; None when there is none.
+        run_id: the run.
+        what: the file's name.
 
-    def number(self, name: str) -> float:
-        value = self._take(name, (int, float), "a number")
-        if not abs(value) < 1e300:
-            raise DamagedError(f"{self._what}: expected a number for {name}, got one out of range")
-        return float(value)
+    Raises:
+        SpecError: it is not valid.
+        DamagedError: it is missing, or that of another run.
+    """
+    if text is None:
+        raise DamagedError(f"expected {what}, got no such file")
+    spec = RunSpec.from_json(text, what)
+    if spec.run_id != run_id:
+        raise DamagedError(f"{what}: expected the spec of run {run_id}, got that of run {spec.run_id}")
+    return spec
 
 
 def _file(name: str, what: str) -> str:

@@ -13,7 +13,7 @@ from types import FrameType
 STOP_SECONDS = 6.0
 """Seconds that runs under way have to stop in good order; then their workers are killed."""
 STALL_SECONDS = 600.0
-"""Seconds without progress after which a campaign says that a run stands still, unless told otherwise."""
+"""Seconds without progress after which a campaign reports a run as stalled, by default."""
 
 
 class StopRequest:
@@ -24,7 +24,6 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        """Start with no such wish."""
         self._asked = False
         self.reader, self._writer = Pipe(duplex=False)
 
@@ -53,7 +52,6 @@ class Silence:
     """
 
     def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin now."""
         self._patience = patience
         self._clock = clock
         self.end()

@@ -21,8 +21,7 @@ from typing import Any
 from headway.errors import MissingExtraError, StoreError
 from headway.runs import Columns, RunSpec, RunStore, State
 from headway.runs.display import Display, make_display
-from headway.runs.events import Advanced, Ended, Event, Outcome, Started
-from headway.runs.progress import Tally
+from headway.runs.progress import Advanced, CampaignProgress, Ended, Event, Outcome, Started
 
 INTERVAL = 5.0
 """The least time between two looks at a run's metrics, in seconds; it checkpoints every 10 or so."""
@@ -86,13 +85,13 @@ class _Copy:
 class Mirror:
     """Copies the stored metrics of runs into event files, one folder per run.
 
-    Trouble with the files (a full disk, say) is told once and ends the copying; the runs go on.
+    Trouble with the files (a full disk, say) is reported once and ends the copying; the runs go on.
 
     Args:
         store: where the runs are kept.
         folder: where the event files go.
         clock: gives seconds.
-        complain: told what went wrong.
+        complain: called with what went wrong.
 
     Raises:
         MissingExtraError: tensorboard is not installed.
@@ -105,8 +104,7 @@ class Mirror:
         clock: Callable[[], float] = time.monotonic,
         complain: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
     ) -> None:
-        """Write nothing yet."""
-        _tensorboard()
+        _event_file_writer()
         self._store = store
         self._folder = folder
         self._clock = clock
@@ -135,7 +133,7 @@ class Mirror:
     def close(self) -> None:
         """Close all files."""
         for copy in self._copies.values():
-            with contextlib.suppress(OSError):  # the last flush has told it
+            with contextlib.suppress(OSError):  # the last flush has reported it
                 copy.writer.close()
         self._copies.clear()
 
@@ -145,7 +143,7 @@ class Mirror:
         try:
             act(spec)
         except StoreError:
-            pass  # what is wrong with this run is told where its state is
+            pass  # what is wrong with this run is reported with its state
         except OSError as error:
             self._is_broken = True
             self._complain(f"headway: cannot write for TensorBoard to {self._folder} ({error}); the runs go on without")
@@ -189,17 +187,15 @@ class MirroredDisplay:
     Args:
         display: the display.
         mirror: the mirror.
-        tally: where the campaign stands.
+        progress: where the campaign stands.
     """
 
-    def __init__(self, display: Display, mirror: Mirror, tally: Tally) -> None:
-        """Show nothing yet."""
+    def __init__(self, display: Display, mirror: Mirror, progress: CampaignProgress) -> None:
         self._display = display
         self._mirror = mirror
-        self._specs: Mapping[str, RunSpec] = tally.specs
+        self._specs: Mapping[str, RunSpec] = progress.specs
 
     def __enter__(self) -> MirroredDisplay:
-        """Begin to show."""
         self._display.__enter__()
         return self
 
@@ -215,34 +211,43 @@ class MirroredDisplay:
             self._mirror.notice(event, self._specs[event.run_id])
 
 
-def mirrored(mirror: Mirror, make: Callable[[Tally], Display] = make_display) -> Callable[[Tally], Display]:
+def mirrored(
+    mirror: Mirror, make: Callable[[CampaignProgress], Display] = make_display
+) -> Callable[[CampaignProgress], Display]:
     """A maker of displays that also keep a mirror up to date."""
-    return lambda tally: MirroredDisplay(make(tally), mirror, tally)
+    return lambda progress: MirroredDisplay(make(progress), mirror, progress)
 
 
-def _tensorboard() -> Any:
+def _event_file_writer() -> Any:
     try:
-        from torch.utils import tensorboard
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
     except ImportError as error:
         raise MissingExtraError("tensorboard", "tensorboard") from error
-    return tensorboard
+    return EventFileWriter
 
 
 def _begin(folder: Path, spec: RunSpec) -> Any:
     """Open an event file that starts with a session at step 0 and the run's spec as text."""
     from tensorboard.compat.proto.event_pb2 import Event as Record
     from tensorboard.compat.proto.event_pb2 import SessionLog
-    from torch.utils.tensorboard.summary import text
+    from tensorboard.plugins.text.metadata import create_summary_metadata
+    from tensorboard.util.tensor_util import make_tensor_proto
 
-    writer = _tensorboard().FileWriter(str(folder))
-    writer.add_event(Record(session_log=SessionLog(status=SessionLog.START)), 0)
-    writer.add_summary(text("spec", f"```json\n{spec.to_json()}```"), 0)
+    writer = _event_file_writer()(str(folder))
+    start = SessionLog(status=SessionLog.START)
+    writer.add_event(Record(wall_time=time.time(), step=0, session_log=start))
+    text = make_tensor_proto([f"```json\n{spec.to_json()}```".encode()])
+    _write(writer, [{"tag": "spec", "metadata": create_summary_metadata("spec", ""), "tensor": text}], 0)
     return writer
 
 
 def _add(writer: Any, values: Mapping[str, float], step: int) -> None:
+    _write(writer, [{"tag": tag, "simple_value": value} for tag, value in values.items()], step)
+
+
+def _write(writer: Any, values: list[dict[str, Any]], step: int) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event as Record
     from tensorboard.compat.proto.summary_pb2 import Summary
 
-    writer.add_summary(
-        Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]), step
-    )
+    summary = Summary(value=[Summary.Value(**value) for value in values])
+    writer.add_event(Record(wall_time=time.time(), step=step, summary=summary))

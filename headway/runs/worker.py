@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import signal
 import sys
 import threading
@@ -12,15 +11,16 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import TypeAlias
 
 from headway.errors import HeadwayError
-from headway.runs import RunStore
 from headway.runs.attempt import attempt
 from headway.runs.context import Context
-from headway.runs.events import Ended, Event, Tell
 from headway.runs.experiments import register_experiments
+from headway.runs.progress import Ended, Event, Notify
 from headway.runs.queue import Task
+from headway.runs.store import RunStore
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,9 @@ class Inbox:
     """
 
     def __init__(self, connection: Connection) -> None:
-        """Start to receive."""
         self._is_stopping = False
         self._connection = connection
-        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         threading.Thread(target=self._receive, name="headway-inbox", daemon=True).start()
 
     def take(self) -> Task | None:
@@ -96,19 +95,19 @@ def main(connection: Connection, setup: Setup) -> None:
     _listen_to_signals(inbox)
     context = replace(setup.context, should_stop=inbox.is_stopping)
 
-    def tell(message: Message) -> None:
+    def notify(message: Message) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the inbox notices that nobody listens
             connection.send(message)
 
-    tell(Ready())
+    notify(Ready())
     while task := inbox.take():
-        tell(work(task, setup.store, context, tell))
+        notify(work(task, setup.store, context, notify))
 
 
-def work(task: Task, store: RunStore, context: Context, tell: Tell) -> Ended | Trouble:
+def work(task: Task, store: RunStore, context: Context, notify: Notify) -> Ended | Trouble:
     """Attempt a run, and say how it ended or what is wrong that concerns every run; nothing is raised."""
     try:
-        return attempt(store, task.spec, context, tell, task.retry_failed)
+        return attempt(store, task.spec, context, notify, task.retry_failed)
     except HeadwayError as error:
         return Trouble(str(error))
     except Exception as error:  # not from the run, which would have recorded it

@@ -1,24 +1,34 @@
 """Selection: choosing what to learn from next, by its scores."""
 
 from headway.selection.actor import Actor, ActorConfig
+from headway.selection.literature import ADO, EXP3S, TSCL, GroupDRO, SelfPaced
 from headway.selection.mixture import Mixture
 from headway.selection.networks import PlainLogits, perceptron
 from headway.selection.pools import Pools
+from headway.selection.prioritized import PrioritizedSampler, SumTree, select
 from headway.selection.rules import MultiplicativeWeights, PolicyGradient
 from headway.selection.sampler import SourceSampler, lag
 from headway.selection.sources import Sources, Tagged
 
 __all__ = [
+    "ADO",
+    "EXP3S",
+    "TSCL",
     "Actor",
     "ActorConfig",
+    "GroupDRO",
     "Mixture",
     "MultiplicativeWeights",
     "PlainLogits",
     "PolicyGradient",
     "Pools",
+    "PrioritizedSampler",
+    "SelfPaced",
     "SourceSampler",
     "Sources",
+    "SumTree",
     "Tagged",
     "lag",
     "perceptron",
+    "select",
 ]

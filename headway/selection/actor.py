@@ -1,6 +1,6 @@
-"""An actor that chooses among arms and learns from the scores that its choices bring.
+"""An actor that chooses among sources and learns from the scores that its choices bring.
 
-It has no state to look at, so its policy is a distribution over the arms, trained by policy gradient:
+It has no state to look at, so its policy is a distribution over the sources, trained by policy gradient:
 
     loss = -mean(log pi(a) * r) - entropy_weight * mean(H(pi))
 """
@@ -25,16 +25,16 @@ class ActorConfig:
     """How an actor is made and trained.
 
     Attributes:
-        arms: the number of arms.
-        kind: "network" for a perceptron on random inputs, "logits" for one number per arm.
-        inputs: random numbers that the network sees, drawn anew for every sample; None for as many as arms.
+        sources: the number of sources.
+        kind: "network" for a perceptron on random inputs, "logits" for one number per source.
+        inputs: random numbers that the network sees, drawn anew for every sample; None for as many as sources.
         hidden: widths of the hidden layers.
         learning_rate: of Adam.
         betas: of Adam.
         entropy_weight: how strongly the policy is kept from collapsing.
     """
 
-    arms: int
+    sources: int
     kind: str = "network"
     inputs: int | None = None
     hidden: tuple[int, ...] = (256, 256)
@@ -44,14 +44,14 @@ class ActorConfig:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        if self.arms < 1:
-            raise SelectionError(f"expected at least one arm, got {self.arms}")
+        if self.sources < 1:
+            raise SelectionError(f"expected at least one source, got {self.sources}")
         if self.kind not in ("network", "logits"):
             raise SelectionError(f"expected an actor 'network' or 'logits', got {self.kind!r}")
 
 
 class Actor:
-    """Draws arms for a batch and is trained with the scores of that batch.
+    """Draws sources for a batch and is trained with the scores of that batch.
 
     Args:
         config: what it is.
@@ -63,12 +63,12 @@ class Actor:
         """Make the policy and its optimizer."""
         self.config = config
         self._generator = generator
-        self._inputs = config.inputs or config.arms
+        self._inputs = config.inputs or config.sources
         policy: nn.Module
         if config.kind == "network":
-            policy = perceptron([self._inputs, *config.hidden, config.arms], generator)
+            policy = perceptron([self._inputs, *config.hidden, config.sources], generator)
         else:
-            policy = PlainLogits(config.arms)
+            policy = PlainLogits(config.sources)
         self.policy = policy.to(device)
         self._device = device
         self._optimizer = Adam(list(self.policy.parameters()), config.learning_rate, config.betas)
@@ -76,22 +76,23 @@ class Actor:
         self.entropy = torch.zeros(())
 
     def draw(self, samples: int) -> Tensor:
-        """Choose an arm for each of B samples: [B]. The choice is kept for `learn`."""
+        """Choose a source for each of B samples: [B]. The choice is kept for `learn`."""
         seen, log_policy, policy = self._evaluate(samples)
         # Inverse transform on the host's generator: the same draws on every device.
         edges = policy.cumsum(1)
         points = self._random(samples, 1).to(edges.dtype)
-        arms = torch.searchsorted(edges, points * edges[:, -1:], right=True).squeeze(1).clamp_(max=self.config.arms - 1)
-        self._drawn = (seen, log_policy, policy, arms)
-        return arms
+        sources = torch.searchsorted(edges, points * edges[:, -1:], right=True).squeeze(1)
+        sources.clamp_(max=self.config.sources - 1)
+        self._drawn = (seen, log_policy, policy, sources)
+        return sources
 
     def probabilities(self, inputs: int = 256) -> Tensor:
-        """The policy [arms]; that of a network is averaged over so many random inputs."""
+        """The policy [sources]; that of a network is averaged over so many random inputs."""
         seen, _, _ = self._evaluate(1 if self.config.kind == "logits" else inputs)
         return seen[-1].softmax(1).mean(0)
 
     def _evaluate(self, samples: int) -> tuple[list[Tensor], Tensor, Tensor]:
-        """What `record` says of B samples, the logarithm of the policy and the policy, each [B, arms]."""
+        """What `record` says of B samples, the logarithm of the policy and the policy, each [B, sources]."""
         seen = record(self.policy, self._random(samples, self._inputs))
         log_policy = F.log_softmax(seen[-1], dim=1)
         return seen, log_policy, log_policy.exp()
@@ -102,24 +103,24 @@ class Actor:
         numbers = torch.rand(*shape, generator=self._generator, pin_memory=pinned)
         return numbers.to(self._device, non_blocking=True)
 
-    def learn(self, scores: Tensor, arms: Tensor | None = None) -> None:
-        """Take one step with the scores [B] of the samples that were drawn last, or of arms that are named.
+    def learn(self, scores: Tensor, sources: Tensor | None = None) -> None:
+        """Take one step with the scores [B] of the samples that were drawn last, or of sources that are named.
 
         Args:
             scores: one per sample.
-            arms: the arms that were chosen by `probabilities` rather than by `draw`; a network gets inputs
+            sources: the sources that were chosen by `probabilities` rather than by `draw`; a network gets inputs
                 drawn anew for them.
 
         Raises:
             SelectionError: nothing was drawn, or another number of samples.
         """
-        if arms is not None:
-            self._drawn = (*self._evaluate(len(arms)), arms.to(self._device))
+        if sources is not None:
+            self._drawn = (*self._evaluate(len(sources)), sources.to(self._device))
         if self._drawn is None:
-            raise SelectionError("expected scores for drawn arms, got scores before draw(); call draw() first")
-        seen, log_policy, policy, arms = self._drawn
-        if scores.shape != arms.shape:
-            raise SelectionError(f"expected scores of shape {list(arms.shape)}, got {list(scores.shape)}")
+            raise SelectionError("expected scores for drawn sources, got scores before draw(); call draw() first")
+        seen, log_policy, policy, sources = self._drawn
+        if scores.shape != sources.shape:
+            raise SelectionError(f"expected scores of shape {list(sources.shape)}, got {list(scores.shape)}")
         if scores.device.type == "cpu" and not math.isfinite(float(scores.sum())):
             raise SelectionError(
                 "expected finite scores, got NaN or infinity, which would make every later draw meaningless; "
@@ -127,17 +128,17 @@ class Actor:
             )
         self._drawn = None
         entropy = -(policy * log_policy).sum(1, keepdim=True)
-        backpropagate(self.policy, seen, self._gradient(policy, log_policy, entropy, arms, scores.to(policy)))
+        backpropagate(self.policy, seen, self._gradient(policy, log_policy, entropy, sources, scores.to(policy)))
         self._optimizer.advance()
         self.entropy = entropy.mean()
 
-    def _gradient(self, policy: Tensor, log_policy: Tensor, entropy: Tensor, arms: Tensor, scores: Tensor) -> Tensor:
-        """The gradient of the loss at the logits [B, arms], in closed form.
+    def _gradient(self, policy: Tensor, log_policy: Tensor, entropy: Tensor, sources: Tensor, scores: Tensor) -> Tensor:
+        """The gradient of the loss at the logits [B, sources], in closed form.
 
-        Of -log pi(a) r: r (pi - e_a), with e_a the unit vector of the chosen arm. Of -w H: w pi (log pi + H).
+        Of -log pi(a) r: r (pi - e_a), with e_a the unit vector of the chosen source. Of -w H: w pi (log pi + H).
         """
         gradient = policy * scores.unsqueeze(1)
-        gradient.scatter_add_(1, arms.unsqueeze(1), -scores.unsqueeze(1))
+        gradient.scatter_add_(1, sources.unsqueeze(1), -scores.unsqueeze(1))
         gradient.add_(policy * (log_policy + entropy), alpha=self.config.entropy_weight)
         return gradient.div_(len(scores))
 

@@ -29,7 +29,6 @@ class Bounds:
     """
 
     def __init__(self, names: Sequence[str], floor: Bound = 0.0, ceiling: Bound = 1.0) -> None:
-        """Check the bounds."""
         self.low = _spread(names, floor, 0.0, "floor")
         self.high = _spread(names, ceiling, 1.0, "ceiling")
         for name, low, high in zip(names, self.low.tolist(), self.high.tolist(), strict=True):

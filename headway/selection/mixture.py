@@ -15,6 +15,9 @@ from headway.selection.ranks import summed
 from headway.selection.rules import Feedback, MultiplicativeWeights, Rule
 from headway.selection.sources import numbers_of
 
+Prior = Mapping[str, float] | Sequence[float] | None
+"""The shares to start from, by name or in the sources' order, in any unit; None for equal ones."""
+
 
 class Mixture:
     """Shares of named sources, which follow the scores that their samples get.
@@ -24,6 +27,9 @@ class Mixture:
         rule: how scores become shares; `MultiplicativeWeights()` or `PolicyGradient()`.
         floor: the least share of every source, or of some by name.
         ceiling: the greatest share of every source, or of some by name.
+        prior: the shares to start from, by name or in the sources' order, in any unit (sizes will do); equal ones by
+            default. The rule's shares are multiplied with them.
+        hold: how far shares are held to the prior, in [0, 1]: hold * prior + (1 - hold) * shares.
         smoothing: how much of a source's smoothed score is kept when a batch with samples of it comes, in [0, 1).
         seed: for rules that draw random numbers.
         sync: add the scores up over the processes of torch.distributed, where it is in use, so that all have the same
@@ -40,22 +46,28 @@ class Mixture:
         *,
         floor: Bound = 0.0,
         ceiling: Bound = 1.0,
+        prior: Prior = None,
+        hold: float = 0.0,
         smoothing: float = 0.9,
         seed: int = 0,
         sync: bool = True,
     ) -> None:
-        """Start with equal shares, as far as the bounds allow."""
         if not names:
             raise SelectionError("expected at least one source, got none")
         if isinstance(names, str):
             raise SelectionError(f"expected the names of sources, got {names!r}; pass [{names!r}]")
         if not 0 <= smoothing < 1:
             raise SelectionError(f"expected smoothing in [0, 1), got {smoothing}")
+        if not 0 <= hold <= 1:
+            raise SelectionError(f"expected hold from 0 to 1, got {hold}")
         rule = MultiplicativeWeights() if rule is None else rule
         if not isinstance(rule, Rule):
             raise SelectionError(f"expected a rule such as MultiplicativeWeights(), got {rule!r}")
         self.names = tuple(names)
         self._bounds = Bounds(self.names, floor, ceiling)
+        self.prior = _as_shares(self.names, prior)
+        self._has_prior = prior is not None or hold > 0
+        self._hold = hold
         self._smoothing = smoothing
         self._sync = sync
         self._learner = rule.begin(len(self.names), seed)
@@ -110,6 +122,15 @@ class Mixture:
         totals = self._totals(ids, values)
         self._learn(totals[0], totals[1].long())
 
+    def feedback(self, values: Mapping[str, float]) -> None:
+        """Take in one number for each of some sources, such as a validation loss, in place of a batch's scores.
+
+        Raises:
+            SelectionError: there is no such source.
+        """
+        ids = numbers_of(self.names, list(values))
+        self.update(ids, torch.tensor([float(value) for value in values.values()], dtype=torch.float64))
+
     def _ids(self, source_ids: Any) -> Tensor:
         if isinstance(source_ids, str):
             raise SelectionError(f"expected a source for each sample, got {source_ids!r}; pass [{source_ids!r}]")
@@ -157,7 +178,11 @@ class Mixture:
         self._set_shares()
 
     def _set_shares(self) -> None:
-        self.shares = self._bounds.apply(self._learner.shares())
+        shares = self._learner.shares()
+        if self._has_prior:
+            tilted = shares * self.prior
+            shares = torch.lerp(tilted / tilted.sum(), self.prior, self._hold)
+        self.shares = self._bounds.apply(shares)
         self._edges = self.shares.cumsum(0)
         self._edges[self._bounds.last :] = 1.0  # rounding must not leave a gap, nor give it to a source without a share
         self.version += 1
@@ -194,3 +219,18 @@ class Mixture:
         self._seen = state["seen"].clone()
         self.skipped = state["skipped"]
         self._set_shares()
+
+
+def _as_shares(names: Sequence[str], prior: Prior) -> Tensor:
+    """A prior as shares that add up to 1: [S]."""
+    if prior is None:
+        return torch.full((len(names),), 1 / len(names), dtype=torch.float64)
+    if isinstance(prior, Mapping):
+        missing = [name for name in names if name not in prior]
+        if missing or len(prior) != len(names):
+            raise SelectionError(f"expected a prior of the sources {list(names)}, got {list(prior)}")
+        prior = [prior[name] for name in names]
+    shares = torch.tensor([float(value) for value in prior], dtype=torch.float64)
+    if len(shares) != len(names) or not bool((shares > 0).all()) or not bool(shares.isfinite().all()):
+        raise SelectionError(f"expected a prior above 0 for each of {len(names)} sources, got {list(prior)}")
+    return shares / shares.sum()

@@ -35,15 +35,14 @@ def perceptron(sizes: Sequence[int], generator: torch.Generator) -> nn.Sequentia
 
 
 class PlainLogits(nn.Module):
-    """A policy without inputs: one number per arm."""
+    """A policy without inputs: one number per source."""
 
-    def __init__(self, arms: int) -> None:
-        """Start uniform."""
+    def __init__(self, sources: int) -> None:
         super().__init__()
-        self.logits = nn.Parameter(torch.zeros(arms))
+        self.logits = nn.Parameter(torch.zeros(sources))
 
     def forward(self, noise: Tensor) -> Tensor:
-        """The same logits for every row of `noise`: [B, arms]."""
+        """The same logits for every row of `noise`: [B, sources]."""
         return self.logits.expand(len(noise), -1)
 
 
@@ -117,7 +116,6 @@ class Adam(torch.optim.Adam):
     def __init__(
         self, parameters: Sequence[Tensor], learning_rate: float, betas: tuple[float, float] = (0.9, 0.999)
     ) -> None:
-        """Choose the fused kernel on the CPU; elsewhere torch chooses."""
         self._parameters = list(parameters)
         self._fused = all(parameter.device.type == "cpu" for parameter in self._parameters)
         self._known: tuple[list[Tensor], list[Tensor], Tensor] | None = None

@@ -165,11 +165,11 @@ class _Policy:
 
     def learn(self, feedback: Feedback) -> None:
         """Every sample stands in with the mean score of its source: the gradient at plain logits is the same."""
-        arms = torch.repeat_interleave(torch.arange(len(feedback.counts)), feedback.counts)
+        sources = torch.repeat_interleave(torch.arange(len(feedback.counts)), feedback.counts)
         best = float(feedback.smoothed.abs().max()) if self._rule.scaled else 1.0
-        scores = feedback.means[arms] / (best if best > 0 else 1.0)
+        scores = feedback.means[sources] / (best if best > 0 else 1.0)
         with torch.enable_grad():
-            self._actor.learn(scores.float(), arms)
+            self._actor.learn(scores.float(), sources)
         self._shares = self._read()
 
     def _read(self) -> Tensor:

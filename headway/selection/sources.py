@@ -31,7 +31,6 @@ class Sources:
     """
 
     def __init__(self, sources: Mapping[str, Any] | Sequence[int] | Tensor | Any, names: Sequence[str] = ()) -> None:
-        """Read the sources."""
         if isinstance(sources, Mapping):
             if names:
                 raise SelectionError(f"expected names as the keys of the sources, got names={list(names)} as well")

@@ -29,7 +29,6 @@ class Stream:
     """
 
     def __init__(self, length: int, make: Callable[[int], Tensor]) -> None:
-        """Make nothing yet."""
         self._length = length
         self._make = make
         self._number = -1
@@ -72,7 +71,6 @@ class Deck:
     """
 
     def __init__(self, members: Tensor, seed: int, source: int, replacement: bool = False) -> None:
-        """Start with nothing taken."""
         size = len(members)
         rounds = max(1, BLOCK // size)  # several orders at a time where one is short
         self.taken = 0
@@ -102,7 +100,6 @@ class Recent:
     """
 
     def __init__(self, limit: int) -> None:
-        """Remember nothing."""
         self._limit = limit
         self._pieces: deque[Tensor] = deque()
         self._count = 0

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from headway.errors import SignalError, StateError
 from headway.grads import Reduction
+from headway.grads.persample import Kind
+from headway.grads.plans import Together
 from headway.moments import Decay, Flat, Moments
 
 Where = str | Sequence[str] | Callable[[str, Tensor], bool] | None
@@ -38,6 +40,7 @@ class Scope:
         memory: tensors that belong to its state and are saved with the meter.
         cache: tensors that can be made again.
         ratios: those of the moments, which can be made again.
+        plan: the reductions that were asked for with certain weights, which stay where they are.
         warns: whether the signal may still warn of a floor that decides nearly all.
         version: the state of the moments that `cache` and `ratios` belong to.
     """
@@ -47,6 +50,7 @@ class Scope:
     memory: dict[str, Tensor] = field(default_factory=dict)
     cache: dict[str, Tensor] = field(default_factory=dict)
     ratios: Flat | None = None
+    plan: tuple[Mapping[str, Tensor], Plan] | None = None
     warns: bool = True
     version: tuple[int, ...] = ()
 
@@ -54,6 +58,12 @@ class Scope:
     def size(self) -> int:
         """d, the number of scored parameters."""
         return sum(parameter.numel() for parameter in self.parameters.values())
+
+    def reductions(self, key: str, kind: Kind, weights: Mapping[str, Tensor]) -> Plan:
+        """One weighted reduction of every parameter, made anew only if other tensors hold the weights."""
+        if self.plan is None or self.plan[0] is not weights:
+            self.plan = weights, {key: {name: Reduction(kind, weight) for name, weight in weights.items()}}
+        return self.plan[1]
 
     def require_moments(self) -> Moments:
         """The moments; a signal that asked for them has them."""
@@ -67,7 +77,7 @@ class Batch:
 
     Attributes:
         losses: one loss per sample [B], detached.
-        groups: the group (arm, source) of each sample [B], or None.
+        groups: the group (class, source) of each sample [B], or None.
     """
 
     losses: Tensor
@@ -182,6 +192,8 @@ def select(parameters: Mapping[str, Tensor], where: Where) -> dict[str, Tensor]:
 
 def total(values: Mapping[str, Tensor]) -> Tensor:
     """Add the numbers of all parameters: one per sample [B]."""
+    if isinstance(values, Together):
+        return values.rows.sum(0)
     tensors = list(values.values())
     first = tensors[0]
     return torch.stack([tensor.to(first.device) for tensor in tensors]).sum(0)

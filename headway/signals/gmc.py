@@ -182,8 +182,7 @@ class GMC(MomentSignal):
 
     def reductions(self, scope: Scope, batch: Batch) -> Plan:
         """L1 norms weighted with |m| / v, as far as the gate lets them through."""
-        weights = self.ratios(scope, batch, absolute=True)
-        return {"coupling": {name: Reduction("l1", weight) for name, weight in weights.items()}}
+        return scope.reductions("coupling", "l1", self.ratios(scope, batch, absolute=True))
 
     def refine(self, scope: Scope, ratios: dict[str, Tensor]) -> None:
         """Apply the gate."""
@@ -218,8 +217,7 @@ class DotProduct(MomentSignal):
 
     def reductions(self, scope: Scope, batch: Batch) -> Plan:
         """Dot products with m / v."""
-        weights = self.ratios(scope, batch, absolute=False)
-        return {"dot": {name: Reduction("dot", weight) for name, weight in weights.items()}}
+        return scope.reductions("dot", "dot", self.ratios(scope, batch, absolute=False))
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """The absolute value of the sum, or the sum of absolute values."""

@@ -95,14 +95,14 @@ class DeltaLoss(BaseSignal):
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """Every sample has the score of its group."""
-        return self.progress(scope)[self._groups_of(batch)].to(batch.losses)
+        return self.progress(scope)[groups_of(batch, self.groups)].to(batch.losses)
 
     def observe(self, scope: Scope, batch: Batch) -> None:
         """Add the batch's losses to the sums or the windows, but for those that are NaN or infinite.
 
         Shapes never depend on values here, so that the host does not wait for an accelerator.
         """
-        groups = self._groups_of(batch)
+        groups = groups_of(batch, self.groups)
         finite = torch.isfinite(batch.losses)
         if self.window is None:
             losses = torch.where(finite, batch.losses, 0.0).double()
@@ -126,30 +126,41 @@ class DeltaLoss(BaseSignal):
                 kept = torch.stack([torch.zeros_like(memory[0]), memory[1], memory[2]])
                 memory.copy_(torch.where(had, shifted, kept))
 
-    def _groups_of(self, batch: Batch) -> Tensor:
-        if batch.groups is None:
-            if self.groups > 1:
-                raise SignalError(
-                    f"expected the group of each sample, got none; call backward(losses, groups=...) with "
-                    f"numbers from 0 to {self.groups - 1}"
-                )
-            return torch.zeros(batch.samples, dtype=torch.int64, device=batch.losses.device)
-        return batch.groups.long()  # a table cannot be indexed by every integer dtype
-
     def validate(self, batch: Batch) -> None:
-        """Check that every sample has a group of its own.
+        """Check that every sample has a group of its own."""
+        check_groups(batch, self.groups)
 
-        Raises:
-            SignalError: groups are missing, not integers or out of range.
-        """
-        groups = self._groups_of(batch)
-        expected = f"expected groups from 0 to {self.groups - 1}"
-        if batch.groups is not None and (batch.groups.is_floating_point() or batch.groups.is_complex()):
-            raise SignalError(f"{expected}, as integers, got {batch.groups.dtype}; convert them with .long()")
-        if groups.device.type != "cpu":  # an accelerator looks by itself, and the host does not wait for it
-            torch._assert_async(((groups >= 0) & (groups < self.groups)).all(), expected)
-        elif bool((groups < 0).any()) or bool((groups >= self.groups).any()):
-            raise SignalError(f"{expected}, got numbers from {int(groups.min())} to {int(groups.max())}")
+
+def groups_of(batch: Batch, groups: int) -> Tensor:
+    """The group of each sample [B]; all are in group 0 where there is only one and none was given.
+
+    Raises:
+        SignalError: there are several groups, and none was given.
+    """
+    if batch.groups is None:
+        if groups > 1:
+            raise SignalError(
+                f"expected the group of each sample, got none; call backward(losses, groups=...) with "
+                f"numbers from 0 to {groups - 1}"
+            )
+        return torch.zeros(batch.samples, dtype=torch.int64, device=batch.losses.device)
+    return batch.groups.long()  # a table cannot be indexed by every integer dtype
+
+
+def check_groups(batch: Batch, groups: int) -> None:
+    """Check that every sample has a group.
+
+    Raises:
+        SignalError: groups are missing, not integers or out of range.
+    """
+    own = groups_of(batch, groups)
+    expected = f"expected groups from 0 to {groups - 1}"
+    if batch.groups is not None and (batch.groups.is_floating_point() or batch.groups.is_complex()):
+        raise SignalError(f"{expected}, as integers, got {batch.groups.dtype}; convert them with .long()")
+    if own.device.type != "cpu":  # an accelerator looks by itself, and the host does not wait for it
+        torch._assert_async(((own >= 0) & (own < groups)).all(), expected)
+    elif bool((own < 0).any()) or bool((own >= groups).any()):
+        raise SignalError(f"{expected}, got numbers from {int(own.min())} to {int(own.max())}")
 
 
 def _shifted_in(recent: Tensor, losses: Tensor, member: Tensor) -> Tensor:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import io
-import json
 import time
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from headway.data import DATASETS, Dataset, load
 from headway.errors import DataError, SpecError, did_you_mean
-from headway.runs import Run, RunSpec, Writer
+from headway.runs import Run, RunSpec
 from headway.runs.context import WEIGHTS_FILE, Context, Stopped
 from headway.runs.provenance import continued, in_words
-from headway.study.determinism import made_here, one_thread, saves
-from headway.study.environment import CONDITIONS
+from headway.study.determinism import made_here, one_thread, saves, saves_json
+from headway.study.image_environment import CONDITIONS
 from headway.study.protocols.controlled import Protocol
-from headway.study.signals import NAMES
+from headway.study.signals import SIGNALS
 from headway.study.trial import Trial
 
 EXPERIMENT = "controlled"
@@ -51,7 +49,7 @@ def specs(
     for what, names, known in (
         ("dataset", datasets := list(datasets), tuple(DATASETS)),
         ("condition", conditions := list(conditions), CONDITIONS),
-        ("signal", signals := list(signals), NAMES),
+        ("signal", signals := list(signals), SIGNALS.names()),
     ):
         for name in names:
             if name not in known:
@@ -115,8 +113,9 @@ def run(run: Run, context: Context) -> None:
                 raise Stopped("stopped on request")
         if context.keep_weights:
             run.save(WEIGHTS_FILE, saves(trial.model.state_dict()))
-        facts = json.dumps({**in_words(made_with), **_origin(dataset)}).encode()
-        run.save("provenance.json", lambda file: _write(file, facts))
+        facts = {**in_words(made_with), "dataset": dataset.name}
+        facts |= {"fingerprint": dataset.fingerprint, "note": dataset.note}
+        run.save("provenance.json", saves_json(facts))
         run.finish()
 
 
@@ -152,19 +151,15 @@ def datasets(spec: RunSpec) -> tuple[str, ...]:
     return (str(spec.params["dataset"]),)
 
 
-def _dataset(spec: RunSpec, context: Context) -> Dataset:
-    (name,) = datasets(spec)
-    return context.datasets.get(name) or _load(name, context.data_dir)
-
-
 @lru_cache(maxsize=1)
-def _load(name: str, data_dir: Path | None) -> Dataset:
-    """Load a dataset once per process."""
+def load_dataset(name: str, data_dir: Path | None) -> Dataset:
+    """Load one of them, once for all runs of a process that follow each other."""
     return load(name, data_dir)
 
 
-def _write(file: Writer, content: bytes) -> None:
-    file.write(content)
+def _dataset(spec: RunSpec, context: Context) -> Dataset:
+    (name,) = datasets(spec)
+    return context.datasets.get(name) or load_dataset(name, context.data_dir)
 
 
 def _check_data(fingerprint: str, dataset: Dataset) -> None:
@@ -178,8 +173,3 @@ def _check_data(fingerprint: str, dataset: Dataset) -> None:
             f"expected the {dataset.name} that the run began with ({fingerprint[:12]}), got another copy "
             f"({dataset.fingerprint[:12]}) from {dataset.source}; use the first one, or another --out"
         )
-
-
-def _origin(dataset: Dataset) -> dict[str, Any]:
-    """Which data the numbers of a run rest on."""
-    return {"dataset": dataset.name, "fingerprint": dataset.fingerprint, "note": dataset.note}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any, cast
 
 import torch
 
 from headway.runs import Write
+from headway.runs.plugins import plugin_facts
 from headway.runs.provenance import provenance
 
 
@@ -26,8 +28,9 @@ def one_thread() -> Iterator[None]:
 
 
 def made_here(device: str, *packages: str) -> dict[str, str]:
-    """What a run is made with in this process: `provenance` with torch, the device and the processor's instructions."""
-    return {**provenance("torch", *packages), "device": device, "instructions": _instructions()}
+    """What a run is made with in this process: `provenance` with torch, the device, the processor and plugins."""
+    facts = {**provenance("torch", *packages), "device": device, "instructions": _instructions()}
+    return {**facts, **plugin_facts()}
 
 
 def _instructions() -> str:
@@ -53,6 +56,12 @@ def keep_memory() -> None:
         return
     for option, value in ((_M_TRIM_THRESHOLD, _KEPT), (_M_MMAP_THRESHOLD, _KEPT), (_M_TOP_PAD, _PADDING)):
         mallopt(option, value)
+
+
+def saves_json(facts: Mapping[str, Any]) -> Write:
+    """A function that writes facts to a file."""
+    content = json.dumps(facts).encode()
+    return lambda file: file.write(content)
 
 
 def saves(state: Any) -> Write:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import io
-import json
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -14,15 +13,16 @@ from typing import Any
 import torch
 
 from headway.errors import EnvError, MethodError, SpecError, did_you_mean
-from headway.rl import make_env
 from headway.rl.agent import Policy
+from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
-from headway.rl.reward import IntrinsicReward, make_reward
-from headway.runs import Run, RunSpec, Writer
+from headway.rl.reward import Reward
+from headway.runs import Run, RunSpec
 from headway.runs.context import WEIGHTS_FILE, Context, Stopped
-from headway.runs.determinism import use_common_instructions
+from headway.runs.experiments import use_common_instructions
 from headway.runs.provenance import continued, in_words
-from headway.study.determinism import keep_memory, made_here, one_thread, saves
+from headway.study.determinism import keep_memory, made_here, one_thread, saves, saves_json
+from headway.study.environments import make_envs
 from headway.study.protocols.doorkey import ExplorationProtocol
 
 EXPERIMENT = "doorkey"
@@ -116,11 +116,11 @@ def check(methods: Sequence[str], noises: Sequence[str], protocol: ExplorationPr
     use_common_instructions()  # networks are made here, and torch computes with what it has begun with
     try:
         for noise in noises:
-            env = _env(protocol, env_id, noise, seed=0, num_envs=1)
+            env = make_envs(protocol, env_id, noise, seed=0, num_envs=1)
             observations, actions = env.single_observation_space, env.single_action_space
-            Policy(observations, actions, protocol.ppo(), torch.Generator())
+            Policy(observations, actions, protocol.ppo, torch.Generator())
             for method in methods:
-                make_reward(method, observations, actions, protocol.intrinsic())
+                make_reward(method, observations, actions, protocol.reward)
             env_id = getattr(env.unwrapped, "env_id", env_id)
             env.close()
     except (EnvError, MethodError) as error:
@@ -145,8 +145,7 @@ def run(run: Run, context: Context) -> None:
         run.save(POLICY_FILE, saves(ppo.agent.policy.state_dict()))
         if context.keep_weights:
             run.save(WEIGHTS_FILE, saves(_weights(ppo)))
-        facts = json.dumps(in_words(made_with)).encode()
-        run.save("provenance.json", lambda file: _write(file, facts))
+        run.save("provenance.json", saves_json(in_words(made_with)))
         run.finish()
 
 
@@ -192,7 +191,7 @@ def estimate(spec: RunSpec, context: Context) -> float:
     """Seconds that a run takes on one core, from a short rollout."""
     protocol = ExplorationProtocol.from_dict(spec.protocol)
     steps = -(-CALIBRATION_STEPS // protocol.num_envs)
-    short = dataclasses.replace(protocol, rollout_steps=min(steps, protocol.rollout_steps))
+    short = protocol.replaced(rollout_steps=min(steps, protocol.ppo.rollout_steps))
     keep_memory()
     with one_thread():
         ppo = make(dataclasses.replace(spec, protocol=short.to_dict()), dataclasses.replace(context, threads=1))
@@ -208,10 +207,10 @@ def estimate(spec: RunSpec, context: Context) -> float:
 def make(spec: RunSpec, context: Context) -> PPO:
     """The agent of a run, in its environment, before its first step."""
     protocol = ExplorationProtocol.from_dict(spec.protocol)
-    env = _env(protocol, str(spec.params["env_id"]), spec.condition, spec.seed, protocol.num_envs)
+    env = make_envs(protocol, str(spec.params["env_id"]), spec.condition, spec.seed, protocol.num_envs)
     return PPO(
         env,
-        protocol.ppo(),
+        protocol.ppo,
         _reward(spec, protocol, env, context.device),
         seed=spec.seed,
         device=context.device,
@@ -228,27 +227,15 @@ def load_policy(spec: RunSpec, content: bytes) -> Policy:
         content: of its file `POLICY_FILE`.
     """
     protocol = ExplorationProtocol.from_dict(spec.protocol)
-    env = _env(protocol, str(spec.params["env_id"]), spec.condition, spec.seed, num_envs=1)
-    policy = Policy(env.single_observation_space, env.single_action_space, protocol.ppo(), torch.Generator())
+    env = make_envs(protocol, str(spec.params["env_id"]), spec.condition, spec.seed, num_envs=1)
+    policy = Policy(env.single_observation_space, env.single_action_space, protocol.ppo, torch.Generator())
     policy.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
     return policy
 
 
-def _env(protocol: ExplorationProtocol, env_id: str, noise: str, seed: int, num_envs: int) -> Any:
-    return make_env(
-        env_id,
-        num_envs,
-        noise,
-        protocol.backend,
-        seed,
-        protocol.view,
-        noise_channel=True if protocol.noise_channel == "always" else None,
-    )
-
-
-def _reward(spec: RunSpec, protocol: ExplorationProtocol, env: Any, device: str) -> IntrinsicReward | None:
+def _reward(spec: RunSpec, protocol: ExplorationProtocol, env: Any, device: str) -> Reward | None:
     spaces = env.single_observation_space, env.single_action_space
-    return make_reward(spec.method, *spaces, protocol.intrinsic(), device, spec.seed)
+    return make_reward(spec.method, *spaces, protocol.reward, device, spec.seed)
 
 
 def _steps(spec: RunSpec) -> int:
@@ -260,13 +247,9 @@ def _steps(spec: RunSpec) -> int:
 
 def _weights(ppo: PPO) -> dict[str, Any]:
     """The final weights of all networks."""
-    predictor = None if ppo.reward is None else ppo.reward.predictor.state_dict()
+    predictor = None if ppo.reward is None else ppo.reward.bonus.state_dict()
     return {
         "policy": ppo.agent.policy.state_dict(),
         "value": ppo.agent.value.state_dict(),
         "predictor": predictor,
     }
-
-
-def _write(file: Writer, content: bytes) -> None:
-    file.write(content)

@@ -14,7 +14,7 @@ from headway.errors import ProtocolError
 from headway.selection import Actor, ActorConfig, perceptron
 from headway.selection.networks import Adam
 from headway.signals import MomentSignal
-from headway.study.environment import GROUPS, Environment
+from headway.study.image_environment import Environment
 from headway.study.perceptron import PerceptronMeter
 from headway.study.protocols.controlled import Protocol
 from headway.study.signals import make_signal
@@ -85,7 +85,7 @@ class Trial:
         protocol: the choices of the study.
         seed: where all randomness starts.
         device: where the networks live.
-        groups: the classes of each group.
+        groups: the classes of each group; None for `groups_of` their number.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Trial:
         protocol: Protocol,
         seed: int,
         device: str = "cpu",
-        groups: Sequence[Sequence[int]] = GROUPS,
+        groups: Sequence[Sequence[int]] | None = None,
     ) -> None:
         """Make the networks and the environment."""
         self.protocol = protocol

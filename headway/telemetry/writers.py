@@ -49,7 +49,6 @@ class CsvWriter:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Begin the file with the first rows."""
         self._path = Path(path)
         self._begun = False
 
@@ -83,7 +82,6 @@ class TensorBoardWriter:
     """
 
     def __init__(self, target: Any) -> None:
-        """Open the folder, or use the writer."""
         self._own = isinstance(target, str | os.PathLike)
         self._writer = _summary_writer(target) if self._own else target
         self._states: dict[str, str] = {}

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = {
     "status": ("status",),
     "claims": ("claims", "--brief"),
-    "export": ("export", "--out", "{out}/lot.parquet"),
+    "export": ("export", "--out", "{out}/export.parquet"),
     "figures": ("figures", "--out", "{out}/figures", "--format", "png", "--only", "average"),
     "report": ("report", "--out", "{out}/report", "--formats"),
 }

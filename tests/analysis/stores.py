@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from headway.analysis.exploration_presets import EXPLORATION_PRESETS
-from headway.analysis.presets import PRESETS
 from headway.runs import Run, RunSpec, RunStore
+from headway.study.protocols.labels import PRESETS
 from headway.study.protocols.names import GROUPS
 
 SIX = ("uniform", "curiosity", "gmc", "norm_last", "norm_all", "delta_loss")
@@ -53,7 +52,7 @@ def controlled_spec(
     **changes: Any,
 ) -> RunSpec:
     """A run of the controlled study; without `epochs` it is as long as its protocol says."""
-    fields = {**PRESETS[protocol], **changes}
+    fields = {**PRESETS["controlled"][protocol], **changes}
     long = (dataset, condition) == ("mnist", "curriculum")
     length = epochs or fields["epochs_curriculum_mnist" if long else "epochs"]
     params = {"dataset": dataset, "epochs": length}
@@ -127,7 +126,7 @@ def doorkey_spec(
 ) -> RunSpec:
     """A run of the exploration study."""
     values = {"env_id": "MiniGrid-DoorKey-8x8-v0", "preset": "released", "steps": steps, **params}
-    protocol = EXPLORATION_PRESETS[values["preset"]]
+    protocol = PRESETS["doorkey"][values["preset"]]
     return RunSpec(
         experiment="doorkey", condition=condition, method=method, seed=seed, params=values, protocol=protocol
     )
@@ -181,7 +180,7 @@ def rows_of(spec: RunSpec) -> list[dict[str, Any]]:
 
 def begin(store: RunStore, spec: RunSpec, rows: Sequence[dict[str, Any]], total: int | None = None) -> Run:
     """Claim a run and log the rows that it does not have yet; it is running until it is ended."""
-    run = store.claim(spec)
+    run = store.lock(spec)
     assert run is not None, f"{spec} is taken"
     run.restore()
     done = max(map(len, run.columns().values()), default=0)

@@ -18,6 +18,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
     return root, write_hostile_store(root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_works_on_the_good_runs_and_names_the_others(
     stored: tuple[Path, dict[str, str]], tmp_path: Path, command: str

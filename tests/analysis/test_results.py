@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headway.analysis import Results, ResultsReader, load_results, stores, write_lot
+from headway.analysis import Results, ResultsReader, load_results, stores, write_export
 from headway.errors import StoreError
 from headway.runs import RunStore, State
 from tests.analysis.stores import (
@@ -164,12 +164,12 @@ def test_only_some_columns(tmp_path: Path) -> None:
         assert list(run.columns) == ["test_loss"]
 
 
-def test_a_folder_of_stores_and_lots(tmp_path: Path) -> None:
+def test_a_folder_of_stores_and_exports(tmp_path: Path) -> None:
     finish(RunStore(tmp_path / "a"), controlled_spec(epochs=2))
     finish(RunStore(tmp_path / "b"), controlled_spec(epochs=2, seed=1))
     stop(RunStore(tmp_path / "b"), controlled_spec(epochs=2))  # finished in the other one
     write_mixed_store(tmp_path / "c", epochs=2, seeds=1)
-    write_lot(load_results(tmp_path / "c"), tmp_path / "more.parquet")
+    write_export(load_results(tmp_path / "c"), tmp_path / "more.parquet")
     newer = tmp_path / "newer"
     newer.mkdir()
     (newer / "store.json").write_text('{"schema": 99}')
@@ -183,12 +183,12 @@ def test_a_folder_of_stores_and_lots(tmp_path: Path) -> None:
 def test_of_the_same_run_in_two_places_the_one_with_more_metrics_counts(tmp_path: Path, names: tuple[str, str]) -> None:
     finish(RunStore(tmp_path / "store"), controlled_spec(epochs=4))
     runs = load_results(tmp_path / "store")
-    lots = tmp_path / "lots"
+    exports = tmp_path / "exports"
     for place, name in enumerate(names):
-        write_lot(
-            runs, lots / f"{place}.parquet", columns=None if name == "all" else ["test_loss"], single=name == "some"
+        write_export(
+            runs, exports / f"{place}.parquet", columns=None if name == "all" else ["test_loss"], single=name == "some"
         )
-    results = load_results(lots)
+    results = load_results(exports)
     assert results.problems == ()  # rounded to single precision, the numbers are the same
     assert [run.columns.keys() for run in results] == [runs.runs[0].columns.keys()]
 

@@ -6,13 +6,13 @@ from datetime import datetime
 from pathlib import Path
 
 from headway.analysis import load_results
+from headway.analysis.charts.catalogue import plan_figures
 from headway.analysis.claims.verdicts import MIN_SEEDS
-from headway.analysis.report.markdown import frame, planned_figures, render
+from headway.analysis.report.markdown import FIGURES, FORMAT, frame, render
 from headway.analysis.report.view import make_view
+from headway.analysis.report.writing import Printed, named_charts
+from headway.commands.campaign_file import read_campaign_file
 from headway.commands.claims import read_bench
-from headway.commands.run import COMMANDS
-from headway.commands.run_campaign import lot_specs
-from headway.runs.campaign_file import read_campaign_file
 from tests.runs.test_later import former_ids
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,10 @@ COMMAND = f"headway report results --out report/results --bench {' '.join(BENCH)
 
 def test_the_page_is_that_of_the_results() -> None:
     results = load_results(RESULTS)
-    figures = planned_figures(results, PAGE)
+    figures = [
+        Printed(name, drawing.caption, [PAGE.parent / FIGURES / PAGE.stem / f"{name}.{FORMAT}"])
+        for name, drawing in named_charts(plan_figures(results))
+    ]
     before, after = frame(PAGE)
     made = render(
         make_view(RESULTS, results, datetime(2026, 1, 1), bench=read_bench([ROOT / name for name in BENCH])),
@@ -40,9 +43,9 @@ def campaign_lots() -> dict[str, set[str]]:
     """The ids of the runs of every lot that is run on a small machine, by the lot's name."""
     files = [ROOT / "campaigns" / f"{name}.toml" for name in ("evidence", "sensitivity")]
     return {
-        lot.name: {spec.run_id for spec in lot_specs(lot, COMMANDS, file)}
+        section.name: {spec.run_id for spec in section.specs()}
         for file in files
-        for lot in read_campaign_file(file).lots
+        for section in read_campaign_file(file).sections
     }
 
 
@@ -56,7 +59,7 @@ def test_every_file_has_finished_runs_of_its_lot() -> None:
 
 def test_lots_that_decide_claims_have_enough_seeds_and_uniform() -> None:
     file = ROOT / "campaigns" / "evidence.toml"
-    lots = {lot.name: lot_specs(lot, COMMANDS, file) for lot in read_campaign_file(file).lots}
+    lots = {section.name: section.specs() for section in read_campaign_file(file).sections}
     for name, specs in lots.items():
         assert len({spec.seed for spec in specs}) >= MIN_SEEDS, name
     deciding = ("noise-mnist", "noise-cifar10", "curriculum-mnist", "curriculum-cifar10")

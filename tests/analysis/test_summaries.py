@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headway.analysis import summaries
 from headway.analysis.stats import t_interval
 from headway.analysis.summaries import (
     auc,
@@ -257,12 +256,6 @@ def test_a_column_as_it_was_logged() -> None:
 def test_no_runs() -> None:
     with pytest.raises(ValueError, match="expected at least one run"):
         band([], average_loss)
-
-
-def test_groups_are_those_of_the_study() -> None:
-    from headway.study.environment import GROUPS
-
-    assert summaries.GROUPS == GROUPS
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

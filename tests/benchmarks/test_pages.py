@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks.cost.quoting import quoted
+from benchmarks.common import quoted
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,10 +38,3 @@ def test_exploration_is_as_fast_as_promised() -> None:
 def test_scores_of_transitions_cost_less_than_the_docs_say() -> None:
     assert "take less than 2% of the rollout's time" in (ROOT / "docs" / "intrinsic.md").read_text("utf-8")
     assert all(row["share"] < 0.02 for row in PAGES.stored("doorkey")["price"])
-
-
-def test_what_is_quoted_replaces_what_was() -> None:
-    page = "a\n<!-- x: begin -->\nold\n<!-- x: end -->\nb\n"
-    assert quoted(page, "x", "new") == "a\n<!-- x: begin -->\nnew\n<!-- x: end -->\nb\n"
-    with pytest.raises(AssertionError, match="expected a page with <!-- y: begin -->"):
-        quoted(page, "y", "new")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.cost.cases import Case, images, sequences
-from benchmarks.cost.models import Transformer, cnn, mlp
+from benchmarks.cost.cases import Case, Transformer, cnn, images, mlp, sequences
 from benchmarks.cost.results import CaseResult, Machine, Memory, Result, Skipped, Spread, Timing
 
 MLP = Case("a", "MLP 6-8-4", 5, lambda: mlp(6, 8, 4), images(6, classes=4), goal=1.7, memory_batches=(5,))

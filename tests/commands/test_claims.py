@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headway.analysis import load_results, write_lot
+from headway.analysis import load_results, write_export
 from headway.commands.main import main
 from headway.runs import RunStore
 from tests.analysis.stores import controlled_spec, finish, write_mixed_store
@@ -75,10 +75,10 @@ def test_json_and_markdown(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_lot_gives_the_same_verdicts(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_lot(load_results(root / "store"), root / "lots" / "lot.parquet")
+    write_export(load_results(root / "store"), root / "exports" / "export.parquet")
     main(["claims", str(root / "store")])
     expected = capsys.readouterr().out
-    main(["claims", str(root / "lots")])
+    main(["claims", str(root / "exports")])
     assert capsys.readouterr().out == expected
 
 

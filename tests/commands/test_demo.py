@@ -7,34 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from headway.analysis import load_results
-from headway.analysis.tables import MethodRow, method_rows
-from headway.commands.demo import table
-from headway.commands.main import _compare
+from headway.commands.demo import conclusion, demo_specs, rows_of, table
 from headway.runs import RunStore
 from headway.runs.context import Context
-from headway.study import controlled, demo
-from headway.study.protocols import names
+from headway.study import controlled
 from headway.study.protocols.controlled import Protocol
 
 
-def _rows(folder: Path) -> list[MethodRow]:
-    return [row for members in load_results(folder).groups().values() for row in method_rows(members)]
-
-
 def test_the_demo_has_36_different_runs() -> None:
-    runs = demo.demo_specs()
+    runs = demo_specs()
     assert len({spec.run_id for spec in runs}) == 36
-
-
-def test_shares_are_added_up_by_group() -> None:
-    rows = [[0.1] * 10] * 20
-    assert demo._group_shares(rows, "curriculum") == pytest.approx([0.1, 0.2, 0.3, 0.4])
-    assert demo._group_shares([[0.0, 0.0, 0.0, 1.0]] * 9 + [[0.25] * 4], "noise") == [0.25] * 4
-
-
-def test_groups_are_called_what_the_report_calls_them() -> None:
-    assert demo.GROUP_NAMES == names.GROUP_NAMES
 
 
 def test_the_summary_of_small_runs(tmp_path: Path) -> None:
@@ -42,22 +24,25 @@ def test_the_summary_of_small_runs(tmp_path: Path) -> None:
     runs = controlled.specs(["digits"], ["curriculum", "noise"], ["uniform", "curiosity", "gmc"], range(2), tiny, 2)
     store = RunStore(tmp_path)
     for spec in runs:
-        with store.claim(spec) as run:
+        with store.lock(spec) as run:
             controlled.run(run, Context())
-    lines = demo.summarise(store, runs, _compare)
-    assert [(line.condition, line.signal) for line in lines][:2] == [
+    rows = rows_of(tmp_path, {spec.run_id for spec in runs})
+    assert [(row.group.condition, row.method) for row in rows][:2] == [
         ("curriculum", "uniform"),
         ("curriculum", "curiosity"),
     ]
-    assert all(line.ratio == 1 for line in lines if line.signal == "uniform")
-    assert all(sum(line.shares) == pytest.approx(1) for line in lines)
-    rows = {(row.group.condition, row.method): row.relative for row in _rows(tmp_path)}
-    for line in lines:
-        found = rows[line.condition, line.signal]
-        assert (line.ratio, line.low, line.high) == pytest.approx((found.value, found.low, found.high))
-    text = table(lines)
+    assert all(row.relative.value == 1 for row in rows if row.method == "uniform")
+    assert all(sum(share.value for share in row.shares) == pytest.approx(1) for row in rows)
+    noisy = [store.metrics(spec.run_id) for spec in runs if (spec.condition, spec.method) == ("noise", "gmc")]
+    (gmc,) = [row for row in rows if (row.group.condition, row.method) == ("noise", "gmc")]
+    assert gmc.auc.value == pytest.approx(sum(sum(columns["test_loss_mean"]) for columns in noisy) / 2)
+    assert [share.value for share in gmc.shares] == pytest.approx(
+        [sum(columns["draw_share"][-1][group] for columns in noisy) / 2 for group in range(4)]
+    )
+    assert not rows_of(tmp_path, set())
+    text = table(rows)
     assert text.count("\n") == 8
     assert "gmc" in text
     heads = [number for number, words in enumerate(text.split("\n")) if words.endswith(("G3", "D"))]
     assert [text.split("\n")[number + 1].split()[0] for number in heads] == ["curriculum", "noise"]
-    assert "times the loss area" in demo.conclusion(lines)
+    assert "times the loss area" in conclusion(rows)

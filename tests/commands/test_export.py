@@ -17,7 +17,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_all_readable_runs_are_exported(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "results" / "lot.parquet"
+    out = tmp_path / "results" / "export.parquet"
     assert main(["export", store, "--out", str(out)]) == 0
     said, complained = capsys.readouterr()
     assert said.startswith(f"23 runs in {out}, ")
@@ -27,7 +27,7 @@ def test_all_readable_runs_are_exported(store: str, tmp_path: Path, capsys: pyte
 
 
 def test_finished_runs_and_some_columns(store: str, tmp_path: Path) -> None:
-    out = tmp_path / "lot.parquet"
+    out = tmp_path / "export.parquet"
     words = ["--finished", "--columns", "test_loss", "train_count", "--float32"]
     assert main(["export", store, "--out", str(out), *words]) == 0
     runs = load_results(out)
@@ -37,16 +37,16 @@ def test_finished_runs_and_some_columns(store: str, tmp_path: Path) -> None:
 
 def test_lots_can_be_put_together(store: str, tmp_path: Path) -> None:
     for name in ("a", "b"):
-        assert main(["export", store, "--out", str(tmp_path / "lots" / f"{name}.parquet")]) == 0
-    assert main(["export", str(tmp_path / "lots"), "--out", str(tmp_path / "both.parquet")]) == 0
+        assert main(["export", store, "--out", str(tmp_path / "exports" / f"{name}.parquet")]) == 0
+    assert main(["export", str(tmp_path / "exports"), "--out", str(tmp_path / "both.parquet")]) == 0
     assert len(load_results(tmp_path / "both.parquet")) == 23
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--out", "lot.csv"], "expected a file name that ends in .parquet, got lot.csv"),
-        (["--out", "lot.parquet", "--columns", "absent"], "expected metrics out of approx_kl"),
+        (["--out", "export.csv"], "expected a file name that ends in .parquet, got export.csv"),
+        (["--out", "export.parquet", "--columns", "absent"], "expected metrics out of approx_kl"),
     ],
 )
 def test_bad_use(store: str, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:

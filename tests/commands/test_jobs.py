@@ -8,15 +8,14 @@ from typing import NoReturn
 
 import pytest
 
-from headway.commands.jobs import Shard, choose, pass_on
+from headway.commands import run as command
 from headway.commands.main import main
+from headway.commands.options import RunOptions, Shard
 from headway.errors import DataError, UsageError
-from headway.runs import RunStore, State, launching
-from headway.runs.address import Url, parse_place
-from headway.runs.launchers import InProcess
-from headway.runs.launching import Request, gpus_for, make_local, make_named_launcher, register_launcher
-from headway.runs.opening import open_store
-from headway.runs.processes import LocalProcesses
+from headway.runs import RunSpec, RunStore, State
+from headway.runs.address import Url, open_store, parse_place
+from headway.runs.launchers import InProcess, Request, make_named_launcher
+from headway.runs.processes import LocalProcesses, gpus_for, make_local
 from tests.commands.test_run import SMALL, run
 from tests.runs import dummy_cli
 from tests.runs.dummy import spec_of
@@ -24,19 +23,23 @@ from tests.runs.dummy import spec_of
 SPECS = [spec_of(seed=seed) for seed in range(7)]
 
 
+def choose(specs: list[RunSpec], shard: Shard | None = None, *only: str) -> list[RunSpec]:
+    return command.choose(specs, RunOptions(shard=shard, only=only))
+
+
 def test_shares_are_disjoint_and_complete() -> None:
-    shares = [choose(SPECS, Shard(index, 3), None) for index in (1, 2, 3)]
+    shares = [choose(SPECS, Shard(index, 3)) for index in (1, 2, 3)]
     assert [len(share) for share in shares] == [3, 2, 2]
     assert [spec.seed for spec in shares[0]] == [0, 3, 6]
     assert {spec for share in shares for spec in share} == set(SPECS)
-    assert choose([*SPECS, *SPECS], None, None) == SPECS
+    assert choose([*SPECS, *SPECS]) == SPECS
 
 
 def test_single_runs_are_chosen_by_id() -> None:
-    assert choose(SPECS, None, [SPECS[4].run_id, SPECS[1].run_id]) == [SPECS[4], SPECS[1]]
-    assert choose(SPECS, Shard(2, 3), [SPECS[4].run_id]) == [SPECS[4]]
+    assert choose(SPECS, None, SPECS[4].run_id, SPECS[1].run_id) == [SPECS[4], SPECS[1]]
+    assert choose(SPECS, Shard(2, 3), SPECS[4].run_id) == [SPECS[4]]
     with pytest.raises(UsageError, match="expected the id of one of the 2 runs that the options mean"):
-        choose(SPECS, Shard(2, 3), [SPECS[0].run_id])
+        choose(SPECS, Shard(2, 3), SPECS[0].run_id)
 
 
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "a/b", "1/3/5", "-1/3", "1/9999999999"])
@@ -60,11 +63,12 @@ def test_printed_jobs_are_commands_for_single_runs(tmp_path: Path, capsys: pytes
     jobs = output.out.splitlines()
     assert output.err == "headway: 3 commands; 0 of 3 runs done before\n"
     assert jobs[2].endswith("  # digits noise uniform seed 2")
-    assert not out.exists()
+    assert [record.state for record in RunStore(out).status()] == [State.PENDING] * 3
     words = shlex.split(jobs[1], comments=True)
     assert words[:2] == ["headway", "run"]
     assert main(words[1:]) == 0
-    assert [(record.spec.seed, record.state) for record in RunStore(out).status() if record.spec] == [(1, State.DONE)]
+    states = {record.spec.seed: record.state for record in RunStore(out).status() if record.spec}
+    assert states == {0: State.PENDING, 1: State.DONE, 2: State.PENDING}
     capsys.readouterr()
     assert run(out, *options, "--print", "--shard", "2/3") == 0  # an abbreviation, which the commands must not have
     assert capsys.readouterr() == ("", "headway: 0 commands; 1 of 1 run done before\n")
@@ -72,20 +76,36 @@ def test_printed_jobs_are_commands_for_single_runs(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out.splitlines() == [jobs[0], jobs[2]]
 
 
-def test_what_is_passed_on() -> None:
-    words = ["headway", "run", "controlled", "--set", "a=1", "--print-jobs", "--pri", "--protocol", "demo"]
+def test_a_job_is_a_store_and_a_run_and_what_the_run_may_use() -> None:
     out = ["--out", str(Path("runs").absolute())]
-    assert pass_on(words) == ["headway", "run", "controlled", "--set", "a=1", "--protocol", "demo", *out]
-    cluster = ["--launcher", "ray", "--addr=a:1", "--cpus-per-run", "2", "--gpus", "1", "--workers=3", "--only", "x"]
-    assert pass_on([*cluster, "--shard", "1/2", "--dry-run", "--device", "cuda"]) == [
-        *("--shard", "1/2", "--device", "cuda"),
-        *out,
+    assert shlex.split(RunOptions().job("x")) == ["headway", "run", "--only", "x", *out, "--workers", "0"]
+    how = RunOptions(
+        out=Url("s3://b/runs"),
+        launcher="ray",
+        address="a:1",
+        workers=3,
+        shard=Shard(1, 2),
+        dry_run=True,
+        data_dir=Path("data"),
+        tensorboard=Path("/logs"),
+        keep_weights=True,
+        plugin=("one", "two"),
+    )
+    assert shlex.split(how.job("x")) == [
+        *("headway", "run", "--only", "x", "--out", "s3://b/runs"),
+        *("--data-dir", str(Path("data").absolute()), "--keep-weights", "--tensorboard", "/logs"),
+        *("--plugin", "one", "--plugin", "two", "--workers", "0"),
     ]
-    assert pass_on(["--out=runs"]) == out
-    assert pass_on(["--out=runs", "--out", "s3://b/runs"]) == ["--out", "s3://b/runs"]
-    assert pass_on(["--data-dir=data", "--tensor", "/logs", "--out", "/runs"]) == [
-        *("--data-dir", str(Path("data").absolute()), "--tensorboard", "/logs", "--out", "/runs")
-    ]
+
+
+def test_a_run_of_the_store_is_run_by_its_id_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "runs"
+    assert run(out, *SMALL, "--seeds", "0:2", "--print-jobs") == 0
+    ids = [record.run_id for record in RunStore(out).status()]
+    assert main(["run", "--only", ids[1], "--out", str(out), "--workers", "0"]) == 0
+    assert [RunStore(out).record(each).state for each in ids] == [State.PENDING, State.DONE]
+    assert main(["run", "--only", "0" * 16, "--out", str(out)]) == 2
+    assert main(["run", "--only", ids[0], "--out", str(tmp_path / "nothing")]) == 1
 
 
 @pytest.mark.parametrize(
@@ -106,8 +126,7 @@ def test_a_printed_job_carries_out_its_run_and_no_other(
     jobs = [shlex.split(line, comments=True) for line in capsys.readouterr().out.splitlines()]
     assert len(jobs) == 2
     assert main(jobs[1][1:]) == 0
-    assert [record.run_id for record in RunStore(out).status()] == [ids[1]]
-    assert RunStore(out).record(ids[1]).state is State.DONE
+    assert [RunStore(out).record(each).state for each in ids] == [State.PENDING, State.DONE]
 
 
 def test_jobs_of_failed_runs_run_them_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,10 +134,10 @@ def test_jobs_of_failed_runs_run_them_again(tmp_path: Path, capsys: pytest.Captu
     assert run(out, *options) == 0
     jobs = capsys.readouterr().out.splitlines()
     assert main(shlex.split(jobs[0], comments=True)[1:]) == 0
-    (record,) = RunStore(out).status()
+    (record,) = [each for each in RunStore(out).status() if each.state is State.DONE]
     assert record.spec is not None
     RunStore(out).reset(record.run_id)
-    claimed = RunStore(out).claim(record.spec)
+    claimed = RunStore(out).lock(record.spec)
     assert claimed is not None
     claimed.fail(ValueError("no"))
     capsys.readouterr()
@@ -133,10 +152,12 @@ def test_jobs_of_failed_runs_run_them_again(tmp_path: Path, capsys: pytest.Captu
     assert RunStore(out).record(record.run_id).state is State.DONE
 
 
-def test_jobs_of_a_campaign_file_name_their_lot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_of_a_campaign_file_name_the_store_of_their_section(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file, out = tmp_path / "campaign.toml", tmp_path / "runs"
-    lot = """
-[[lot]]
+    section = """
+[[section]]
 name = "{name}"
 experiment = "controlled"
 condition = "noise"
@@ -146,12 +167,12 @@ set = {{ hidden = 8, batch_size = 256, test_batches = 1 }}
 epochs = 1
 seeds = "{seeds}"
 """
-    file.write_text(lot.format(name="one", seeds="0:2") + lot.format(name="two", seeds="7"))
+    file.write_text(section.format(name="one", seeds="0:2") + section.format(name="two", seeds="7"))
     assert main(["run", "--campaign", str(file), "--out", str(out), "--print-jobs"]) == 0
     jobs = [shlex.split(line, comments=True) for line in capsys.readouterr().out.splitlines()]
-    assert [job[job.index("--lot") + 1] for job in jobs] == ["one", "one", "two"]
+    assert [job[job.index("--out") + 1] for job in jobs] == [str(out / name) for name in ("one", "one", "two")]
     assert main(jobs[2][1:]) == 0
-    assert not (out / "one").exists()
+    assert [record.state for record in RunStore(out / "one").status()] == [State.PENDING] * 2
     assert [record.state for record in RunStore(out / "two").status()] == [State.DONE]
 
 
@@ -160,8 +181,8 @@ def test_printed_jobs_mean_the_same_in_every_folder(
 ) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
-    lot = "[[lot]]\nname='one'\nexperiment='controlled'\ncondition='noise'\nsignal='uniform'\nseeds=0\nepochs=1"
-    (tmp_path / "here" / "c.toml").write_text(f"{lot}\nprotocol='demo'\nset={{hidden=8, test_batches=1}}")
+    section = "[[section]]\nname='one'\nexperiment='controlled'\ncondition='noise'\nsignal='uniform'\nseeds=0\nepochs=1"
+    (tmp_path / "here" / "c.toml").write_text(f"{section}\nprotocol='demo'\nset={{hidden=8, test_batches=1}}")
     monkeypatch.chdir(tmp_path / "here")
     assert main(["run", "--campaign", "./c.toml", "--data-dir", "data", "--print-jobs"]) == 0
     assert main(["run", "controlled", *SMALL, "--seeds", "0", "--print-jobs"]) == 0
@@ -207,9 +228,8 @@ def test_local_launchers() -> None:
     assert (local.workers, local.devices) == (3, ())
 
 
-def test_runs_share_gpus_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "_accelerators", lambda: 2)
-    local = make_local(Request(device="cuda", runs_per_gpu=3))
+def test_runs_share_gpus_evenly() -> None:
+    local = make_local(Request(device="cuda", runs_per_gpu=3, count_gpus=lambda: 2))
     assert isinstance(local, LocalProcesses)
     assert (local.workers, local.devices) == (6, ("cuda:0", "cuda:1"))
     fewer = make_local(Request(device="cuda:1", runs_per_gpu=3, workers=2))
@@ -219,10 +239,8 @@ def test_runs_share_gpus_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
         gpus_for("cuda", lambda: 0)
 
 
-def test_launchers_are_registered_once() -> None:
-    register_launcher("local", make_local)
-    with pytest.raises(UsageError, match="expected a new name for a launcher, got 'local' twice"):
-        register_launcher("local", lambda request: InProcess())
+def test_launchers_have_names() -> None:
+    assert isinstance(make_named_launcher("local", Request(workers=0)), InProcess)
     with pytest.raises(UsageError, match="expected a launcher out of"):
         make_named_launcher("", Request())
 
@@ -259,7 +277,7 @@ def test_jobs_are_printed_without_the_data(
 ) -> None:
     """They may be run on other machines, where the data are."""
     monkeypatch.setenv("HEADWAY_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setattr("headway.commands.datasets.load", missing)
+    monkeypatch.setattr("headway.commands.run.load", missing)
     words = ["--dataset", "mnist", "--condition", "noise", "--signal", "gmc", "--seeds", "0:3", "--print-jobs"]
     assert main(["run", "controlled", *words, "--out", str(tmp_path / "runs")]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
@@ -274,9 +292,9 @@ def test_only_the_data_of_runs_that_are_to_be_done_are_looked_for(
     assert run(out, *options, "--print-jobs") == 0
     digits, _ = (line.split(" --only ")[1].split()[0] for line in capsys.readouterr().out.splitlines())
     assert run(out, *options) == 1
-    assert not out.exists()
+    assert {record.state for record in RunStore(out).status()} == {State.PENDING}
     assert run(out, *options, "--only", digits) == 0
-    monkeypatch.setattr("headway.commands.datasets.load", unreachable)
+    monkeypatch.setattr("headway.commands.run.load", unreachable)
     assert run(out, *options, "--shard", "1/2") == 0
     assert f"1 run in {out}: 1 done (1 before)" in capsys.readouterr().out
 

@@ -6,6 +6,8 @@ import argparse
 import subprocess
 import sys
 from collections.abc import Callable
+from types import ModuleType
+from typing import cast
 
 import pytest
 
@@ -28,15 +30,13 @@ class Fake:
 
 @pytest.fixture
 def add(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], None]:
-    """Registers a subcommand `fake`, and one `broken` that cannot be imported."""
-    monkeypatch.setattr(cli, "COMMANDS", {})
-
-    def broken() -> cli.CommandModule:
-        raise AssertionError("imported though it was not used")
+    """Adds a subcommand `fake`, and one `broken` that cannot be imported."""
 
     def adding(work: Callable[[], int]) -> None:
-        cli.register("fake", "does something")(lambda: Fake(work))
-        cli.register("broken", "is never used")(broken)
+        monkeypatch.setitem(sys.modules, "fake_command", cast(ModuleType, Fake(work)))
+        commands = {"fake": cli.Command("does something", "fake_command")}
+        commands["broken"] = cli.Command("is never used", "no_such_module_at_all")
+        monkeypatch.setattr(cli, "COMMANDS", commands)
 
     return adding
 
@@ -125,14 +125,20 @@ def test_an_unknown_option_is_told_by_its_command(
     assert hint in error
 
 
-def test_a_name_is_registered_once(add: Callable[..., None]) -> None:
-    add(lambda: 0)
-    with pytest.raises(ValueError, match="got 'fake' twice"):
-        cli.register("fake", "again")
+def test_bench_without_the_repository_says_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "benchmarks", None)
+    for name in [name for name in sys.modules if name.startswith("benchmarks.")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert cli.main(["bench"]) == 2
+    assert "clone the repository" in capsys.readouterr().err
 
 
-def test_bench_is_there() -> None:
-    assert "bench" in cli.COMMANDS
+def test_the_help_needs_no_torch() -> None:
+    code = "import sys, headway.commands.main as cli; cli.make_parser(['--help']); print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
 
 
 def test_the_module_runs_as_a_command() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,22 +9,22 @@ import pytest
 from PIL import Image
 
 from headway.commands import main as cli
+from headway.commands.play import load_player
 from headway.errors import UsageError
 from headway.runs import RunSpec, RunStore
+from headway.runs.address import find_run
 from headway.runs.context import Context, Stopped
-from headway.runs.find_run import find_run
 from headway.study import doorkey
-from headway.study.playing import load_player
 from headway.study.protocols.doorkey import ExplorationProtocol
 from tests.runs import dummy
 
-TINY = dataclasses.replace(
-    ExplorationProtocol.quick(), num_envs=2, rollout_steps=16, channels=(4,), hidden=(8,), predictor_hidden=8
+TINY = ExplorationProtocol.quick().replaced(
+    num_envs=2, rollout_steps=16, channels=(4,), hidden=(8,), predictor_hidden=8
 )
 
 
 def spec_of(noise: str, method: str = "gmc", steps: int = 64, **changes: object) -> RunSpec:
-    protocol = dataclasses.replace(TINY, **changes)
+    protocol = TINY.replaced(**changes)
     (spec,) = doorkey.specs([method], [noise], [0], protocol, "quick", steps=steps)
     return spec
 
@@ -35,10 +34,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """A finished run with noise, one without, one that was stopped on its way, one that has not begun."""
     store = RunStore(tmp_path_factory.mktemp("play") / "runs")
     for spec in (spec_of("door"), spec_of("none", "ppo", noise_channel="with-noise")):
-        with store.claim(spec) as run:
+        with store.lock(spec) as run:
             doorkey.run(run, Context())
     answers = iter([False] * 40 + [True] * 1000)
-    with store.claim(spec_of("door", "ppo")) as run, pytest.raises(Stopped):
+    with store.lock(spec_of("door", "ppo")) as run, pytest.raises(Stopped):
         doorkey.run(run, Context(should_stop=lambda: next(answers)))
     store.add(spec_of("door", "icm"))
     store.add(dummy.spec_of())
@@ -62,7 +61,7 @@ def test_a_finished_run(store: RunStore, capsys: pytest.CaptureFixture[str]) -> 
     with Image.open(film) as gif:
         assert gif.n_frames == steps + 1
     assert store.problems(spec.run_id) == []
-    assert store.claim(spec) is None  # still done
+    assert store.lock(spec) is None  # still done
 
 
 def test_the_same_seed_gives_the_same_film(store: RunStore, tmp_path: Path) -> None:

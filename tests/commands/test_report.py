@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -77,71 +77,43 @@ def test_a_missing_package_is_named_with_its_extra(
     assert "jinja2 is not installed; run: pip install 'headway[report]'" in capsys.readouterr().err
 
 
-class Demo:
-    """A command that carries out nothing and says so."""
-
-    def __init__(self, code: int) -> None:
-        self.code = code
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--out", type=Path)
-
-    def execute(self, options: argparse.Namespace) -> int:
-        return self.code
-
-
-@pytest.fixture
-def demo(monkeypatch: pytest.MonkeyPatch, store: RunStore, tmp_path: Path) -> object:
-    """Runs a command of that exit code with a report behind it, and gives the exit code."""
-
-    def run(code: int) -> int:
-        monkeypatch.setattr(cli, "COMMANDS", {})
-        cli.register("fake", "does nothing")(lambda: cli._WithReport(Demo(code)))
-        return main(["fake", "--out", str(store.root), "--report", str(tmp_path / "report")])
-
-    return run
-
-
-def test_a_command_with_a_report_leaves_one(demo: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert demo(0) == 0
+def test_a_command_with_a_report_leaves_one(
+    store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report.report_if_possible(store.root, tmp_path / "report")
     assert (tmp_path / "report" / "index.html").is_file()
     assert "Open it in a browser: file:///" in capsys.readouterr().out
 
 
-def test_there_is_none_if_it_failed(demo: object, tmp_path: Path) -> None:
-    assert demo(1) == 1
+def test_there_is_none_if_it_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = SimpleNamespace(failures=lambda: ["one"])
+    monkeypatch.setattr("headway.commands.demo.run_campaign", lambda *arguments: failed)
+    assert main(["demo", "--out", str(tmp_path / "runs"), "--report", str(tmp_path / "report")]) == 1
     assert not (tmp_path / "report").exists()
 
 
 def test_without_the_extra_a_line_says_so_and_all_is_well(
-    demo: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing(monkeypatch, "matplotlib")
-    assert demo(0) == 0
+    assert not report.report_if_possible(store.root, tmp_path / "report")
     assert "No report: matplotlib is not installed; run: pip install 'headway[report]'" in capsys.readouterr().out
 
 
 def test_a_folder_that_cannot_be_written_to_is_told(
-    demo: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "report").write_text("")
-    assert demo(0) == 0
+    assert not report.report_if_possible(store.root, tmp_path / "report")
     assert "No report: expected a folder for the report" in capsys.readouterr().err
 
 
-def test_the_demo_has_a_report() -> None:
-    assert isinstance(cli.COMMANDS["demo"].load(), cli._WithReport)
-    assert report.FORMATS == ("pdf", "svg", "png")
-
-
 def test_a_module_that_is_missing_at_import_is_named_with_its_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def load() -> cli.CommandModule:
-        raise ModuleNotFoundError("No module named 'numpy.linalg'", name="numpy.linalg")
-
-    monkeypatch.setattr(cli, "COMMANDS", {})
-    cli.register("fake", "needs numbers", "report")(load)
+    (tmp_path / "needs_numbers.py").write_text("raise ModuleNotFoundError('no', name='numpy.linalg')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(cli, "COMMANDS", {"fake": cli.Command("needs numbers", "needs_numbers", "report")})
     assert main(["fake"]) == 1
     assert "numpy is not installed; run: pip install 'headway[report]'" in capsys.readouterr().err
 

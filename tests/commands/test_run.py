@@ -6,13 +6,17 @@ import json
 import shlex
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headway.commands.main import main
 from headway.runs import RunStore, State
+from headway.study.trial import Trial
 from tests.runs.dummy import spec_of
 
 QUICK = ["--protocol", "demo", "--set", "hidden=8", "--set", "batch_size=256", "--set", "test_batches=1"]
@@ -141,6 +145,7 @@ def test_runs_are_done_once_and_weights_kept(tmp_path: Path, capsys: pytest.Capt
     assert last == f"2 runs in {out}: 2 done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", [">&-", ">/dev/full", "| true"])
 def test_runs_go_on_whatever_becomes_of_the_output(tmp_path: Path, output: str) -> None:
     out = tmp_path / "runs"
@@ -172,7 +177,7 @@ def test_a_store_that_cannot_be_used_is_exit_code_1(tmp_path: Path, capsys: pyte
 def mixed(store: RunStore) -> RunStore:
     """A store with a run in each state that one can be in for long."""
     store.add(spec_of("waiting"))
-    failed, stopped = store.claim(spec_of("failed")), store.claim(spec_of("stopped"))
+    failed, stopped = store.lock(spec_of("failed")), store.lock(spec_of("stopped"))
     assert failed
     assert stopped
     failed.progress(1, 3, {"value": float("nan")})
@@ -198,7 +203,7 @@ def test_status_counts_and_shows_failures(mixed: RunStore, capsys: pytest.Captur
 def test_status_shows_control_characters_and_does_not_send_them(
     store: RunStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hostile = store.claim(replace(spec_of("good"), params={"dataset": "\x1b[31mred\nline"}))
+    hostile = store.lock(replace(spec_of("good"), params={"dataset": "\x1b[31mred\nline"}))
     assert hostile
     hostile.progress(1, 3, {"\x9b2J": 0.5})
     hostile.fail(ValueError("\x1b[2J"))
@@ -248,3 +253,19 @@ def test_status_as_json(mixed: RunStore, capsys: pytest.CaptureFixture[str]) -> 
     assert "reason" in runs["corrupt"]
     assert main(["status", str(mixed.root), "--json", "--failed"]) == 0
     assert {run["state"] for run in json.loads(capsys.readouterr().out)["runs"]} == {"failed", "corrupt"}
+
+
+def test_five_frames_lead_from_the_command_to_the_training_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stacks: list[list[str]] = []
+    run_epoch = Trial.run_epoch
+
+    def noting(trial: Trial, should_stop: Callable[[], bool]) -> dict[str, Any] | None:
+        frames = [frame for frame in traceback.extract_stack() if "/headway/" in frame.filename]
+        stacks.append([frame.name for frame in frames])
+        return run_epoch(trial, should_stop)
+
+    monkeypatch.setattr(Trial, "run_epoch", noting)
+    assert run(tmp_path / "runs", *SMALL, "--seeds", "0") == 0
+    assert stacks == [["main", "execute", "run_campaign", "launch", "attempt", "run"]]

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from headway.commands.campaign_file import read_campaign_file
 from headway.commands.main import main
-from headway.commands.run import COMMANDS
-from headway.commands.run_campaign import lot_specs
 from headway.errors import DataError, UsageError
 from headway.runs import RunStore, State
-from headway.runs.campaign_file import Lot, read_campaign_file
-from headway.runs.plan import parse_sweeps
+from headway.study.requests import ControlledRequest, combinations, sweeps
 
 SMALL = """
 dataset = "digits"
@@ -34,13 +32,13 @@ def campaign(path: Path) -> Path:
     return write(
         path,
         f"""
-description = "two lots"
-[[lot]]
+description = "two sections"
+[[section]]
 name = "first"
 experiment = "controlled"
 signal = ["uniform"]
 {SMALL}
-[[lot]]
+[[section]]
 name = "second"
 experiment = "sensitivity"
 sweep = {{ beta = [0.9, 0.99] }}
@@ -57,61 +55,74 @@ def run(*arguments: object) -> int:
 
 
 def test_sweeps_give_every_combination() -> None:
-    assert parse_sweeps([]) == [{}]
-    assert parse_sweeps(["a=1,2", "b=x"]) == [{"a": "1", "b": "x"}, {"a": "2", "b": "x"}]
+    assert combinations({}, 1) == [{}]
+    assert combinations(sweeps("sweep", ["a=1,2", "b=x"]), 1) == [{"a": "1", "b": "x"}, {"a": "2", "b": "x"}]
+    assert sweeps("sweep", {"a": [1, 2], "b": "x, y", "c": 0.5}) == {"a": (1, 2), "b": ("x", "y"), "c": (0.5,)}
     with pytest.raises(UsageError, match=r"expected FIELD=VALUE,VALUE,\.\.\., got 'a=1,'"):
-        parse_sweeps(["a=1,"])
+        sweeps("sweep", ["a=1,"])
 
 
 def test_too_many_runs_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = ",".join(map(str, range(100)))
-    assert len(parse_sweeps([f"a={values}", f"b={values}"], 100)) == 10_000
+    values = tuple(range(100))
+    assert len(combinations({"a": values, "b": values}, 100)) == 10_000
     monkeypatch.setattr("itertools.product", lambda *_: pytest.fail("they were made"))
     with pytest.raises(UsageError, match="expected at most 1000000 runs, got 2700000; sweep over fewer values or"):
-        parse_sweeps([f"a={values}", f"b={values}"], 270)
+        combinations({"a": values, "b": values}, 270)
 
 
-def test_a_lot_is_what_the_command_line_would_be(tmp_path: Path) -> None:
+def test_a_section_asks_for_what_the_command_line_does(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         """
-[[lot]]
+[[section]]
 name = "a"
 experiment = "controlled"
 signal = ["gmc", "uniform"]
 epochs = 3
-keep-weights = true
 set = { floor = 1e-5, replacement = true }
 sweep = { beta = [0.9, 0.99] }
 """,
     )
-    (lot,) = read_campaign_file(file).lots
-    assert lot == Lot(
-        "a",
-        "controlled",
-        (
-            *("--signal", "gmc", "uniform"),
-            "--epochs=3",
-            "--keep-weights",
-            *("--set", "floor=1e-05", "--set", "replacement=true"),
-            *("--sweep", "beta=0.9,0.99"),
-        ),
+    (section,) = read_campaign_file(file).sections
+    assert section.request == ControlledRequest(
+        signal=("gmc", "uniform"),
+        epochs=3,
+        set={"floor": 1e-5, "replacement": True},
+        sweep={"beta": (0.9, 0.99)},
     )
+    texts = {
+        "signal": ["gmc", "uniform"],
+        "epochs": "3",
+        "set": ["floor=1e-5", "replacement=true"],
+        "sweep": ["beta=0.9,0.99"],
+    }
+    assert ControlledRequest.read(texts).specs() == section.specs()
 
 
 def test_seeds_may_be_a_list(tmp_path: Path) -> None:
-    lot = "[[lot]]\nname='a'\nexperiment='controlled'\nseeds=[0, '5:7']"
-    assert read_campaign_file(write(tmp_path, lot)).lots[0].arguments == ("--seeds=0,5:7",)
+    section = "[[section]]\nname='a'\nexperiment='controlled'\nseeds=[0, '5:7']"
+    assert read_campaign_file(write(tmp_path, section)).sections[0].request == ControlledRequest(seeds=(0, 5, 6))
 
 
-def test_lots_are_run_each_in_its_folder_and_only_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_and_options_of_earlier_versions_are_understood(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = campaign(tmp_path)
+    file.write_text(file.read_text().replace("[[section]]", "[[lot]]"))
+    assert run(file, "--lot", "first", "--out", tmp_path / "out", "--dry-run") == 0
+    output = capsys.readouterr()
+    assert "1 run: 1 pending" in output.out
+    assert "--lot is called --section now" in output.err
+
+
+def test_sections_are_run_each_in_its_folder_and_only_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = campaign(tmp_path), tmp_path / "out"
-    assert run(file, "--out", out, "--workers", 0, "--lot", "second") == 0
+    assert run(file, "--out", out, "--workers", 0, "--section", "second") == 0
     assert not (out / "first").exists()
     assert run(file, "--out", out, "--workers", 0) == 0
     said = capsys.readouterr().out
     assert "2 runs in" in said
-    assert f"what all lots say: headway report {out}" in said
+    assert f"what all sections say: headway report {out}" in said
     assert main(["status", str(out)]) == 0
     said = capsys.readouterr().out
     assert f"1 run in {out / 'first'}: 1 done" in said
@@ -122,38 +133,45 @@ def test_lots_are_run_each_in_its_folder_and_only_once(tmp_path: Path, capsys: p
     assert sorted((p["beta"], p["floor_unit"]) for p in protocols) == [(0.9, "sample"), (0.99, "sample")]
 
 
-def test_lots_may_be_named_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sections_may_be_named_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = campaign(tmp_path)
-    assert run(file, "--lot", "first", "--lot", "second", "--out", tmp_path / "out", "--print-jobs") == 0
+    assert run(file, "--section", "first", "--section", "second", "--out", tmp_path / "out", "--print-jobs") == 0
     jobs = [line.split("  #")[0].split() for line in capsys.readouterr().out.splitlines()]
-    assert [[job[at + 1] for at, word in enumerate(job) if word == "--lot"] for job in jobs] == [
-        *(["first"], ["second"], ["second"])
-    ]
+    assert [Path(job[job.index("--out") + 1]).name for job in jobs] == ["first", "second", "second"]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[[lot]", "expected TOML"),
-        ("", "expected a description and [[lot]] tables, got none"),
+        ("", "expected a description, plugins and [[section]] tables, got none"),
         (f"a={'[' * 100_000}{']' * 100_000}", "got values nested too deeply"),
-        (f"[[lot]]\nname='a'\nexperiment='controlled'\nepochs={'[' * 200}{']' * 200}", "expected text, a number, or"),
-        (f"[[lot]]\nname='a'\nexperiment='controlled'\nepochs=1{'0' * 5000}", "expected TOML, got Exceeds the limit"),
-        (f"[[lot]]\nname='a'\nexperiment='controlled'\nepochs=0x{'f' * 5000}", "epochs: expected an integer between"),
-        ("colour = 1\n[[lot]]\nname='a'\nexperiment='controlled'", "got also colour"),
-        ("[[lot]]\nname='a'", "lot 1: expected its experiment, got None"),
-        ("[[lot]]\nname='../a'\nexperiment='controlled'", "got '../a'"),
-        ("[[lot]]\nname='a'\nexperiment='controled'", "did you mean controlled?"),
-        ("[[lot]]\nname='a'\nexperiment='controlled'\ncolour='red'", "options of headway run controlled, got 'colour'"),
-        ("[[lot]]\nname='a'\nexperiment='controlled'\nepoch=3", "got 'epoch'; did you mean epochs?"),
-        ("[[lot]]\nname='a'\nexperiment='controlled'\nworkers=0", "got workers; where and how to run is for the"),
-        ("[[lot]]\nname='a'\nexperiment='controlled'\nepochs=[[1]]", "expected text, a number, or a list of them"),
-        ("[[lot]]\nname='a'\nexperiment='controlled'\nsignal='gmcc'", "campaign.toml: a: expected a signal out of"),
-        ("[[lot]]\nname='a'\nexperiment='controlled'\nseeds='x'", "campaign.toml: a: expected seeds such as 5"),
-        ("[[lot]]\nname='a'\nexperiment='controlled'\nset={flor=1}", "campaign.toml: a: expected a field"),
-        ("[[lot]]\nname='a'\nexperiment='sensitivity'\nsweep={beta=[2.0]}", "campaign.toml: a: beta"),
-        ("[[lot]]\nname='a'\nexperiment='doorkey'\nmethod='imc'", "campaign.toml: a: expected"),
-        ("[[lot]]\nname='a'\nexperiment='controlled'\n[[lot]]\nname='a'\nexperiment='controlled'", "'a' twice"),
+        (
+            f"[[section]]\nname='a'\nexperiment='controlled'\nepochs={'[' * 200}{']' * 200}",
+            "expected text, a number, or",
+        ),
+        (
+            f"[[section]]\nname='a'\nexperiment='controlled'\nepochs=1{'0' * 5000}",
+            "expected TOML, got Exceeds the limit",
+        ),
+        (
+            f"[[section]]\nname='a'\nexperiment='controlled'\nepochs=0x{'f' * 5000}",
+            "epochs: expected an integer between",
+        ),
+        ("colour = 1\n[[section]]\nname='a'\nexperiment='controlled'", "got also colour"),
+        ("[[section]]\nname='a'", "section 1: expected its experiment, got None"),
+        ("[[section]]\nname='../a'\nexperiment='controlled'", "got '../a'"),
+        ("[[section]]\nname='a'\nexperiment='controled'", "did you mean controlled?"),
+        ("[[section]]\nname='a'\nexperiment='controlled'\ncolour='red'", "got 'colour'"),
+        ("[[section]]\nname='a'\nexperiment='controlled'\nepoch=3", "got 'epoch'; did you mean epochs?"),
+        ("[[section]]\nname='a'\nexperiment='controlled'\nworkers=0", "got workers; where and how to run is for the"),
+        ("[[section]]\nname='a'\nexperiment='controlled'\nepochs=[[1]]", "epochs: expected a whole number"),
+        ("[[section]]\nname='a'\nexperiment='controlled'\nsignal='gmcc'", "campaign.toml: a: expected a signal out of"),
+        ("[[section]]\nname='a'\nexperiment='controlled'\nseeds='x'", "campaign.toml: a: expected seeds such as 5"),
+        ("[[section]]\nname='a'\nexperiment='controlled'\nset={flor=1}", "campaign.toml: a: expected a field"),
+        ("[[section]]\nname='a'\nexperiment='sensitivity'\nsweep={beta=[2.0]}", "campaign.toml: a: beta"),
+        ("[[section]]\nname='a'\nexperiment='doorkey'\nmethod='imc'", "campaign.toml: a: expected"),
+        ("[[section]]\nname='a'\nexperiment='controlled'\n[[section]]\nname='a'\nexperiment='controlled'", "'a' twice"),
     ],
 )
 def test_a_bad_file_is_exit_code_2_and_nothing_happens(
@@ -164,7 +182,7 @@ def test_a_bad_file_is_exit_code_2_and_nothing_happens(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_mistake_in_the_last_lot_is_found_before_the_first_is_run(
+def test_a_mistake_in_the_last_section_is_found_before_the_first_is_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = campaign(tmp_path)
@@ -174,25 +192,26 @@ def test_a_mistake_in_the_last_lot_is_found_before_the_first_is_run(
     assert not (tmp_path / "out").exists()
 
 
-def test_options_before_the_file_are_told_their_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["run", "--out", "x", "--campaign", str(campaign(tmp_path))])
-    assert stop.value.code == 2
-    assert "options follow the EXPERIMENT, or the FILE of --campaign" in " ".join(capsys.readouterr().err.split())
+def test_options_may_stand_before_the_file_and_the_experiment(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main(["run", "--out", str(out), "--campaign", str(campaign(tmp_path)), "--print-jobs"]) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["first", "second"]
+    assert main(["run", "--out", str(out / "third"), "controlled", "--print-jobs", "--seeds", "0"]) == 0
+    assert len(RunStore(out / "third").status()) == 12
 
 
 def test_what_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path / "nothing.toml") == 2
     assert "nothing.toml: No such file" in capsys.readouterr().err
-    assert run(campaign(tmp_path), "--lot", "thrid") == 2
-    assert "expected a lot out of first, second, got 'thrid'" in capsys.readouterr().err
+    assert run(campaign(tmp_path), "--section", "thrid") == 2
+    assert "expected a section out of first, second, got 'thrid'" in capsys.readouterr().err
     assert main(["run"]) == 2
     assert "expected an experiment out of controlled" in capsys.readouterr().err
 
 
 THREE = "".join(
     f"""
-[[lot]]
+[[section]]
 name = "{name}"
 experiment = "controlled"
 signal = ["uniform"]
@@ -200,7 +219,7 @@ signal = ["uniform"]
 """
     for seed, (name, dataset) in enumerate((("one", "digits"), ("two", "mnist"), ("three", "digits")))
 )
-"""Lots of one run each."""
+"""Sections of one run each."""
 
 
 @pytest.fixture
@@ -216,19 +235,19 @@ def without_mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_mnist")
-def test_trouble_of_one_lot_is_told_first_and_the_others_are_carried_out(
+def test_trouble_of_one_section_is_reported_first_and_the_others_are_carried_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = write(tmp_path, THREE), tmp_path / "out"
     assert run(file, "--out", out, "--workers", 0) == 1
     told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("headway: lot two: dataset mnist: expected the files ")
-    assert told[-1] == "headway: 1 of 3 lots had trouble, see above: two"
+    assert told[0].startswith("headway: section two: dataset mnist: expected the files ")
+    assert told[-1] == "headway: 1 of 3 sections had trouble, see above: two"
     assert sorted(path.name for path in out.iterdir()) == ["one", "three"]
     assert [RunStore(out / name).status()[0].state for name in ("one", "three")] == [State.DONE] * 2
 
 
-def test_trouble_while_a_lot_is_carried_out_leaves_the_later_ones(
+def test_trouble_while_a_section_is_carried_out_leaves_the_later_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = write(tmp_path, THREE.replace("mnist", "digits")), tmp_path / "out"
@@ -236,11 +255,11 @@ def test_trouble_while_a_lot_is_carried_out_leaves_the_later_ones(
     (out / "two").symlink_to(tmp_path / "nowhere" / "two")  # a folder that cannot be made
     (tmp_path / "nowhere").touch()
     assert run(file, "--out", out, "--workers", 0) == 1
-    assert "headway: lot two: " in capsys.readouterr().err
+    assert "headway: section two: " in capsys.readouterr().err
     assert [RunStore(out / name).status()[0].state for name in ("one", "three")] == [State.DONE] * 2
 
 
-def test_a_batch_that_is_too_large_is_found_before_the_first_lot_is_run(
+def test_a_batch_that_is_too_large_is_found_before_the_first_section_is_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, last = THREE.replace("mnist", "digits").rsplit("batch_size = 256", 1)
@@ -251,10 +270,10 @@ def test_a_batch_that_is_too_large_is_found_before_the_first_lot_is_run(
 
 
 @pytest.mark.usefixtures("without_mnist")
-def test_a_run_is_found_in_whichever_lot_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_found_in_whichever_section_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, out = write(tmp_path, THREE), tmp_path / "out"
-    (lot,) = read_campaign_file(file).choose(["three"])
-    (spec,) = lot_specs(lot, COMMANDS, file)
+    (section,) = read_campaign_file(file).choose(["three"])
+    (spec,) = section.specs()
     assert run(file, "--out", out, "--workers", 0, "--only", spec.run_id) == 0
     assert [path.name for path in out.iterdir()] == ["three"]
     capsys.readouterr()

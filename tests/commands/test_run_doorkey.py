@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
 
-from headway.commands import campaigns as common
+from headway.commands import run as common
 from headway.commands.main import main
+from headway.commands.options import RunOptions
 from headway.runs import RunStore, State
 from headway.runs import campaign as runner
 
@@ -98,4 +98,4 @@ def test_a_run_may_use_the_cores_that_the_workers_leave(
 ) -> None:
     monkeypatch.setattr(common, "cores", lambda: 8)
     monkeypatch.setattr(runner, "cores", lambda: 8)
-    assert common._threads(runs, argparse.Namespace(launcher="local", workers=workers)) == threads
+    assert common._threads(runs, RunOptions(workers=workers)) == threads

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headway.analysis import load_results
-from headway.analysis.lots import write_lot
+from headway.analysis.exports import write_export
 from headway.commands.main import main
 from headway.commands.verify import choose, compare, differences
 from headway.errors import UsageError
@@ -24,7 +24,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("verify")
     words = ["run", "controlled", *SMALL, "--signal", "gmc", "uniform", "--condition", "noise", "--seeds", "0:2"]
     assert main([*words, "--out", str(root / "runs")]) == 0
-    assert main(["export", str(root / "runs"), "--finished", "--out", str(root / "results" / "lot.parquet")]) == 0
+    assert main(["export", str(root / "runs"), "--finished", "--out", str(root / "results" / "export.parquet")]) == 0
     return root / "results"
 
 
@@ -46,11 +46,11 @@ def test_two_random_runs_come_out_identical(
 
 
 def changed(results: Path, out: Path) -> str:
-    """A lot with one run whose last number but one is the next one up."""
+    """An export with one run whose last number but one is the next one up."""
     (run,) = load_results(results).select(method="gmc", seed=1)
     loss = run.columns["test_loss"].copy()
     loss[1, 2] = np.nextafter(loss[1, 2], 9)
-    write_lot([made(run.spec, **(dict(run.columns) | {"test_loss": loss}))], out)
+    write_export([made(run.spec, **(dict(run.columns) | {"test_loss": loss}))], out)
     return run.id
 
 
@@ -87,7 +87,7 @@ def test_what_came_to_its_end_is_compared_although_another_run_failed(
 ) -> None:
     good = choose(load_results(results), 1, 0, None)[0]
     bad = made(replace(good.spec, method="nothing"), **good.columns)
-    write_lot([good, bad], tmp_path / "both.parquet")
+    write_export([good, bad], tmp_path / "both.parquet")
     assert verify(tmp_path / "both.parquet", "--out", tmp_path / "again") == 1
     said = capsys.readouterr()
     assert f"identical: {good.id} " in said.out
@@ -123,7 +123,7 @@ def test_another_copy_of_the_data_is_told_before_anything_is_run(
 ) -> None:
     (run,) = load_results(results).select(method="gmc", seed=0)
     other = replace(run, environment={**run.environment, "fingerprint": "0" * 64})
-    write_lot([other], tmp_path / "other.parquet")
+    write_export([other], tmp_path / "other.parquet")
     assert verify(tmp_path / "other.parquet", "--out", tmp_path / "again") == 2
     assert "expected the digits that " in capsys.readouterr().err
     assert not (tmp_path / "again").exists()

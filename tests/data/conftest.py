@@ -20,7 +20,7 @@ def real_data() -> str | None:
 def _alone(real_data: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HEADWAY_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("headway.data.places.PLATFORMS", {})
+    monkeypatch.setattr("headway.data.files.PLATFORMS", {})
     without_system = {name: dataclasses.replace(spec, system_folders=()) for name, spec in CATALOGUE.items()}
     monkeypatch.setattr(loading, "CATALOGUE", without_system)
 
@@ -29,3 +29,10 @@ def _alone(real_data: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def cache(tmp_path: Path) -> Path:
     """The cache directory of the test."""
     return tmp_path / "cache" / "headway"
+
+
+@pytest.fixture
+def plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow downloads from a server on the loopback address, without https and without a proxy."""
+    monkeypatch.setattr("headway.data.download.SCHEME", "http://")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")

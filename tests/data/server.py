@@ -1,8 +1,6 @@
 """A web server on the loopback address that answers from a table."""
 
-import http.client
 import threading
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -59,10 +57,3 @@ def serve() -> Iterator[Server]:
         server.shutdown()
         thread.join(timeout=10)
         server.server_close()
-
-
-def open_http(url: str) -> http.client.HTTPResponse:
-    """Open an address without https and without a proxy, which only tests may do."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    response: http.client.HTTPResponse = opener.open(url, timeout=10)
-    return response

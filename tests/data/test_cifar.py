@@ -141,6 +141,7 @@ def test_a_gzip_bomb_for_a_batch_is_refused(tmp_path: Path) -> None:
         load("cifar10", tmp_path, download=False)
 
 
+@pytest.mark.slow
 @given(mutated(python2_batch(colour_rows(2), [3, 9])) | mutated(python3_batch(colour_rows(2), [3, 9])))
 @settings(max_examples=400)
 def test_damaged_batches_are_refused_or_valid(data: bytes) -> None:

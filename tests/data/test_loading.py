@@ -1,8 +1,8 @@
 import dataclasses
-import functools
 import gzip
 import hashlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from headway.data import DATASETS, Dataset, load, loading
 from headway.data.catalogue import MNIST, Download
-from headway.data.download import fetch
 from headway.errors import DataError
 from tests.data.formats import (
     IDX_NAMES,
@@ -26,7 +25,7 @@ from tests.data.formats import (
     tar_bytes,
     write_mnist,
 )
-from tests.data.server import Answer, Server, open_http, serve
+from tests.data.server import Answer, Server, serve
 
 
 def sha256(data: bytes) -> str:
@@ -51,7 +50,7 @@ def official(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes
 
 
 @pytest.fixture
-def server(official: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(official: dict[str, bytes], plain_http: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """Publish the official files on a server."""
     with serve() as running:
         spec = loading.CATALOGUE["mnist"]
@@ -59,13 +58,14 @@ def server(official: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Itera
         monkeypatch.setitem(
             loading.CATALOGUE, "mnist", dataclasses.replace(spec, downloads=downloads)  # type: ignore[arg-type]
         )  # fmt: skip
-        monkeypatch.setattr(loading, "fetch", functools.partial(fetch, open_url=open_http))
         running.answers.update({f"/{name}": Answer(data) for name, data in official.items()})
         yield running
 
 
 def test_the_names_are_known() -> None:
-    assert DATASETS == ("digits", "mnist", "fashion-mnist", "cifar10")
+    assert tuple(DATASETS) == ("digits", "mnist", "fashion-mnist", "cifar10")
+    assert all(entry.classes == 10 for entry in DATASETS.values())
+    assert [entry.shape for entry in DATASETS.values()] == [(1, 8, 8), (1, 28, 28), (1, 28, 28), (3, 32, 32)]
 
 
 @pytest.mark.parametrize(("name", "hint"), [("minst", "; did you mean mnist?"), ("imagenet", ""), ("", "")])
@@ -193,6 +193,15 @@ def test_without_a_network_the_error_says_what_failed(tmp_path: Path, official: 
     assert not (tmp_path / "mnist").exists()
 
 
+def test_without_pooch_the_error_says_everything_too(
+    tmp_path: Path, official: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(DataError, match="pooch is not installed") as caught:
+        load("mnist", tmp_path)
+    assert f"Put the files into {tmp_path / 'mnist'}," in str(caught.value)
+
+
 @pytest.mark.parametrize("given", ["argument", "variable", "neither"])
 def test_what_is_missing_is_downloaded(
     tmp_path: Path, cache: Path, server: Server, monkeypatch: pytest.MonkeyPatch, given: str
@@ -238,12 +247,13 @@ def test_official_files_are_not_mixed_with_others(tmp_path: Path, server: Server
 def test_a_tampered_download_is_not_kept(tmp_path: Path, server: Server) -> None:
     answer = server.answers["/t10k-images-idx3-ubyte.gz"]
     server.answers["/t10k-images-idx3-ubyte.gz"] = Answer(answer.body[:-1] + b"\xff")
-    with pytest.raises(DataError, match="expected the checksum sha256"):
+    with pytest.raises(DataError, match="does not match the known hash"):
         load("mnist", tmp_path)
     names = [path.name for path in (tmp_path / "mnist").iterdir()]
     assert sorted(names) == ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"]
 
 
+@pytest.mark.usefixtures("plain_http")
 def test_downloading_for_cifar_reads_the_archive_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tar_bytes(inner(batch_contents()))
     with serve() as running:
@@ -251,7 +261,6 @@ def test_downloading_for_cifar_reads_the_archive_where_it_is(tmp_path: Path, mon
         download = Download("cifar-10-python.tar.gz", len(archive), sha256(archive), (running.address,))
         spec = dataclasses.replace(loading.CATALOGUE["cifar10"], downloads=(download,))
         monkeypatch.setitem(loading.CATALOGUE, "cifar10", spec)  # type: ignore[arg-type]
-        monkeypatch.setattr(loading, "fetch", functools.partial(fetch, open_url=open_http))
         assert len(load("cifar10", tmp_path).train) == 20
     assert [path.name for path in (tmp_path / "cifar10").iterdir()] == ["cifar-10-python.tar.gz"]
 

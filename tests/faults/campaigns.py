@@ -82,7 +82,7 @@ def expected(spec: RunSpec) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         store = RunStore(folder)
         twin = spec_of("good", spec.seed, int(str(spec.params["steps"])))
-        run = store.claim(twin)
+        run = store.lock(twin)
         assert run is not None
         with run:
             dummy.run(run, Context())
@@ -106,9 +106,9 @@ def check_aftermath(
     recorder = Recorder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dummy, "WAITS", False)
-        tally = run_campaign(Campaign(specs, store), InProcess(), recorder)
-    assert {end.run_id for end in tally.failures()} == {spec.run_id for spec in failed}
-    assert tally.is_complete()
+        progress = run_campaign(Campaign(specs, store), InProcess(), recorder)
+    assert {end.run_id for end in progress.failures()} == {spec.run_id for spec in failed}
+    assert progress.is_complete()
     check_done(store, [spec for spec in specs if spec not in failed])
     for spec in specs:
         left = [path.name for path in (store.root / spec.run_id).iterdir() if path.name.endswith(".tmp")]

@@ -1,8 +1,11 @@
-"""The long form of the fault suite: `python -m tests.faults.soak [--seconds 60] [--runs 200] [--out FILE]`.
+"""The long form of the fault suite: `python -m tests.faults.soak [--minutes 30] [--seconds 60] [--runs 200]`.
 
 Campaigns in which something is killed or stopped every few seconds, each compared byte for byte with the same runs
 carried out in peace. The outcome is kept as JSON, and a page of the docs quotes it. When something is not as it should
 be, the stores stay where they are, each with a log of what happened, and a line says where.
+
+The two parts in which processes are stopped last as long as asked on a machine of any speed: their runs have as many
+epochs as the time of one run tells.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cost.quoting import quoted
+from benchmarks.common import quoted
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.context import Context
@@ -33,16 +36,20 @@ from headway.runs.launchers import InProcess, Launcher
 from headway.runs.provenance import code_fingerprint
 from headway.runs.ray import RayLauncher
 from headway.runs.remote import RemoteStore
-from headway.runs.run_text import last_line
+from headway.runs.text import last_line
 from headway.study.controlled import specs as controlled_specs
 from headway.study.protocols.controlled import Protocol
 from tests.faults.campaigns import ROOT
-from tests.faults.torment import LEASE, open_place, s3_server, torment
+from tests.faults.strikes import CAMPAIGNS, LEASE, open_place, s3_server, strike
+from tests.faults.strikes import CONTEXT as STALLED_CONTEXT
 from tests.faults.watching import Watch, every
 
 FILES = ("metrics.parquet", "final.pt", "provenance.json")
 CONTEXT = Context(keep_weights=True, checkpoint_seconds=0.0)
 EPOCHS = 6
+TIMED_EPOCHS = 200
+STALLED_SHARE = 0.3
+"""The part of the time in which a worker of the stalled parts trains; else it is stopped, being started or killed."""
 SMALL = {"hidden": "8", "batch_size": "256", "test_batches": "1"}
 
 
@@ -80,11 +87,21 @@ class Outcome:
         return self.done == self.identical == self.runs and self.kills > 0 and self.losses > 0
 
 
-def tiny(number: int) -> list[RunSpec]:
-    """Runs of the controlled study, a second or so each."""
+def tiny(number: int, epochs: int = EPOCHS) -> list[RunSpec]:
+    """Runs of the controlled study, a second or less each unless they have more epochs."""
     protocol, conditions, signals = Protocol.demo().override(SMALL), ["noise", "curriculum"], ["gmc", "delta_loss"]
-    by_seed = [controlled_specs(["digits"], conditions, signals, [seed], protocol, EPOCHS) for seed in range(number)]
+    by_seed = [controlled_specs(["digits"], conditions, signals, [seed], protocol, epochs) for seed in range(number)]
     return [spec for specs in by_seed for spec in specs][:number]
+
+
+def epochs_that_take(seconds: float, folder: Path) -> int:
+    """How many epochs a run needs to take so long in one process of this machine."""
+    taken = []
+    for name, epochs in (("warm-up", 1), ("timed", TIMED_EPOCHS)):
+        began = time.monotonic()
+        _conduct(RunStore(folder / name), tiny(1, epochs), InProcess(), Watch(), STALLED_CONTEXT)
+        taken.append(time.monotonic() - began)
+    return max(EPOCHS, round(seconds * TIMED_EPOCHS / taken[1]))
 
 
 def compare(store: RunStore, peace: RunStore, specs: Sequence[RunSpec], outcome: Outcome) -> Outcome:
@@ -230,10 +247,12 @@ def stalled_url(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: fl
 def _stalled(what: str, place: str, folder: Path, peace: RunStore, specs: list[RunSpec], seconds: float) -> Outcome:
     names = folder / "specs.jsonl"
     names.write_text("".join(json.dumps(spec.to_dict()) + "\n" for spec in specs))
-    storm = torment(place, names, folder / f"{what.split()[1]}.log", seconds, seed=len(what))
-    signals = ", ".join(f"{number} x {name}" for name, number in sorted(storm.done.items()))
-    outcome = Outcome(f"two campaigns on {what}, lease {LEASE:.0f} s: {signals}", len(specs), sum(storm.done.values()))
-    outcome.messages.append(f"slowest end after SIGTERM or Ctrl-C: {storm.slowest_stop:.1f} s")
+    strikes = strike(place, names, folder / f"{what.split()[1]}.log", seconds, seed=len(what))
+    signals = ", ".join(f"{number} x {name}" for name, number in sorted(strikes.done.items()))
+    outcome = Outcome(
+        f"two campaigns on {what}, lease {LEASE:.0f} s: {signals}", len(specs), sum(strikes.done.values())
+    )
+    outcome.messages.append(f"slowest end after SIGTERM or Ctrl-C: {strikes.slowest_stop:.1f} s")
     store = open_place(place, LEASE)
     outcome.losses = sum(record.status.attempt - 1 for record in store.status() if record.status)
     return compare(store, peace, specs, outcome)
@@ -242,15 +261,17 @@ def _stalled(what: str, place: str, folder: Path, peace: RunStore, specs: list[R
 class _Once:
     """Attempts each run once, whatever comes of it."""
 
-    def launch(self, job: Any, tell: Any, stop: Any) -> None:
+    def launch(self, job: Any, notify: Any, stop: Any) -> None:
         from headway.runs.attempt import attempt
 
         for spec in job.specs:
-            tell(attempt(job.store, spec, job.context, tell))
+            notify(attempt(job.store, spec, job.context, notify))
 
 
-def _conduct(store: RunStore, specs: list[RunSpec], launcher: Launcher, watch: Watch) -> None:
-    run_campaign(Campaign(specs, store, CONTEXT), launcher, watch)
+def _conduct(
+    store: RunStore, specs: list[RunSpec], launcher: Launcher, watch: Watch, context: Context = CONTEXT
+) -> None:
+    run_campaign(Campaign(specs, store, context), launcher, watch)
 
 
 def _kill(pid: int) -> bool:
@@ -266,35 +287,53 @@ def _children(pid: int) -> list[int]:
     return [int(word) for word in found.stdout.split()]
 
 
-LONGER = 10
-"""How many times as long as the others the parts take in which processes are stopped: a stop takes seconds."""
 HALVES = ("stalled_folder", "stalled_url")
+"""The parts that share `--minutes`."""
 PARTS = {
     part.__name__: part
     for part in (stalled_folder, stalled_url, ray_workers, ray_nodes, whole_campaign, damaged_checkpoints)
 }
 
 
-def _share(name: str, specs: list[RunSpec]) -> list[RunSpec]:
-    """The runs of a part: all, a half, or a quarter."""
-    if name in HALVES:
-        return specs[HALVES.index(name) :: 2]
-    return specs if name.startswith("ray") else specs[: max(4, len(specs) // 4)]
+def _in_peace(folder: Path, specs: list[RunSpec], context: Context = CONTEXT) -> RunStore:
+    """Carry runs out in this process, with nothing done to them."""
+    store, began = RunStore(folder), time.monotonic()
+    _conduct(store, specs, InProcess(), Watch(), context)
+    epochs = specs[0].params["epochs"]
+    print(f"{len(specs)} runs of {epochs} epochs in peace: {time.monotonic() - began:.0f} s", flush=True)
+    return store
 
 
-def soak(runs: int, seconds: float, parts: Sequence[str] = tuple(PARTS), keep: bool = False) -> dict[str, Any]:
-    """Carry out everything; return what came of it. The folder with the stores is kept unless all is well."""
+def soak(
+    runs: int, seconds: float, minutes: float, parts: Sequence[str] = tuple(PARTS), keep: bool = False
+) -> dict[str, Any]:
+    """Carry out everything; return what came of it. The folder with the stores is kept unless all is well.
+
+    Args:
+        runs: how many: for the stalled parts together, and for each of the Ray parts; the others have a quarter.
+        seconds: of kills in each of the other parts.
+        minutes: of the stalled parts together.
+        parts: what is done.
+        keep: keep the folder in any case.
+    """
     folder = Path(tempfile.mkdtemp(prefix="headway-soak-"))
     outcomes: list[Outcome] = []
     code = code_fingerprint()  # now, because the files may change meanwhile
-    specs, peace = tiny(runs), RunStore(folder / "peace")
-    began = time.monotonic()
-    _conduct(peace, specs, InProcess(), Watch())
-    quiet = time.monotonic() - began
-    print(f"{runs} runs in peace, in one process: {quiet:.0f} s", flush=True)
+    half, half_seconds = max(1, runs // len(HALVES)), minutes * 60 / len(HALVES)
+    if set(parts) & set(HALVES):
+        epochs = epochs_that_take(STALLED_SHARE * CAMPAIGNS * half_seconds / half, folder)
+        long = tiny(half, epochs)
+        long_peace = _in_peace(folder / "long-peace", long, STALLED_CONTEXT)
+    if set(parts) - set(HALVES):
+        short = tiny(runs)
+        short_peace = _in_peace(folder / "peace", short)
     for name in parts:
         began = time.monotonic()
-        outcome = PARTS[name](folder, peace, _share(name, specs), seconds * (LONGER if name in HALVES else 1))
+        if name in HALVES:
+            outcome = PARTS[name](folder, long_peace, long, half_seconds)
+        else:
+            share = short if name.startswith("ray") else short[: max(4, runs // 4)]
+            outcome = PARTS[name](folder, short_peace, share, seconds)
         outcome.seconds, outcome.date = round(time.monotonic() - began, 1), date.today().isoformat()
         outcome.code = code
         outcomes.append(outcome)
@@ -335,8 +374,9 @@ def table(result: dict[str, Any]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="the long form of the fault suite")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of kills, in each part")
-    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--minutes", type=float, default=30.0, help="of the two stalled parts together")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of kills, in each other part")
+    parser.add_argument("--runs", type=int, default=200, help="of the two stalled parts together, and of each Ray part")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only some parts")
     parser.add_argument("--keep", action="store_true", help="keep the stores and logs also when all is well")
     parser.add_argument("--out", type=Path, help="where the outcome goes, as JSON")
@@ -346,7 +386,7 @@ def main() -> int:
     if options.campaign:  # the campaign that is to be killed
         specs = tiny(options.runs)
         return 0 if run_campaign(Campaign(specs, RunStore(options.campaign), CONTEXT)).is_complete() else 1
-    result = soak(options.runs, options.seconds, options.parts, options.keep)
+    result = soak(options.runs, options.seconds, options.minutes, options.parts, options.keep)
     is_good = all(Outcome(**part).is_good for part in result["parts"].values())
     if not is_good:
         return 1  # what went wrong is not quoted

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from headway.runs import RunStore, State
-from headway.runs import queue as agenda
+from headway.runs import queue as queue
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.events import Ended, Event, Outcome, Started
 from headway.runs.launchers import InProcess
-from headway.runs.owner import Owner
+from headway.runs.locks import Owner
+from headway.runs.progress import Ended, Event, Outcome, Started
 from tests.faults.campaigns import check_aftermath
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
@@ -36,7 +36,7 @@ def test_the_clock_jumps_during_a_campaign(
 
     recorder.react = turn_clock
     assert run_campaign(Campaign(specs, store), InProcess(), recorder).is_complete()
-    assert store.claim(specs[0]) is None
+    assert store.lock(specs[0]) is None
     for spec in specs:
         status = store.record(spec.run_id).status
         assert status is not None
@@ -45,16 +45,16 @@ def test_the_clock_jumps_during_a_campaign(
 
 
 def foreign(store: RunStore, lease: float = LEASE) -> os.PathLike[str]:
-    """A claim of a process on another machine, whose life cannot be known."""
+    """A lock of a process on another machine, whose life cannot be known."""
     owner = replace(Owner.this_process(lease), host="other", machine="other boot")
     return plant(store.root / store.add(spec_of()), owner)
 
 
 def test_signs_of_life_with_a_clock_that_runs_backwards_count(store: RunStore) -> None:
-    claim, seconds = foreign(store), [0.0]
+    lock, seconds = foreign(store), [0.0]
     store._watch._clock = lambda: seconds[0]
     for beat in range(20):
-        os.utime(claim, (now := time.time() - DAY * beat, now))
+        os.utime(lock, (now := time.time() - DAY * beat, now))
         assert not store.free(spec_of().run_id)
         seconds[0] += LEASE * 0.9
     assert not store.free(spec_of().run_id)
@@ -63,9 +63,9 @@ def test_signs_of_life_with_a_clock_that_runs_backwards_count(store: RunStore) -
 
 
 @pytest.mark.parametrize("age", [-DAY * 365, DAY * 365], ids=["from the future", "from long ago"])
-def test_the_date_of_a_claim_says_nothing(store: RunStore, age: float) -> None:
-    claim, seconds = foreign(store), [0.0]
-    os.utime(claim, (time.time() - age, time.time() - age))
+def test_the_date_of_a_lock_says_nothing(store: RunStore, age: float) -> None:
+    lock, seconds = foreign(store), [0.0]
+    os.utime(lock, (time.time() - age, time.time() - age))
     store._watch._clock = lambda: seconds[0]
     assert not store.free(spec_of().run_id)
     seconds[0] += LEASE * 0.9
@@ -77,7 +77,7 @@ def test_the_date_of_a_claim_says_nothing(store: RunStore, age: float) -> None:
 def test_a_campaign_takes_over_from_a_machine_that_is_gone(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agenda, "ASK_AGAIN", 0.0)
+    monkeypatch.setattr(queue, "ASK_AGAIN", 0.0)
     foreign(store, 0.05)
     specs = [spec_of(), spec_of(seed=1)]
     assert run_campaign(Campaign(specs, store), InProcess(), recorder).is_complete()

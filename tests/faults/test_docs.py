@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.cost.quoting import quoted
+from benchmarks.common import quoted
 from tests.faults import soak, timing
 from tests.faults.campaigns import ROOT
 

@@ -15,7 +15,7 @@ import pytest
 
 from headway.runs import RunStore, State
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.events import Event, Lost, Started
+from headway.runs.progress import Event, Lost, Started
 from headway.runs.ray import RayLauncher
 from headway.runs.remote import RemoteStore
 from tests.faults.campaigns import Output, check_aftermath, check_done, expected, start
@@ -45,10 +45,10 @@ def test_workers_killed_again_and_again(ray_cluster: Any, store: RunStore, recor
                 kill_process(event.pid)
 
     recorder.react = kill
-    tally = run_campaign(Campaign(specs, store), RayLauncher(), recorder)
+    progress = run_campaign(Campaign(specs, store), RayLauncher(), recorder)
     lost = [event for event in recorder.events if isinstance(event, Lost)]
-    assert tally.failures() == []
-    assert tally.is_complete()
+    assert progress.failures() == []
+    assert progress.is_complete()
     assert lost
     assert all("was killed or has crashed" in event.message for event in lost)
     check_done(store, specs)
@@ -58,8 +58,8 @@ def test_workers_killed_again_and_again(ray_cluster: Any, store: RunStore, recor
 def test_workers_killed_with_a_store_behind_a_url(ray_cluster: Any, recorder: Recorder, tmp_path: Path) -> None:
     remote = RemoteStore(f"file://{tmp_path}/bucket/runs")
     specs = [*(spec_of("die-first", seed, 5) for seed in range(3)), *(spec_of(seed=seed) for seed in range(3))]
-    tally = run_campaign(Campaign(specs, remote), RayLauncher(), recorder)
-    assert tally.failures() == []
+    progress = run_campaign(Campaign(specs, remote), RayLauncher(), recorder)
+    assert progress.failures() == []
     assert sum(isinstance(event, Lost) for event in recorder.events) == 3
     for spec in specs:
         assert remote.metrics(spec.run_id) == expected(spec)

@@ -13,7 +13,7 @@ import pytest
 from headway.runs import RunStore, State
 from headway.runs.attempt import attempt
 from headway.runs.context import Context
-from headway.runs.events import Outcome
+from headway.runs.progress import Outcome
 from headway.runs.stopping import Silence
 from tests.faults.campaigns import Output, check_aftermath, start
 from tests.runs import dummy
@@ -79,7 +79,7 @@ def test_a_worker_that_has_nothing_to_do_and_stands_still_holds_nobody_up(store:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_asked_to_stop_before_the_first_run_has_begun_workers_claim_nothing(
+def test_asked_to_stop_before_the_first_run_has_begun_workers_lock_nothing(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     monkeypatch.setenv(dummy.SLOW_FOLDER, str(tmp_path))
@@ -98,7 +98,7 @@ def test_asked_to_stop_before_the_first_run_has_begun_workers_claim_nothing(
     check_aftermath(store, specs, output)
 
 
-def test_an_attempt_looks_whether_to_stop_before_it_claims(store: RunStore) -> None:
+def test_an_attempt_looks_whether_to_stop_before_it_locks(store: RunStore) -> None:
     ended = attempt(store, spec_of(), Context(should_stop=lambda: True), pytest.fail)
     assert ended.outcome is Outcome.INTERRUPTED
     assert not store.exists()

@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cost.quoting import quoted
+from benchmarks.common import quoted
 from tests.faults.campaigns import ROOT
 
 MOST_MINUTES = 6

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headway.runs.events import Ended, Event, Lost, Started
-from headway.runs.progress import Tally
+from headway.runs.progress import CampaignProgress, Ended, Event, Lost, Started
 
 
 @dataclass
@@ -36,8 +35,8 @@ class Watch:
     _due: float = math.inf
     _end: float = math.inf
 
-    def __call__(self, tally: Tally) -> Watch:
-        self._tally = tally
+    def __call__(self, progress: CampaignProgress) -> Watch:
+        self._progress = progress
         return self
 
     def __enter__(self) -> Watch:
@@ -47,7 +46,7 @@ class Watch:
         pass
 
     def show(self, event: Event) -> None:
-        self._tally.apply(event)
+        self._progress.apply(event)
         self.note(event)
         if isinstance(event, Started):
             self.pids[event.run_id] = event.pid

@@ -19,23 +19,21 @@ from functools import cache
 from pathlib import Path
 from unittest import mock
 
-from headway.commands.jobs import Shard
+from headway.commands.campaign_file import read_campaign_file
 from headway.commands.main import main
-from headway.data.archive import iter_members
+from headway.commands.options import Shard
 from headway.data.catalogue import CATALOGUE
-from headway.data.cifar import parse_batch
+from headway.data.cifar import iter_members, parse_batch, unpickle
 from headway.data.files import read_bounded
 from headway.data.idx import parse_images, parse_labels
-from headway.data.safe_pickle import loads
 from headway.errors import DataError, HeadwayError, ProtocolError, SpecError, StoreError, UsageError
 from headway.runs import FileSum, RunSpec, RunStore, State, Status
 from headway.runs.address import parse_place
-from headway.runs.campaign_file import read_campaign_file
 from headway.runs.metrics import RowLog, from_parquet, to_parquet
-from headway.runs.plan import parse_seeds, parse_settings
-from headway.runs.remote.locks import sighting
-from headway.runs.remote.manifest import Holder, Manifest, Part
+from headway.runs.remote.locks import Holder, sighting
+from headway.runs.remote.manifest import Manifest, Part
 from headway.study.protocols.controlled import Protocol
+from headway.study.requests import seeds, settings, sweeps
 from tests.data.formats import colour_rows, grey_images, idx_bytes, labels_for, python2_batch
 from tests.runs.helpers import checkpointed, finish, spec_of
 
@@ -113,7 +111,7 @@ def feed_store(data: bytes) -> None:
 
 
 def carry_on(store: RunStore, seed: int) -> None:
-    run = store.claim(spec_of(seed))
+    run = store.lock(spec_of(seed))
     if run is None:
         return
     with run:
@@ -139,7 +137,7 @@ def feed_idx(data: bytes) -> None:
 
 def feed_pickle(data: bytes) -> None:
     with contextlib.suppress(DataError):
-        value = loads(data, "file")
+        value = unpickle(data, "file")
         assert isinstance(value, dict | list | tuple | int | str | bytes | type(None))
     with contextlib.suppress(DataError):
         split = parse_batch(data, CATALOGUE["cifar10"], "file")
@@ -164,10 +162,12 @@ def feed_archive(data: bytes) -> None:
 def feed_words(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     with contextlib.suppress(UsageError):
-        seeds = parse_seeds(text)
-        assert len(set(seeds)) == len(seeds)
+        found = seeds("seeds", text)
+        assert len(set(found)) == len(found)
     with contextlib.suppress(UsageError, ProtocolError):
-        Protocol.released().override(parse_settings(text.splitlines()))
+        Protocol.released().override(settings("set", text.splitlines()))
+    with contextlib.suppress(UsageError):
+        sweeps("sweep", text.splitlines())
     with contextlib.suppress(argparse.ArgumentTypeError):
         shard = Shard.parse(text)
         assert 1 <= shard.index <= shard.of
@@ -179,8 +179,8 @@ def feed_campaign_file(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "campaign.toml"
         path.write_bytes(data)
-        with contextlib.suppress(UsageError):
-            assert read_campaign_file(path).lots
+        with contextlib.suppress(UsageError), mock.patch("headway.commands.campaign_file.load_plugins"):
+            assert read_campaign_file(path).sections
 
 
 def feed_command(data: bytes) -> None:
@@ -194,7 +194,8 @@ def feed_command(data: bytes) -> None:
         with (
             contextlib.redirect_stdout(output[0]),
             contextlib.redirect_stderr(output[1]),
-            mock.patch("headway.commands.datasets.load"),  # nothing is to be downloaded
+            mock.patch("headway.commands.run.load"),  # nothing is to be downloaded ...
+            mock.patch("headway.commands.run.load_plugins"),  # ... or imported
         ):
             try:
                 code = main(arguments)
@@ -264,7 +265,7 @@ def command_lines() -> list[bytes]:
 
 IMAGES, LABELS = idx_bytes(grey_images(3)), idx_bytes(labels_for(7))
 TOO_LARGE = bytes.fromhex("00000803e800000000000000ffffa651")  # no entries of an impossible size; found by a search
-LOT = b"""[[lot]]
+SECTION = b"""[[section]]
 name = "one"
 experiment = "controlled"
 seeds = "0:2"
@@ -282,6 +283,6 @@ TARGETS = {
     "pickle": Target(feed_pickle, lambda: [batch()]),
     "archive": Target(feed_archive, lambda: [archive(), gzip.compress(archive())]),
     "words": Target(feed_words, lambda: [b"0:20,5", b"beta=0.9\nfloor=1e-3", b"1/3"]),
-    "campaign": Target(feed_campaign_file, lambda: [LOT]),
+    "campaign": Target(feed_campaign_file, lambda: [SECTION, SECTION.replace(b"section", b"lot")]),
     "command": Target(feed_command, command_lines),
 }

@@ -40,6 +40,7 @@ def mutated(draw: st.DrawFn, seeds: list[bytes]) -> bytes:
     return bytes(content[: draw(st.integers(0, len(content)))]) if draw(st.booleans()) else bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_mutations(name: str) -> None:
     target = TARGETS[name]

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headway.data.archive import iter_members
-from headway.data.safe_pickle import loads
+from headway.data.cifar import iter_members, unpickle
 from headway.errors import DataError
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.campaign import Campaign, run_campaign
@@ -95,7 +94,7 @@ def runs() -> list[RunSpec]:
 def test_a_checkpoint_of_a_stranger(tmp_path: Path, spec: RunSpec, how: str) -> None:
     """Its sums are right: somebody took the trouble."""
     store, bomb = RunStore(tmp_path / "runs"), Bomb(tmp_path / "executed")
-    run = store.claim(spec)
+    run = store.lock(spec)
     assert run is not None
     run.restore()
     content = pickle.dumps({"model": bomb}, protocol=2)
@@ -111,7 +110,7 @@ def test_a_checkpoint_of_a_stranger(tmp_path: Path, spec: RunSpec, how: str) -> 
 def test_a_batch_of_a_stranger(tmp_path: Path) -> None:
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         with pytest.raises(DataError, match="expected a protocol 2 pickle"):
-            loads(pickle.dumps({b"data": Bomb(tmp_path / "executed")}, protocol), "batch")
+            unpickle(pickle.dumps({b"data": Bomb(tmp_path / "executed")}, protocol), "batch")
     assert not (tmp_path / "executed").exists()
 
 

@@ -217,6 +217,7 @@ def one_step(model: nn.Module, kind: str, seed: int, fault: str | None) -> None:
             meter.backward(loss)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.sampled_from(sorted(MODELS)), st.integers(2, 9), st.sampled_from(PRECISIONS), st.integers(0, 10**6))
 def test_correct_rules_pass_and_every_planted_fault_fails(model: str, width: int, kind: str, seed: int) -> None:
@@ -247,6 +248,7 @@ def faulty_rank(rank: int, folder: str) -> None:
     torch.save(found, Path(folder) / f"rank{rank}.pt")
 
 
+@pytest.mark.slow
 def test_two_ranks_find_every_planted_fault(tmp_path: Path) -> None:
     mp.spawn(faulty_rank, (str(tmp_path),), nprocs=2)
     for rank in range(2):

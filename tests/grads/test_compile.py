@@ -46,6 +46,7 @@ def _fresh_compiler():
     torch.compiler.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_scores_equal_eager_ones(name: str) -> None:
     make, data = CASES[name]
@@ -65,6 +66,7 @@ def test_compiled_scores_equal_eager_ones(name: str) -> None:
         model.zero_grad()
 
 
+@pytest.mark.slow
 def test_inductor_gives_the_same_scores() -> None:
     make, data = CASES["perceptron"]
     eager, model = make(), make()

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from headway import GMC, Meter
-from headway.integrations.losses import metered_loss
+from headway.integrations.training import metered_loss
 from tests.ranks import join_pair, leaving_together
 
 SAMPLES, STEPS = 12, 4
@@ -61,6 +61,7 @@ def work(rank: int, folder: str, accumulate: int) -> None:
     torch.save((scores, model.module.state_dict()), Path(folder) / f"rank{rank}.pt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_two_ranks_equal_one_process(tmp_path: Path, accumulate: int) -> None:
     mp.spawn(work, (str(tmp_path), accumulate), nprocs=2)
@@ -92,6 +93,7 @@ def work_unequally(rank: int, folder: str, first: int) -> None:
     torch.save(add_up(DistributedDataParallel(make_model()), part), Path(folder) / f"rank{rank}.pt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [9, SAMPLES - 1])
 def test_sums_over_unequal_batches_give_every_rank_the_moments_of_one_process(tmp_path: Path, first: int) -> None:
     mp.spawn(work_unequally, (str(tmp_path), first), nprocs=2)
@@ -126,6 +128,7 @@ def work_on_micro_batches(rank: int, folder: str, factors: Sequence[Sequence[flo
     torch.save(moments, Path(folder) / f"rank{rank}.pt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factors", [((1 / 3,) * 3, (1 / 3,) * 3), ((1.5,), (0.5,)), ((0.2, 0.4), (0.9, 0.5))])
 def test_micro_batches_of_a_framework_give_every_rank_the_mean_gradient(tmp_path: Path, factors) -> None:
     """Trainers multiply losses by factors of their own, which differ with the lengths of texts."""

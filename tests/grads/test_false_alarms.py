@@ -209,6 +209,7 @@ def static_rank(rank: int, folder: str) -> None:
     torch.save(grads, Path(folder) / f"rank{rank}.pt")
 
 
+@pytest.mark.slow
 def test_a_static_graph_is_still_averaged_over_ranks(tmp_path: Path) -> None:
     mp.spawn(static_rank, (str(tmp_path),), nprocs=2)
     one, other = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2))

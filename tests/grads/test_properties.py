@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from headway import Meter, NormAll
 from headway.grads import passes
-from headway.grads.persample import Dense, Outer, PerSample, RankOne, Reduction, Rows, Stacked, join
+from headway.grads.compound import Stacked, join
+from headway.grads.persample import Dense, Outer, PerSample, RankOne, Reduction, Rows
 from headway.grads.scratch import Scratch
 
 small = st.integers(1, 5)

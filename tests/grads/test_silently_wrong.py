@@ -92,6 +92,7 @@ class Encoder(nn.Module):
         return self.head(self.block(torch.cat([self.token.expand(len(x), -1, -1), x], 1))[:, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo looks at it
 def test_a_compiled_block_beside_a_parameter_that_is_used_directly() -> None:
     torch.manual_seed(0)
@@ -105,6 +106,7 @@ def test_a_compiled_block_beside_a_parameter_that_is_used_directly() -> None:
         assert is_exact(scores, own_norms(plain, lambda x=x: plain(x).square().sum(1)), 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["detached", "without gradients"])
 def test_a_compiled_parameter_without_a_gradient(kind: str) -> None:
     class Idle(nn.Module):

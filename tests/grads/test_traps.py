@@ -446,6 +446,7 @@ ZERO = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"simultaneous": False}, {"verify": True}], ids=str)
 @pytest.mark.parametrize("samples", [4, 10, 17])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

@@ -315,6 +315,7 @@ def walk(trap: Trap, meter: Meter) -> Iterator[tuple[int, bool]]:
         yield step, expected is None or is_exact(scores, expected, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ["auto", "always"])
 @pytest.mark.parametrize("kind", TRAPS, ids=lambda kind: kind.__name__)
 def test_exact_or_an_error(kind: type[Trap], check: Literal["auto", "always"]) -> None:

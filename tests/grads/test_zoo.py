@@ -111,6 +111,7 @@ def assert_close(got: Tensor, want: Tensor, what: str, terms: Tensor | None = No
     assert worst <= 1e-9, f"{what}: relative difference {worst:.3g}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("simultaneous", [True, False], ids=["simultaneous", "apart"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -137,6 +138,7 @@ def test_reductions_equal_those_of_single_samples(case: Case, reduction: str, si
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_second_batch_of_another_size_is_right_too(case: Case) -> None:
     """What is remembered from the first pass must serve the later ones."""
@@ -157,6 +159,7 @@ def test_a_second_batch_of_another_size_is_right_too(case: Case) -> None:
             assert_close(scope.memory[f"l1/{name}"], want, f"l1 of {name}", least=rounding(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_batch_of_one_sample_is_right_too(case: Case) -> None:
     from dataclasses import replace

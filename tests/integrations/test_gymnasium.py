@@ -17,11 +17,12 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.gymnasium import IntrinsicRewardWrapper
+from headway.rl.advantages import advantages
 from headway.rl.config import PPOConfig
 from headway.rl.envs.make import make_env
-from headway.rl.gae import advantages
+from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
-from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.reward import IntrinsicReward
 from headway.signals import NormAll
 from tests.integrations.worlds import CHOICES, SMALL, Clock, Known, assert_within_episodes
 
@@ -373,7 +374,7 @@ def test_a_step_before_the_first_reset_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "ppo"}, "expected a method that pays"),
+        ({"method": "ppo"}, "expected a method with an intrinsic reward"),
         ({"update_every": 0}, "update_every: expected at least 1"),
         ({"coefficient": float("inf")}, "coefficient: expected a finite number"),
         ({"coefficient": "0.1"}, "coefficient: expected a finite number, got '0.1'"),

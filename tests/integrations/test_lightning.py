@@ -176,7 +176,7 @@ def test_saved_and_resumed_equals_uninterrupted(tmp_path: Path, stop: int, worke
     assert first.seen[: stop * 8] + second.seen == module.seen
     for have, want in zip(weights(second), weights(module), strict=True):
         assert torch.equal(have, want)
-    assert resumed._listeners.monitor.rows == callback._listeners.monitor.rows
+    assert resumed._feedback.monitor.rows == callback._feedback.monitor.rows
     assert again.weights == sampler.weights
     assert again.counts == sampler.counts
     for name, m in callback.meter.moments().m.items():

@@ -18,8 +18,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.rlexplore import KEYS, RLeXploreReward
+from headway.rl.advantages import advantages
 from headway.rl.episodes import Episodes
-from headway.rl.gae import advantages
 from headway.rl.intrinsic import IntrinsicConfig
 from tests.integrations import rllte_interface
 from tests.integrations.worlds import SMALL, Clock, Known, assert_within_episodes
@@ -409,7 +409,7 @@ def test_a_wrong_shape_is_named(call: str) -> None:
         ({"rwd_norm_type": "max"}, "rwd_norm_type: expected one of rms, minmax, none, got 'max'"),
         ({"obs_norm_type": "max"}, "obs_norm_type: expected one of rms, none, got 'max'"),
         ({"gamma": 0.9}, "gamma: expected none with rwd_norm_type='none'"),
-        ({"method": "ppo"}, "expected a method that pays"),
+        ({"method": "ppo"}, "expected a method with an intrinsic reward"),
         ({"kappa": 2}, "kappa: expected a number from 0 to 1, got 2"),
         ({"kappa": -0.1}, "kappa: expected a number from 0 to 1, got -0.1"),
         ({"beta": "1"}, "beta: expected a finite number, got '1'"),
@@ -434,9 +434,9 @@ def test_only_boxes_are_normalised() -> None:
 
 
 def test_a_missing_package_is_named_with_the_command() -> None:
-    code = "import sys; sys.modules['numpy'] = None; from headway.integrations.rlexplore import RLeXploreReward"
+    code = "import sys; sys.modules['gymnasium'] = None; from headway.integrations.rlexplore import RLeXploreReward"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "MissingExtraError: numpy is not installed; run: pip install 'headway[rl]'" in done.stderr
+    assert "MissingExtraError: gymnasium is not installed; run: pip install 'headway[rl]'" in done.stderr
 
 
 def test_gymnasiums_own_environments_work() -> None:

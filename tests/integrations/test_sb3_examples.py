@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.parametrize(
     ("name", "needs", "expected", "last"),
     [
-        ("gymnasium_wrapper", "gymnasium", "the task's return is -200", "RND pays for what is rare"),
+        ("gymnasium_wrapper", "gymnasium", "the task's return is -200", "RND rewards what is rare"),
         ("rlexplore", "gymnasium", "2,560 steps  return", "intrinsic"),
         ("sb3_dqn", "stable_baselines3", "cells of 400:", CAUTION),
         (

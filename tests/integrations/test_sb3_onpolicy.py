@@ -23,7 +23,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.sb3 import OnPolicyIntrinsicCallback
-from headway.rl.reward import IntrinsicReward, make_reward
+from headway.rl.methods import make_reward
+from headway.rl.reward import IntrinsicReward
 from tests.integrations.sb3_worlds import clocks
 from tests.integrations.worlds import FORCES, SMALL, Clock, Known, assert_within_episodes
 
@@ -144,6 +145,12 @@ def test_transitions_stay_within_their_episode() -> None:
     for batch in reward.shown:
         assert len(batch) == 2 * STEPS
         assert_within_episodes(batch)
+        assert batch.envs is not None
+        assert batch.ended is not None
+        assert torch.equal(batch.envs.float(), batch.obs[:, 0])  # environments show their number
+        for env in range(2):
+            own = batch[batch.envs == env]
+            assert torch.equal(own.ended[:-1], own.obs[1:, 1] != own.obs[:-1, 1])  # the next one is of another episode
 
 
 def test_the_bootstrap_of_truncated_episodes_stays() -> None:
@@ -421,7 +428,7 @@ def test_an_algorithm_that_does_not_ask_its_buffer_is_refused() -> None:
 
 
 def test_a_method_that_pays_nothing_is_refused() -> None:
-    with pytest.raises(MethodError, match="expected a method that pays an intrinsic reward, got 'ppo'"):
+    with pytest.raises(MethodError, match="expected a method with an intrinsic reward, got 'ppo'"):
         OnPolicyIntrinsicCallback("ppo")
 
 

@@ -283,15 +283,15 @@ def test_saved_and_resumed_equals_uninterrupted(tmp_path: Path, stop: int, chang
     folder = tmp_path / "parts" / f"checkpoint-{stop}"
     assert (folder / "headway.pt").exists()
     second = make("parts")
-    second._listeners.sampler.seed = 99  # the checkpoint knows better
+    second._feedback.sampler.seed = 99  # the checkpoint knows better
     second.train(resume_from_checkpoint=str(folder))
     batch = changes.get("per_device_train_batch_size", 4) * changes.get("gradient_accumulation_steps", 1)
     assert first.seen[: stop * batch] + second.seen == whole.seen
     for name, have in weights(second.model).items():
         assert torch.equal(have, weights(whole.model)[name]), name
-    assert second._listeners.monitor.rows == whole._listeners.monitor.rows
-    assert second._listeners.sampler.weights == whole._listeners.sampler.weights
-    assert second._listeners.sampler.counts == whole._listeners.sampler.counts
+    assert second._feedback.monitor.rows == whole._feedback.monitor.rows
+    assert second._feedback.sampler.weights == whole._feedback.sampler.weights
+    assert second._feedback.sampler.counts == whole._feedback.sampler.counts
 
 
 class Telling(SourceTrainer):
@@ -491,7 +491,7 @@ def test_a_sampler_that_nothing_is_drawn_from_is_refused(tmp_path: Path) -> None
         Shuffled(model(), options, train_dataset=Texts(), sampler=sampler).train()
     trainer = SourceTrainer(model(), options, train_dataset=Stream(), monitor=headway.SourceMonitor(["a", "b"]))
     trainer.train()  # without a sampler it is scored and followed
-    assert trainer._listeners.monitor.rows[0]["samples"] == 8
+    assert trainer._feedback.monitor.rows[0]["samples"] == 8
 
 
 @leaving_together
@@ -511,12 +511,12 @@ def _train_in_pair(rank: int, port: int, folder: Path) -> None:
 
     whole = make("whole")
     whole.train()
-    rows = whole._listeners.monitor.rows
-    results = [(weights(whole.model), whole.seen, whole._listeners.sampler.counts, rows)]
+    rows = whole._feedback.monitor.rows
+    results = [(weights(whole.model), whole.seen, whole._feedback.sampler.counts, rows)]
     for stop in (3, 5):
         resumed = make(f"from-{stop}")
         resumed.train(str(folder / "whole" / f"checkpoint-{stop}"))
-        drawn, listeners = whole.seen[: stop * 5] + resumed.seen, resumed._listeners
+        drawn, listeners = whole.seen[: stop * 5] + resumed.seen, resumed._feedback
         results.append((weights(resumed.model), drawn, listeners.sampler.counts, listeners.monitor.rows))
     torch.save(results, folder / f"{rank}.pt")
 

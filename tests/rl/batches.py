@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from headway.rl.transitions import Transitions
+from headway.rl.episodes import Transitions
 
 IMAGE = spaces.Box(0, 255, (5, 5, 4), np.uint8)
 FLOAT_IMAGE = spaces.Box(-np.inf, np.inf, (5, 5, 4), np.float32)

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor
 
+from headway.rl.bonuses import ICM, Forward, Predictor
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.predictors import ICM, Forward, Predictor
-from headway.rl.transitions import Transitions
 
 
 def numbers(observations: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""One lesson of PPO against formulas written out."""
+"""One batch of PPO against formulas written out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.distributions import Categorical
 
 from headway.rl.agent import Agent
 from headway.rl.config import PPOConfig
-from headway.rl.learning import Lesson, learn_policy, learn_values, standardised
+from headway.rl.learning import TrainingBatch, learn_policy, learn_values, standardised
 
 CONFIG = PPOConfig(hidden=(8,), channels=(3,), epochs=1)
 OBSERVATIONS, ACTIONS = spaces.Box(0, 10, (4, 4, 2)), spaces.Discrete(3)
@@ -22,10 +22,10 @@ def agent(config: PPOConfig = CONFIG) -> Agent:
     return Agent(OBSERVATIONS, ACTIONS, config, torch.Generator().manual_seed(0))
 
 
-def lesson(heads: int = 1, samples: int = 40) -> Lesson:
+def batch(heads: int = 1, samples: int = 40) -> TrainingBatch:
     """Forty transitions on eleven distinct observations, in one minibatch."""
     rng = torch.Generator().manual_seed(1)
-    return Lesson(
+    return TrainingBatch(
         frames=torch.randn(11, 4, 4, 2, generator=rng),
         where=torch.randint(11, (samples,), generator=rng),
         actions=torch.randint(3, (samples,), generator=rng),
@@ -47,7 +47,7 @@ def gradients(module: nn.Module) -> list[Tensor]:
 
 def test_each_distinct_observation_takes_part_once_and_nothing_changes() -> None:
     network = agent().policy.network.double()
-    given = lesson()
+    given = batch()
     given = dataclasses.replace(given, frames=given.frames.double())
     chosen = given.minibatches[0]
     weights = torch.randn(40, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
@@ -67,7 +67,7 @@ def test_each_distinct_observation_takes_part_once_and_nothing_changes() -> None
 
 def test_the_policy_loss_is_the_clipped_surrogate() -> None:
     config = dataclasses.replace(CONFIG, max_grad_norm=None, entropy_weight=0.05)
-    own, given = agent(config), lesson()
+    own, given = agent(config), batch()
     policy = Categorical(logits=own.policy.network(given.frames[given.where]))
     ratio = torch.exp(policy.log_prob(given.actions) - given.log_probabilities)
     gain = given.advantages
@@ -86,7 +86,7 @@ def test_the_policy_loss_is_the_clipped_surrogate() -> None:
 
 def test_one_step_is_one_step_of_adam_along_the_cut_gradient() -> None:
     config = dataclasses.replace(CONFIG, max_grad_norm=0.01)
-    own, given = agent(config), lesson()
+    own, given = agent(config), batch()
     before = [p.detach().clone() for p in own.value.parameters()]
     learn_values(own.value, own.value_optimizer, given, config, never)
     length = torch.cat([g.flatten() for g in gradients(own.value)]).norm()
@@ -99,7 +99,7 @@ def test_one_step_is_one_step_of_adam_along_the_cut_gradient() -> None:
 @pytest.mark.parametrize("heads", [1, 2])
 def test_the_value_loss_is_the_mean_square_added_over_heads(heads: int) -> None:
     config = dataclasses.replace(CONFIG, value_heads=heads)
-    own, given = agent(config), lesson(heads)
+    own, given = agent(config), batch(heads)
     values = own.value(given.frames[given.where]).detach()
     expected = float((values - given.returns).square().sum(1).mean())
     assert learn_values(own.value, own.value_optimizer, given, config, never) == pytest.approx(expected, rel=1e-5)
@@ -107,7 +107,7 @@ def test_the_value_loss_is_the_mean_square_added_over_heads(heads: int) -> None:
 
 def test_values_can_be_kept_near_the_old_ones() -> None:
     config = dataclasses.replace(CONFIG, value_clip=0.1)
-    own, given = agent(config), lesson()
+    own, given = agent(config), batch()
     values = own.value(given.frames[given.where]).detach()
     near = torch.maximum(torch.minimum(values, given.values + 0.1), given.values - 0.1)
     losses = torch.maximum((values - given.returns).square(), (near - given.returns).square())
@@ -122,7 +122,7 @@ def test_the_two_learn_at_rates_of_their_own() -> None:
 
 
 def test_asked_to_stop_they_stop() -> None:
-    own, given = agent(), lesson()
+    own, given = agent(), batch()
     assert learn_policy(own.policy, own.policy_optimizer, given, CONFIG, lambda: True) is None
     assert learn_values(own.value, own.value_optimizer, given, CONFIG, lambda: True) is None
 

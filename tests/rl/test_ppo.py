@@ -15,10 +15,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.rl import PPO, PPOConfig, make_env
-from headway.rl.lanes import Lanes
-from headway.rl.learning import Lesson
-from headway.rl.reward import IntrinsicResult, make_reward
-from headway.rl.transitions import Transitions
+from headway.rl.episodes import Transitions
+from headway.rl.learning import Parallel, TrainingBatch
+from headway.rl.methods import make_reward
+from headway.rl.reward import IntrinsicResult
 from tests.rl.chains import Chain, Corridor, Target, together
 
 SMALL = PPOConfig(rollout_steps=16, minibatch_size=32, epochs=2, channels=(4,), hidden=(8,))
@@ -39,6 +39,7 @@ def iterate(ppo: PPO, times: int) -> list[dict[str, float]]:
 # It learns.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_a_corridor_is_walked_and_its_values_are_known(mode: AutoresetMode) -> None:
     """Walking right pays 1 after 4 steps: V = gamma^3, gamma^2, gamma, 1 along the way."""
@@ -61,6 +62,7 @@ def test_a_corridor_is_walked_and_its_values_are_known(mode: AutoresetMode) -> N
     assert values == pytest.approx([0.8**3, 0.8**2, 0.8, 1.0], abs=0.05)
 
 
+@pytest.mark.slow
 def test_continuous_actions_find_their_target() -> None:
     config = PPOConfig(rollout_steps=16, minibatch_size=64, hidden=(16,), policy_learning_rate=1e-2, entropy_weight=0.0)
     ppo = PPO(together(lambda number: Target(), 16), config, seed=0)
@@ -109,7 +111,7 @@ class Paid:
         return IntrinsicResult(torch.from_numpy(self.amounts[: len(batch)]), {"score_mean": 0.0})
 
 
-def lesson_of(reward: Any, mode: AutoresetMode) -> tuple[Lesson, PPO]:
+def batch_of(reward: Any, mode: AutoresetMode) -> tuple[TrainingBatch, PPO]:
     """What an agent would learn from its first rollout."""
     config = PPOConfig(
         rollout_steps=20,
@@ -120,12 +122,12 @@ def lesson_of(reward: Any, mode: AutoresetMode) -> tuple[Lesson, PPO]:
         normalise_intrinsic=False,
     )
     ppo = PPO(together(lambda number: Chain(number, 3 + number), 2, mode), config, reward, seed=0)
-    kept: list[Lesson] = []
+    kept: list[TrainingBatch] = []
     learn = ppo._learn
 
-    def keep(lesson: Lesson, should_stop: Any) -> Any:
-        kept.append(lesson)
-        return learn(lesson, should_stop)
+    def keep(batch: TrainingBatch, should_stop: Any) -> Any:
+        kept.append(batch)
+        return learn(batch, should_stop)
 
     ppo._learn = keep  # type: ignore[method-assign]
     ppo.iterate()
@@ -136,8 +138,8 @@ def lesson_of(reward: Any, mode: AutoresetMode) -> tuple[Lesson, PPO]:
 def test_a_known_intrinsic_reward_changes_the_advantages_by_what_theory_says(mode: AutoresetMode) -> None:
     """By 0.5 times the sum of (0.9 * 0.7)^k r_{t+k} over the rest of the episode, all the way to the update."""
     amounts = np.random.default_rng(0).random(40).astype(np.float32)
-    without, _ = lesson_of(None, mode)
-    with_, _ = lesson_of(Paid(amounts), mode)
+    without, _ = batch_of(None, mode)
+    with_, _ = batch_of(Paid(amounts), mode)
     assert torch.equal(with_.where, without.where)
     seen = without.frames[without.where]  # [number, episode, time]
     order = [tuple(row) for row in seen.int().tolist()]
@@ -154,9 +156,9 @@ def test_a_known_intrinsic_reward_changes_the_advantages_by_what_theory_says(mod
 def test_advantages_are_normalised_over_what_is_said(over: Any) -> None:
     config = PPOConfig(rollout_steps=20, normalise_advantages=over, minibatch_size=13)
     ppo = PPO(together(lambda number: Chain(number, 3), 2), config, seed=0)
-    kept: list[Lesson] = []
+    kept: list[TrainingBatch] = []
     learn = ppo._learn
-    ppo._learn = lambda lesson, stop: kept.append(lesson) or learn(lesson, stop)  # type: ignore[method-assign]
+    ppo._learn = lambda batch, stop: kept.append(batch) or learn(batch, stop)  # type: ignore[method-assign]
     ppo.iterate()
     advantages = kept[0].advantages.double()
     is_standard = abs(float(advantages.mean())) < 1e-6 and abs(float(advantages.std()) - 1) < 1e-5
@@ -227,6 +229,7 @@ def equal(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ppo", "forward", "icm", "rnd", "gmc", "icm+gmc", "rnd+gmc"])
 def test_saved_and_loaded_it_ends_bit_for_bit_as_it_would_have(method: str) -> None:
     config = PPOConfig(**{**vars(SMALL), "normalise_intrinsic": True, "value_heads": 2})
@@ -358,14 +361,14 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_lanes_give_results_in_order_and_pass_errors_on(threads: int) -> None:
-    lanes = Lanes(threads)
-    assert lanes.run(*(lambda number=number: number**2 for number in range(5))) == [0, 1, 4, 9, 16]
+def test_parallel_work_gives_results_in_order_and_pass_errors_on(threads: int) -> None:
+    parallel = Parallel(threads)
+    assert parallel.run(*(lambda number=number: number**2 for number in range(5))) == [0, 1, 4, 9, 16]
 
     def fail() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        lanes.run(fail, lambda: 1)
-    lanes.close()
-    lanes.close()
+        parallel.run(fail, lambda: 1)
+    parallel.close()
+    parallel.close()

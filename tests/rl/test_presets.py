@@ -15,8 +15,8 @@ from headway.study.protocols.doorkey import ExplorationProtocol
 def test_gmc_and_released_are_those_of_the_study() -> None:
     for name, protocol in (("gmc", ExplorationProtocol.paper()), ("released", ExplorationProtocol.released())):
         found = preset(name)
-        assert found.intrinsic == protocol.intrinsic()
-        study = protocol.ppo()
+        assert found.intrinsic == protocol.reward
+        study = protocol.ppo
         differing = {key for key in vars(study) if getattr(study, key) != getattr(found.ppo, key)}
         assert differing <= {"channels_first", "network"}  # grids say so, a library cannot know
         assert (found.method, found.num_envs) == ("icm+gmc", protocol.num_envs)

@@ -7,7 +7,6 @@ else it works out for itself: intrinsic rewards, the predictor's step, values, a
 from __future__ import annotations
 
 import copy
-import dataclasses
 import itertools
 from typing import Any
 
@@ -174,15 +173,16 @@ class Recorded(PPO):
 
     kept: list[tuple[Any, ...]]
 
-    def _lesson(self, rollout: Any, frames: Any, where: Any, advantages: Any, values: Any, returns: Any) -> Any:
-        lesson = super()._lesson(rollout, frames, where, advantages, values, returns)
-        self.kept.append((rollout, lesson))
-        return lesson
+    def _training_batch(self, rollout: Any, frames: Any, where: Any, advantages: Any, values: Any, returns: Any) -> Any:
+        batch = super()._training_batch(rollout, frames, where, advantages, values, returns)
+        self.kept.append((rollout, batch))
+        return batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["icm", "gmc", "icm+gmc"])
 def test_intrinsic_rewards_and_advantages_are_those_of_a_second_version(method: str) -> None:
-    protocol = dataclasses.replace(ExplorationProtocol.released(), rollout_steps=STEPS)
+    protocol = ExplorationProtocol.released().replaced(rollout_steps=STEPS)
     (spec,) = doorkey.specs([method], ["door"], [0], protocol, "released")
     ppo = doorkey.make(spec, Context())
     ppo.__class__, ppo.kept = Recorded, []  # type: ignore[assignment,attr-defined]
@@ -200,14 +200,14 @@ def test_intrinsic_rewards_and_advantages_are_those_of_a_second_version(method: 
     plain = Plain(method, copy.copy(ppo))
     for number in range(ROLLOUTS):
         assert ppo.iterate() is not None
-        rollout, lesson = ppo.kept[number]  # type: ignore[attr-defined]
+        rollout, batch = ppo.kept[number]  # type: ignore[attr-defined]
         arrays = (rollout.obs, rollout.actions, rollout.rewards, rollout.next_obs, rollout.ended)
         steps = [tuple(a[t, 0] for a in arrays) for t in range(STEPS) if rollout.valid[t, 0]]
-        rewards, advantages = plain.rollout(steps, lesson.minibatches)
+        rewards, advantages = plain.rollout(steps, batch.minibatches)
         scale = float(rewards.abs().mean())
         assert (scale == 0) == (number == 0 and "gmc" in method)
         torch.testing.assert_close(paid[number], rewards, rtol=1e-4, atol=1e-4 * scale)
-        torch.testing.assert_close(lesson.advantages, advantages.float(), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(batch.advantages, advantages.float(), rtol=1e-4, atol=1e-4)
     assert any(kept[0].ended.any() for kept in ppo.kept), "an episode has ended"  # type: ignore[attr-defined]
     assert any(kept[0].noise_on.any() for kept in ppo.kept), "the noise was on"  # type: ignore[attr-defined]
     ppo.close()

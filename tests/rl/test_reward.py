@@ -16,10 +16,12 @@ from gymnasium import spaces
 
 import headway
 from headway.errors import EnvError, MethodError, StateError
+from headway.rl.bonuses import BONUSES, Forward, Prediction, Predictor, register_predictor
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.predictors import PREDICTORS, Forward, Prediction, Predictor, register_predictor
-from headway.rl.predictors.encoders import perceptron
-from headway.rl.reward import METHODS, IntrinsicReward, Method, Transitions, make_reward, parse_method
+from headway.rl.methods import METHODS, Method, make_reward, parse_method
+from headway.rl.networks import perceptron
+from headway.rl.reward import IntrinsicReward
 from headway.rl.scorers import SCORERS, ErrorScorer, SignalScorer, register_scorer
 from tests.rl.batches import CONTINUOUS, DISCRETE, IMAGE, VECTOR, transitions
 
@@ -54,6 +56,7 @@ def equal(one: Any, other: Any) -> bool:
     return bool(pairs) and all(torch.equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "config"), CASES)
 def test_rewards_are_those_before_the_update_and_change_nothing(method: str, config: IntrinsicConfig) -> None:
     together, apart = made(method, config), made(method, config)
@@ -73,6 +76,7 @@ def test_rewards_are_those_before_the_update_and_change_nothing(method: str, con
         assert equal(apart.state_dict(), together.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "config"), CASES)
 def test_a_state_resumes_bit_for_bit(method: str, config: IntrinsicConfig) -> None:
     whole = made(method, config)
@@ -243,7 +247,7 @@ def test_names_of_methods() -> None:
 
 
 def test_a_predictor_of_ones_own_goes_with_every_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PREDICTORS, "_things", dict(PREDICTORS._things))
+    monkeypatch.setattr(BONUSES, "_entries", dict(BONUSES._entries))
 
     @register_predictor("change")
     class Change(Predictor):

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.reward import Transitions, make_reward
+from headway.rl.methods import make_reward
 from tests.rl.batches import CONTINUOUS, DISCRETE, FLOAT_IMAGE, IMAGE, VECTOR, transitions
 from tests.rl.plain import Plain
 
@@ -24,6 +25,7 @@ def double() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("observations", [VECTOR, IMAGE, FLOAT_IMAGE], ids=["vector", "grid", "noisy grid"])
 @pytest.mark.parametrize("actions", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
 @pytest.mark.parametrize("scorer", ["gmc", "error"])
@@ -43,6 +45,7 @@ def test_rewards_and_weights_are_those_of_a_plain_loop(predictor, scorer, action
             torch.testing.assert_close(own, other, rtol=1e-7, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

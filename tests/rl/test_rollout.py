@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import Any
 
 import numpy as np
@@ -9,11 +11,11 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from headway.rl.actions import CategoricalHead
+from headway.rl.advantages import Values, estimate, explained_variance, reward_metrics
+from headway.rl.agent import CategoricalHead
 from headway.rl.config import PPOConfig
 from headway.rl.episodes import Episodes
-from headway.rl.estimate import Values, estimate, explained_variance, payments
-from headway.rl.rollout import Rollout, collect
+from headway.rl.rollout import EpisodeLog, Rollout, collect
 from tests.rl.chains import Chain, together
 
 LENGTHS = (3, 1, 4)
@@ -142,7 +144,7 @@ def test_who_watches_the_noise() -> None:
     noise_on[:2] = True
     made = Rollout(**{**vars(made), "noise_on": noise_on})
     inner = np.where(noise_on, 3.0, 1.0)
-    found = payments(made, np.ones_like(inner), inner)
+    found = reward_metrics(made, np.ones_like(inner), inner)
     on = int((noise_on & made.valid).sum())
     off = int((~noise_on & made.valid).sum())
     assert found["noise_time_share"] == pytest.approx(on / (on + off))
@@ -150,7 +152,7 @@ def test_who_watches_the_noise() -> None:
     assert found["extrinsic_mean"] == 1
     assert found["extrinsic_std"] == 0
     assert found["intrinsic_mean"] == pytest.approx((3 * on + off) / (on + off))
-    assert np.isnan(payments(made, inner, np.zeros_like(inner))["noise_reward_share"])
+    assert np.isnan(reward_metrics(made, inner, np.zeros_like(inner))["noise_reward_share"])
 
 
 def test_explained_variance_by_hand() -> None:
@@ -167,3 +169,31 @@ def test_asked_to_stop_there_is_no_rollout() -> None:
     asked = iter(range(10))
     assert collect(episodes, act, HEAD, 20, torch.Generator(), lambda: next(asked) == 5) is None
     assert next(asked) == 6
+
+
+def test_episodes_by_hand() -> None:
+    log = EpisodeLog(envs=2, window=2)
+    assert math.isnan(log.mean_return)
+    assert math.isnan(log.mean_length)
+    rewards = np.array([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
+    ended = np.array([[0, 0], [1, 0], [0, 0]], dtype=bool)
+    log.add(rewards, ended, np.ones_like(ended))
+    assert log.count == 1
+    assert math.isnan(log.mean_return)  # the other environment has not ended yet, and may have a longer episode
+    log = reloaded(log)
+    ended = np.array([[0, 1], [1, 0], [0, 0]], dtype=bool)
+    log.add(rewards, ended, np.ones_like(ended))  # 70 + 10 in 4 steps, then 4 + 1 + 2 in 3
+    assert (log.count, log.mean_return, log.mean_length) == (3, (80 + 7) / 2, (4 + 3) / 2)
+
+
+def test_steps_without_a_transition_do_not_count() -> None:
+    log = EpisodeLog(envs=1, window=10)
+    rewards, ended = np.array([[1.0], [99.0], [2.0], [3.0]]), np.array([[1], [0], [0], [1]], dtype=bool)
+    log.add(rewards, ended, np.array([[1], [0], [1], [1]], dtype=bool))
+    assert (log.count, log.mean_return, log.mean_length) == (2, (1 + 5) / 2, (1 + 2) / 2)
+
+
+def reloaded(log: EpisodeLog) -> EpisodeLog:
+    other = EpisodeLog(envs=2, window=2)
+    other.load_state_dict(json.loads(json.dumps(log.state_dict())))
+    return other

@@ -13,8 +13,7 @@ import pytest
 from headway.runs import RunSpec, RunStore
 from headway.runs import experiments as registry
 from headway.runs.display import Display
-from headway.runs.events import Event
-from headway.runs.progress import Tally
+from headway.runs.progress import CampaignProgress, Event
 from tests.runs import dummy
 
 MEMORY = 100 * 2**20
@@ -63,8 +62,8 @@ class Recorder:
         self.events: list[Event] = []
         self.react: Callable[[Event], object] = lambda event: None
 
-    def __call__(self, tally: Tally) -> Display:
-        self.tally = tally
+    def __call__(self, progress: CampaignProgress) -> Display:
+        self.progress = progress
         return self
 
     def __enter__(self) -> Recorder:
@@ -74,7 +73,7 @@ class Recorder:
         pass
 
     def show(self, event: Event) -> None:
-        self.tally.apply(event)
+        self.progress.apply(event)
         self.events.append(event)
         self.react(event)
 

@@ -91,7 +91,7 @@ def suffer(run: Run, context: Context) -> None:
 
 
 def emigrate(run: Run) -> None:
-    """Let the claim look like that of another machine, of which nobody here can know whether its processes live."""
+    """Let the lock look like that of another machine, of which nobody here can know whether its processes live."""
     path = run.folder / f"claim.{run.attempt}"
     path.write_text(json.dumps({**json.loads(path.read_text()), "machine": "abroad", "lease": 0.2}))
 

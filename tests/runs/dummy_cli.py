@@ -1,44 +1,42 @@
-"""A command that runs the dummy experiment, as `headway run` runs the real ones: METHOD ... -- OPTIONS."""
+"""`headway run dummy`: the dummy experiment, as `headway run` runs the real ones."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from headway.commands.campaigns import add_campaign_arguments, conduct
-from headway.commands.main import _make_ray, _open_url
-from headway.errors import HeadwayError
+from headway.commands import main as cli
+from headway.runs import RunSpec
 from headway.runs.experiments import register_experiment
-from headway.runs.launching import register_launcher
-from headway.runs.opening import register_opener
-from headway.runs.plan import parse_seeds
 from headway.runs.ray import cluster
+from headway.study.requests import REQUESTS, Request, names, option, register_request, seeds, whole, word
 from tests.runs import dummy
+
+
+@dataclass(frozen=True, kw_only=True)
+class DummyRequest(Request):
+    """Runs that train nothing."""
+
+    method: tuple[str, ...] = option(("good",), names, "what happens to a run")
+    seeds: tuple[int, ...] = option((0,), seeds, "seeds")
+    steps: int = option(3, whole, "length of a run")
+    folder: str | None = option(None, word, "where runs leave a line")
+    patience: float | None = option(None, lambda name, value: float(value), "of the launcher for Ray")
+
+    def expand(self) -> list[RunSpec]:
+        if self.patience is not None:
+            cluster.PATIENCE = self.patience
+        folder = None if self.folder is None else Path(self.folder)
+        return [dummy.spec_of(m, seed, self.steps, folder) for m in self.method for seed in self.seeds]
 
 
 def main(arguments: list[str]) -> int:
     register_experiment(dummy.NAME, dummy.SLOW_MODULE if dummy.SLOW_FOLDER in os.environ else dummy.MODULE)
-    register_launcher("ray", _make_ray)
-    register_opener(_open_url)
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--method", nargs="+", default=["good"])
-    parser.add_argument("--seeds", default="0")
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--patience", type=float, default=cluster.PATIENCE)
-    add_campaign_arguments(parser)
-    options = parser.parse_args(arguments)
-    cluster.PATIENCE = options.patience
-    options.command_line = [sys.executable, "-m", "tests.runs.dummy_cli", *arguments]
-    seeds = parse_seeds(options.seeds)
-    specs = [dummy.spec_of(m, seed, options.steps, options.folder) for m in options.method for seed in seeds]
-    try:
-        return conduct(specs, options)
-    except HeadwayError as error:
-        print(f"headway: {error}", file=sys.stderr)
-        return 1
+    if dummy.NAME not in REQUESTS.names():
+        register_request(dummy.NAME)(DummyRequest)
+    return cli.main(["run", dummy.NAME, *arguments])
 
 
 if __name__ == "__main__":

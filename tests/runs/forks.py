@@ -30,7 +30,7 @@ def spec_of(seed: int) -> RunSpec:
 
 def train(store: RunStore, spec: RunSpec, done: Callable[[], object] = lambda: None) -> None:
     """Run a run whose state is a chain of hashes, so that any wrong resumption shows."""
-    run = store.claim(spec)
+    run = store.lock(spec)
     if run is None:
         return
     with run:
@@ -183,11 +183,11 @@ def race(folder: Path, prepare: Callable[[RunStore, list[RunSpec]], object]) -> 
     print(f"{len(lines)} runs")
 
 
-def claim_and_die(store: RunStore, specs: list[RunSpec]) -> None:
-    """Leave a claim of a dead process on every run."""
+def lock_and_die(store: RunStore, specs: list[RunSpec]) -> None:
+    """Leave a lock of a dead process on every run."""
 
     def work() -> None:
-        runs = [store.claim(spec) for spec in specs]
+        runs = [store.lock(spec) for spec in specs]
         assert all(runs)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -225,7 +225,7 @@ TASKS: dict[str, Callable[[Path], object]] = {
     "random-instants": random_instants,
     "race": lambda folder: race(folder, lambda store, specs: None),
     "race-for-added": lambda folder: race(folder, lambda store, specs: store.add_all(specs)),
-    "race-for-stale": lambda folder: race(folder, claim_and_die),
+    "race-for-stale": lambda folder: race(folder, lock_and_die),
     "readers": readers,
 }
 

@@ -16,15 +16,15 @@ def spec_of(seed: int, **changes: Any) -> RunSpec:
     return RunSpec(experiment="controlled", condition="noise", method="gmc", seed=seed, **changes)
 
 
-def claim(store: RunStore, spec: RunSpec) -> Run:
-    run = store.claim(spec)
+def lock(store: RunStore, spec: RunSpec) -> Run:
+    run = store.lock(spec)
     assert run is not None
     return run
 
 
 def checkpointed(store: RunStore, spec: RunSpec, *steps: int) -> Run:
-    """Claim a run, and log and checkpoint some steps."""
-    run = claim(store, spec)
+    """Lock a run, and log and checkpoint some steps."""
+    run = lock(store, spec)
     run.restore()
     for step in steps:
         run.log({"step": step, "loss": 1 / step, "arms": [step, 0.5]})

@@ -35,7 +35,7 @@ def attempt(folder: Path, spec: RunSpec, seconds: float | None) -> float:
     start = time.monotonic()
     child = os.fork()
     if child == 0:
-        run = RunStore(folder).claim(spec)
+        run = RunStore(folder).lock(spec)
         if run is not None:
             with run:
                 find_experiment(spec.experiment).run(run, Context(keep_weights=True, checkpoint_seconds=0.0))

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headway.runs import RunStore, State, files, owner
+from headway.runs import RunStore, State, files, locks
 from headway.runs.remote import RemoteStore
 from headway.runs.remote.bucket import Bucket
 from tests.runs.forks import WATCHED, fork, reference, spec_of, train, wait
@@ -32,8 +32,8 @@ def open_store(kind: str, folder: Path, number: int) -> RunStore:
 
 
 def be_another_machine(name: str) -> None:
-    """Two machines are not to be had here; all that differs is what a claim says about its process."""
-    owner._this_machine = lambda: name  # type: ignore[assignment]
+    """Two machines are not to be had here; all that differs is what a lock says about its process."""
+    locks._this_machine = lambda: name  # type: ignore[assignment]
 
 
 def stop_at(kind: str, instant: int) -> None:
@@ -66,19 +66,19 @@ def begin(kind: str, store: RunStore, instant: int) -> int:
     def work() -> None:
         be_another_machine("stalled")
         store.add(spec_of(0))
-        claim, begun = type(store).claim, []
+        lock, begun = type(store).lock, []
 
-        def claim_then_stop(self: RunStore, *arguments: Any, **options: Any) -> Any:
+        def lock_then_stop(self: RunStore, *arguments: Any, **options: Any) -> Any:
             if not begun:
                 begun.append(True)
                 stop_at(kind, instant)
-            return claim(self, *arguments, **options)
+            return lock(self, *arguments, **options)
 
-        type(store).claim = claim_then_stop  # type: ignore[method-assign]
+        type(store).lock = lock_then_stop  # type: ignore[method-assign]
         try:
             train(store, spec_of(0))
         except Exception as error:
-            if type(error).__name__ != "ClaimLostError":
+            if type(error).__name__ != "LockLostError":
                 raise
             os._exit(3)
 

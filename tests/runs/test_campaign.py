@@ -8,12 +8,12 @@ import pytest
 
 from headway.errors import ExperimentError, StoreError, UsageError
 from headway.runs import RunSpec, RunStore, State
-from headway.runs import queue as agenda
+from headway.runs import queue as queue
 from headway.runs.campaign import Campaign, default_workers, make_launcher, run_campaign
-from headway.runs.events import Advanced, Ended, Event, Lost, Outcome, Started
 from headway.runs.experiments import find_experiment, register_experiment
 from headway.runs.launchers import InProcess
 from headway.runs.processes import LocalProcesses
+from headway.runs.progress import Advanced, Ended, Event, Lost, Outcome, Started
 from headway.runs.stopping import StopRequest, stop_on_signals
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
@@ -27,10 +27,10 @@ def states(store: RunStore, specs: list[RunSpec]) -> list[State]:
 
 def test_runs_are_carried_out_and_told(store: RunStore, recorder: Recorder) -> None:
     spec = spec_of(steps=1)
-    tally = run_campaign(Campaign([spec], store), InProcess(), recorder)
+    progress = run_campaign(Campaign([spec], store), InProcess(), recorder)
     assert [type(event) for event in recorder.events] == [Started, Advanced, Ended]
     assert recorder.events[-1] == Ended(spec.run_id, Outcome.DONE)
-    assert tally.is_complete()
+    assert progress.is_complete()
     assert store.metrics(spec.run_id)["step"] == [1]
 
 
@@ -54,26 +54,26 @@ def test_done_runs_are_skipped_and_repeated_ones_count_once(store: RunStore, rec
     specs = [spec_of(seed=seed) for seed in (0, 1, 0)]
     run_campaign(Campaign(specs[:1], store), InProcess(), recorder)
     recorder.events.clear()
-    tally = run_campaign(Campaign(specs, store), InProcess(), recorder)
+    progress = run_campaign(Campaign(specs, store), InProcess(), recorder)
     assert {event.run_id for event in recorder.events} == {specs[1].run_id}
-    assert tally.count(Outcome.DONE) == 2
-    assert tally.count(Outcome.DONE, here=True) == 1
+    assert progress.count(Outcome.DONE) == 2
+    assert progress.count(Outcome.DONE, here=True) == 1
 
 
 def test_a_done_run_that_lost_its_metrics_is_run_again(store: RunStore, recorder: Recorder) -> None:
     spec = spec_of()
     run_campaign(Campaign([spec], store), InProcess(), recorder)
     (store.folder(spec.run_id) / "metrics.parquet").unlink()
-    tally = run_campaign(Campaign([spec], store), InProcess(), recorder)
-    assert tally.count(Outcome.DONE, here=True) == 1
+    progress = run_campaign(Campaign([spec], store), InProcess(), recorder)
+    assert progress.count(Outcome.DONE, here=True) == 1
     assert store.problems(spec.run_id) == []
 
 
 def test_a_failure_is_recorded_and_the_others_go_on(store: RunStore, recorder: Recorder) -> None:
     specs = [spec_of("fail"), spec_of("unfinished"), spec_of()]
-    tally = run_campaign(Campaign(specs, store), InProcess(), recorder)
+    progress = run_campaign(Campaign(specs, store), InProcess(), recorder)
     assert states(store, specs) == [State.FAILED, State.FAILED, State.DONE]
-    assert [end.message for end in tally.failures()] == [
+    assert [end.message for end in progress.failures()] == [
         "ValueError: two is too much",
         "ExperimentError: expected the experiment dummy to finish() its run, got a return",
     ]
@@ -87,11 +87,11 @@ def test_failed_runs_are_run_again_only_on_request(store: RunStore, recorder: Re
     spec = spec_of("fail-first")
     run_campaign(Campaign([spec], store), InProcess(), recorder)
     recorder.events.clear()
-    tally = run_campaign(Campaign([spec], store), InProcess(), recorder)
+    progress = run_campaign(Campaign([spec], store), InProcess(), recorder)
     assert recorder.events == []
-    assert tally.failures() == [Ended(spec.run_id, Outcome.FAILED, "ValueError: two is too much", here=False)]
-    tally = run_campaign(Campaign([spec], store, retry_failed=True), InProcess(), recorder)
-    assert tally.failures() == []
+    assert progress.failures() == [Ended(spec.run_id, Outcome.FAILED, "ValueError: two is too much", here=False)]
+    progress = run_campaign(Campaign([spec], store, retry_failed=True), InProcess(), recorder)
+    assert progress.failures() == []
     assert states(store, [spec]) == [State.DONE]
     assert store.metrics(spec.run_id)["step"] == [1, 2, 3]  # it went on from its checkpoint
 
@@ -99,9 +99,9 @@ def test_failed_runs_are_run_again_only_on_request(store: RunStore, recorder: Re
 def test_a_run_that_another_process_holds_is_waited_for(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agenda, "ASK_AGAIN", 0.0)
+    monkeypatch.setattr(queue, "ASK_AGAIN", 0.0)
     specs = [spec_of(seed=0), spec_of(seed=1)]
-    held = store.claim(specs[0])
+    held = store.lock(specs[0])
     assert held is not None
 
     def let_go(event: Event) -> None:
@@ -109,23 +109,23 @@ def test_a_run_that_another_process_holds_is_waited_for(
             held.interrupt()
 
     recorder.react = let_go
-    tally = run_campaign(Campaign(specs, store), InProcess(), recorder)
+    progress = run_campaign(Campaign(specs, store), InProcess(), recorder)
     assert [event for event in recorder.events if isinstance(event, Ended)] == [
         Ended(specs[0].run_id, Outcome.HELD, here=False),
         Ended(specs[1].run_id, Outcome.DONE),
         Ended(specs[0].run_id, Outcome.DONE),
     ]
-    assert tally.count(Outcome.HELD) == 0
-    assert tally.is_complete()
+    assert progress.count(Outcome.HELD) == 0
+    assert progress.is_complete()
 
 
 @pytest.mark.parametrize("ends_well", [True, False])
 def test_a_run_that_ends_elsewhere_is_not_run_again(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, ends_well: bool
 ) -> None:
-    monkeypatch.setattr(agenda, "ASK_AGAIN", 0.0)
+    monkeypatch.setattr(queue, "ASK_AGAIN", 0.0)
     spec = spec_of()
-    held = store.claim(spec)
+    held = store.lock(spec)
     assert held is not None
     held.restore()
 
@@ -134,18 +134,18 @@ def test_a_run_that_ends_elsewhere_is_not_run_again(
         held.finish() if ends_well else held.fail(ValueError("elsewhere"))
 
     recorder.react = once
-    tally = run_campaign(Campaign([spec], store, retry_failed=True), InProcess(), recorder)
+    progress = run_campaign(Campaign([spec], store, retry_failed=True), InProcess(), recorder)
     assert not any(isinstance(event, Started) for event in recorder.events)
-    assert tally.count(Outcome.DONE, here=False) == ends_well
-    assert [end.message for end in tally.failures()] == ([] if ends_well else ["ValueError: elsewhere"])
+    assert progress.count(Outcome.DONE, here=False) == ends_well
+    assert [end.message for end in progress.failures()] == ([] if ends_well else ["ValueError: elsewhere"])
 
 
 def test_asked_to_stop_a_run_leaves_a_checkpoint_and_resumes(store: RunStore, recorder: Recorder) -> None:
     stop, specs = StopRequest(), [spec_of(seed=0, steps=9), spec_of(seed=1)]
     recorder.react = lambda event: stop.ask()
-    tally = run_campaign(Campaign(specs, store), InProcess(), recorder, stop)
+    progress = run_campaign(Campaign(specs, store), InProcess(), recorder, stop)
     assert recorder.events[-1] == Ended(specs[0].run_id, Outcome.INTERRUPTED)
-    assert not tally.is_complete()
+    assert not progress.is_complete()
     assert states(store, specs) == [State.INTERRUPTED, State.PENDING]
     recorder.react = lambda event: None
     assert run_campaign(Campaign(specs, store), InProcess(), recorder).is_complete()
@@ -154,13 +154,13 @@ def test_asked_to_stop_a_run_leaves_a_checkpoint_and_resumes(store: RunStore, re
 
 def test_a_run_that_stops_unasked_is_started_again_once(store: RunStore, recorder: Recorder) -> None:
     specs = [spec_of("stop-first"), spec_of("stop"), spec_of()]
-    tally = run_campaign(Campaign(specs, store), InProcess(), recorder)
+    progress = run_campaign(Campaign(specs, store), InProcess(), recorder)
     assert [event.run_id for event in recorder.events if isinstance(event, Lost)] == [
         specs[0].run_id,
         specs[1].run_id,
     ]
     assert states(store, specs) == [State.DONE, State.FAILED, State.DONE]
-    (failure,) = tally.failures()
+    (failure,) = progress.failures()
     assert failure.message == "WorkerLostError: the run stopped although nobody asked it to, for the second time"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from headway.errors import DamagedError, NewerSchemaError, StoreError
 from headway.runs import RunSpec, RunStore, State
-from tests.runs.helpers import checkpointed, claim, edit, finish, one, spec_of
+from tests.runs.helpers import checkpointed, edit, finish, lock, one, spec_of
 
 
 def test_corrupt_runs_are_listed_last_with_the_reason(store: RunStore) -> None:
@@ -46,7 +46,7 @@ def test_a_damaged_status_means_that_the_run_goes_on(store: RunStore, spec: RunS
     run = checkpointed(store, spec, 1)
     run.interrupt()
     (run.folder / "status.json").write_bytes(b"torn")
-    with claim(store, spec) as run:
+    with lock(store, spec) as run:
         checkpoint = run.restore()
         assert checkpoint is not None
         run.finish()
@@ -84,7 +84,7 @@ def test_a_folder_copied_under_another_name_is_not_taken_for_that_run(store: Run
     other = spec_of(1)
     store.folder(spec_of(0).run_id).rename(store.root / other.run_id)
     assert one(store).state is State.CORRUPT
-    with claim(store, other) as run:
+    with lock(store, other) as run:
         assert run.restore() is None
         run.finish()
     assert store.metrics(other.run_id) == {}
@@ -102,7 +102,7 @@ def test_a_store_of_a_newer_version_is_refused(store: RunStore, spec: RunSpec) -
     store.add(spec)
     edit(store.root / "store.json", schema=3)
     again = RunStore(store.root)
-    for act in (again.status, lambda: again.add(spec), lambda: again.claim(spec)):
+    for act in (again.status, lambda: again.add(spec), lambda: again.lock(spec)):
         with pytest.raises(NewerSchemaError, match="schema 3, this version reads up to 1; upgrade"):
             act()
 
@@ -124,7 +124,7 @@ def test_a_run_of_a_newer_version_is_listed_and_never_overwritten(store: RunStor
     assert record.state is State.CORRUPT
     assert "was written by a newer headway: schema 2" in record.reason
     with pytest.raises(NewerSchemaError):
-        store.claim(spec)
+        store.lock(spec)
     with pytest.raises(NewerSchemaError):
         store.reset(spec.run_id) if name == "status.json" else store.add(spec)
     assert path.read_bytes() == before

@@ -11,7 +11,7 @@ import torch
 
 from headway.runs import RunStore
 from headway.runs.context import Context
-from headway.runs.determinism import COMMON, use_common_instructions
+from headway.runs.experiments import COMMON, use_common_instructions
 from headway.study import controlled
 from tests.study import test_controlled
 
@@ -53,6 +53,7 @@ def test_whoever_has_chosen_keeps_the_choice(tmp_path: Path, unset: None, monkey
     assert chosen() == {**COMMON, "ATEN_CPU_CAPABILITY": "default"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
     "arguments",
@@ -72,9 +73,9 @@ def test_runs_of_a_command_do_without(tmp_path: Path, unset: None, arguments: li
 
 def test_a_run_writes_down_its_instructions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = torch.backends.cpu.get_cpu_capability()
-    for name, told, expected in (("same", own, own), ("other", "SSE41", f"{own}, oneDNN SSE41")):
-        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", told)
+    for name, reported, expected in (("same", own, own), ("other", "SSE41", f"{own}, oneDNN SSE41")):
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", reported)
         store, spec = RunStore(tmp_path / name), test_controlled.one(epochs=1)
-        with store.claim(spec) as run:
+        with store.lock(spec) as run:
             controlled.run(run, Context())
         assert json.loads(store.read_file(spec.run_id, "provenance.json"))["instructions"] == expected

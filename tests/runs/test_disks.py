@@ -10,7 +10,7 @@ import pytest
 
 from headway.errors import MissingExtraError, StoreError
 from headway.runs import Run, RunSpec, RunStore, State
-from tests.runs.helpers import checkpointed, claim, failing, finish, full_disk, one, spec_of
+from tests.runs.helpers import checkpointed, failing, finish, full_disk, lock, one, spec_of
 
 
 def test_a_file_in_the_place_of_the_store_is_an_error(tmp_path: Path, spec: RunSpec) -> None:
@@ -33,13 +33,13 @@ def test_a_disk_that_fills_up_loses_nothing(store: RunStore, spec: RunSpec, monk
         assert "its status could not be recorded" in caught.value.__notes__[0]
     assert one(store).state is State.INTERRUPTED  # given back, though nothing could be written
     with pytest.raises(StoreError, match="the disk is full"):
-        store.claim(spec)
+        store.lock(spec)
     with pytest.raises(StoreError, match="the disk is full"):
         store.add(spec_of(9))
     monkeypatch.undo()
     assert [record.spec for record in store.status()] == [spec]
     assert store.problems(spec.run_id) == []
-    with claim(store, spec) as run:
+    with lock(store, spec) as run:
         checkpoint = run.restore()
         assert checkpoint is not None
         assert checkpoint.payload == b"state 1"
@@ -59,13 +59,13 @@ def test_a_disk_that_fills_up_at_the_end_leaves_the_run_to_be_finished_later(
     assert one(store).state is State.DONE
 
 
-def test_a_disk_that_fills_up_while_a_run_is_claimed_leaves_it_free(
+def test_a_disk_that_fills_up_while_a_run_is_locked_leaves_it_free(
     store: RunStore, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add(spec)
     monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(StoreError, match="the disk is full"):
-        store.claim(spec)
+        store.lock(spec)
     monkeypatch.undo()
     finish(store, spec)
     assert one(store).state is State.DONE
@@ -105,7 +105,7 @@ def test_a_disk_that_is_really_full(tiny_disk: Path, spec: RunSpec) -> None:
         store.add_all([spec_of(seed) for seed in range(1, 100)])
     assert {record.state for record in store.status()} <= {State.PENDING, State.FAILED, State.INTERRUPTED}
     filler.unlink()
-    with claim(store, spec) as run:
+    with lock(store, spec) as run:
         checkpoint = run.restore()
         assert checkpoint is not None
         assert checkpoint.step == len(survivors)
@@ -120,9 +120,9 @@ def test_a_read_only_store_can_be_read_and_says_so_when_written(tiny_disk: Path,
     subprocess.run(["mount", "-o", "remount,ro", str(tiny_disk)], check=True)
     assert [record.state for record in store.status()] == [State.DONE, State.PENDING]
     assert store.metrics(spec.run_id)["step"] == [1, 2, 3]
-    assert store.claim(spec) is None
+    assert store.lock(spec) is None
     writes = (
-        lambda: store.claim(spec_of(1)),
+        lambda: store.lock(spec_of(1)),
         lambda: store.add(spec_of(2)),
         lambda: store.reset(spec.run_id),
     )
@@ -145,13 +145,13 @@ def test_without_pyarrow_a_run_is_refused_before_it_starts(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'headway\[experiments\]'"):
-        store.claim(spec)
+        store.lock(spec)
 
 
 def test_a_full_disk_is_recognised_also_behind_the_error_of_a_library(tiny_disk: Path, spec: RunSpec) -> None:
     torch = pytest.importorskip("torch")
     store = RunStore(tiny_disk / "runs")
-    run = claim(store, spec)
+    run = lock(store, spec)
     run.restore()
     with pytest.raises(StoreError, match="the disk is full") as caught:
         run.checkpoint(1, lambda file: torch.save(torch.zeros(200_000), file))

@@ -10,8 +10,7 @@ from rich.console import Console
 from headway.runs import RunSpec
 from headway.runs.attempt import Reporter
 from headway.runs.display import LiveDisplay, PlainDisplay, describe, make_display, render, summary_line
-from headway.runs.events import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
-from headway.runs.progress import Tally
+from headway.runs.progress import Advanced, CampaignProgress, Ended, Event, Lost, Outcome, Started, Stopping
 
 
 class Clock:
@@ -42,74 +41,74 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def tally(clock: Clock) -> Tally:
-    return Tally(SPECS, clock)
+def progress(clock: Clock) -> CampaignProgress:
+    return CampaignProgress(SPECS, clock)
 
 
-def apply(tally: Tally, *events: Event) -> Tally:
+def apply(progress: CampaignProgress, *events: Event) -> CampaignProgress:
     for event in events:
-        tally.apply(event)
-    return tally
+        progress.apply(event)
+    return progress
 
 
-def test_time_left_follows_the_pace_so_far(tally: Tally, clock: Clock) -> None:
-    assert tally.time_left() is None
-    apply(tally, Started(A, 1))
+def test_time_left_follows_the_pace_so_far(progress: CampaignProgress, clock: Clock) -> None:
+    assert progress.time_left() is None
+    apply(progress, Started(A, 1))
     clock.now = 20.0
-    apply(tally, Advanced(A, 5, 10, {"test": 1.5}))
-    run = tally.active[A]
+    apply(progress, Advanced(A, 5, 10, {"test": 1.5}))
+    run = progress.active[A]
     assert run.speed(clock.now) is None  # 5 steps at once: it goes on from a checkpoint, whose step is not known
     clock.now = 24.0
-    apply(tally, Advanced(A, 7, 10, {"test": 1.25}))
+    apply(progress, Advanced(A, 7, 10, {"test": 1.25}))
     assert run.speed(clock.now) == 0.5
     assert run.time_left(clock.now) == 6.0
-    assert tally.fraction() == pytest.approx(7 / 40)
-    assert tally.time_left() == pytest.approx(24.0 / 2 * 33)
+    assert progress.fraction() == pytest.approx(7 / 40)
+    assert progress.time_left() == pytest.approx(24.0 / 2 * 33)
 
 
-def test_a_new_run_has_a_speed_from_its_first_step(tally: Tally, clock: Clock) -> None:
-    apply(tally, Started(A, 1))
+def test_a_new_run_has_a_speed_from_its_first_step(progress: CampaignProgress, clock: Clock) -> None:
+    apply(progress, Started(A, 1))
     clock.now = 2.0
-    apply(tally, Advanced(A, 1, 10))
-    assert tally.active[A].speed(clock.now) == 0.5
-    assert tally.time_left() == pytest.approx(2.0 * 39)
+    apply(progress, Advanced(A, 1, 10))
+    assert progress.active[A].speed(clock.now) == 0.5
+    assert progress.time_left() == pytest.approx(2.0 * 39)
     clock.now = 20.0
-    apply(tally, Ended(A, Outcome.DONE))
-    assert tally.fraction() == 0.25
-    assert tally.time_left() == pytest.approx(60.0)
+    apply(progress, Ended(A, Outcome.DONE))
+    assert progress.fraction() == 0.25
+    assert progress.time_left() == pytest.approx(60.0)
 
 
 def test_longer_runs_weigh_more(clock: Clock) -> None:
     short, long = spec_of(0, epochs=10), spec_of(0, epochs=30)
-    tally = apply(Tally([short, long], clock), Ended(short.run_id, Outcome.DONE))
-    assert tally.fraction() == 0.25
+    progress = apply(CampaignProgress([short, long], clock), Ended(short.run_id, Outcome.DONE))
+    assert progress.fraction() == 0.25
 
 
-def test_counts(tally: Tally) -> None:
+def test_counts(progress: CampaignProgress) -> None:
     apply(
-        tally,
+        progress,
         Ended(A, Outcome.DONE, here=False),
         Started(B, 1),
         Ended(B, Outcome.FAILED, "ValueError: no"),
         Ended(C, Outcome.HELD),
     )
-    assert tally.count(Outcome.DONE) == 1
-    assert tally.count(Outcome.DONE, here=True) == 0
-    assert tally.count(Outcome.HELD) == 1
-    assert not tally.is_complete()
-    apply(tally, Started(C, 1), Ended(C, Outcome.DONE), Started(D, 1), Lost(D, "killed"))
-    assert tally.active == {}
-    assert tally.count(Outcome.HELD) == 0
-    assert [end.run_id for end in tally.failures()] == [B]
-    assert tally.fraction() == 0.75
-    apply(tally, Ended(D, Outcome.DONE))
-    assert tally.is_complete()
-    assert tally.fraction() == 1.0
+    assert progress.count(Outcome.DONE) == 1
+    assert progress.count(Outcome.DONE, here=True) == 0
+    assert progress.count(Outcome.HELD) == 1
+    assert not progress.is_complete()
+    apply(progress, Started(C, 1), Ended(C, Outcome.DONE), Started(D, 1), Lost(D, "killed"))
+    assert progress.active == {}
+    assert progress.count(Outcome.HELD) == 0
+    assert [end.run_id for end in progress.failures()] == [B]
+    assert progress.fraction() == 0.75
+    apply(progress, Ended(D, Outcome.DONE))
+    assert progress.is_complete()
+    assert progress.fraction() == 1.0
 
 
-def test_plain_lines(tally: Tally, clock: Clock) -> None:
+def test_plain_lines(progress: CampaignProgress, clock: Clock) -> None:
     stream = io.StringIO()
-    with PlainDisplay(tally, stream) as display:
+    with PlainDisplay(progress, stream) as display:
         display.show(Started(A, 17))
         for step in range(1, 11):
             clock.now = float(step)
@@ -135,54 +134,54 @@ def test_plain_lines(tally: Tally, clock: Clock) -> None:
     ]
 
 
-def test_plain_lines_to_nobody_do_no_harm(tally: Tally) -> None:
+def test_plain_lines_to_nobody_do_no_harm(progress: CampaignProgress) -> None:
     class Broken(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    PlainDisplay(tally, Broken()).show(Started(A, 17))
-    assert list(tally.active) == [A]
+    PlainDisplay(progress, Broken()).show(Started(A, 17))
+    assert list(progress.active) == [A]
 
 
-def test_a_closed_output_is_no_trouble(tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_output_is_no_trouble(progress: CampaignProgress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", None)
-    make_display(tally).show(Started(A, 17))
-    assert list(tally.active) == [A]
+    make_display(progress).show(Started(A, 17))
+    assert list(progress.active) == [A]
 
 
-def test_plain_lines_go_to_streams_of_any_encoding(tally: Tally) -> None:
+def test_plain_lines_go_to_streams_of_any_encoding(progress: CampaignProgress) -> None:
     inner = io.BytesIO()
     stream = io.TextIOWrapper(inner, encoding="ascii")
-    PlainDisplay(tally, stream).show(Ended(A, Outcome.FAILED, "ValueError: …"))
+    PlainDisplay(progress, stream).show(Ended(A, Outcome.FAILED, "ValueError: …"))
     assert inner.getvalue().splitlines()[0] == b"mnist noise gmc seed 0: failed: ValueError: ?"
 
 
-def drawn(tally: Tally) -> list[str]:
+def drawn(progress: CampaignProgress) -> list[str]:
     console = Console(file=io.StringIO(), width=140, color_system=None)
-    console.print(render(tally))
+    console.print(render(progress))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 
-def test_the_table_has_a_line_for_each_run_under_way(tally: Tally, clock: Clock) -> None:
-    apply(tally, Started(A, 1), Started(B, 2), Ended(C, Outcome.FAILED, "no", here=False), Ended(D, Outcome.HELD))
+def test_the_table_has_a_line_for_each_run_under_way(progress: CampaignProgress, clock: Clock) -> None:
+    apply(progress, Started(A, 1), Started(B, 2), Ended(C, Outcome.FAILED, "no", here=False), Ended(D, Outcome.HELD))
     clock.now = 2.0
-    apply(tally, Advanced(A, 1, 10, {"train": 2.0, "test": 1.23456}))
-    header, first, second, whole = drawn(tally)
+    apply(progress, Advanced(A, 1, 10, {"train": 2.0, "test": 1.23456}))
+    header, first, second, whole = drawn(progress)
     assert header.split() == ["run", "done", "losses", "speed", "left"]
     assert first.startswith("mnist noise gmc seed 0  ")
     assert first.endswith("1/10  train 2, test 1.235  2 s each  18 s")
     assert second.startswith("mnist noise gmc seed 1  ")
     assert "starting" in second
     assert whole.endswith("28%, 0 of 4 runs done, 1 failed, 1 with other processes, 58 s left")
-    apply(tally, Ended(A, Outcome.DONE), Ended(B, Outcome.DONE))
-    (whole,) = drawn(tally)
+    apply(progress, Ended(A, Outcome.DONE), Ended(B, Outcome.DONE))
+    (whole,) = drawn(progress)
     assert "2 of 4 runs done" in whole
 
 
-def test_the_live_display_draws_and_keeps_what_went_wrong(tally: Tally) -> None:
+def test_the_live_display_draws_and_keeps_what_went_wrong(progress: CampaignProgress) -> None:
     stream = Terminal()
     console = Console(file=stream, force_terminal=True, width=140, color_system=None)
-    with LiveDisplay(tally, console) as display:
+    with LiveDisplay(progress, console) as display:
         display.show(Started(A, 1))
         display.show(Ended(A, Outcome.FAILED, "ValueError: [bold]no[/bold]"))
         display.show(Stopping())
@@ -190,36 +189,36 @@ def test_the_live_display_draws_and_keeps_what_went_wrong(tally: Tally) -> None:
     assert "Ctrl-C again stops at once" in stream.getvalue()
 
 
-def test_the_display_suits_the_stream(tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_display_suits_the_stream(progress: CampaignProgress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(make_display(tally, io.StringIO()), PlainDisplay)
-    assert isinstance(make_display(tally, Terminal()), LiveDisplay)
+    assert isinstance(make_display(progress, io.StringIO()), PlainDisplay)
+    assert isinstance(make_display(progress, Terminal()), LiveDisplay)
     monkeypatch.setattr(Terminal, "encoding", "ascii")
-    assert isinstance(make_display(tally, Terminal()), PlainDisplay)
+    assert isinstance(make_display(progress, Terminal()), PlainDisplay)
     monkeypatch.setattr(Terminal, "encoding", "utf-8")
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(make_display(tally, Terminal()), PlainDisplay)
+    assert isinstance(make_display(progress, Terminal()), PlainDisplay)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert isinstance(make_display(tally, Terminal()), PlainDisplay)
+    assert isinstance(make_display(progress, Terminal()), PlainDisplay)
 
 
-def test_every_event_has_its_words(tally: Tally) -> None:
-    assert describe(Advanced(A, 1, 2), tally) == ""
-    assert describe(Ended(A, Outcome.DONE, here=False), tally) == ""
-    assert describe(Lost(A, "it was killed"), tally) == (
+def test_every_event_has_its_words(progress: CampaignProgress) -> None:
+    assert describe(Advanced(A, 1, 2), progress) == ""
+    assert describe(Ended(A, Outcome.DONE, here=False), progress) == ""
+    assert describe(Lost(A, "it was killed"), progress) == (
         "mnist noise gmc seed 0: it was killed; starts again from its checkpoint"
     )
-    assert summary_line(tally) == "0%, 0 of 4 runs done, ? left"
+    assert summary_line(progress) == "0%, 0 of 4 runs done, ? left"
 
 
 def test_reports_come_at_a_bearable_rate(clock: Clock) -> None:
-    told: list[Event] = []
-    report = Reporter(A, told.append, clock)
+    reported: list[Event] = []
+    report = Reporter(A, reported.append, clock)
     for step in range(1, 101):
         clock.now += 0.01
         report(step, 100, {})
-    steps = [event.step for event in told if isinstance(event, Advanced)]
+    steps = [event.step for event in reported if isinstance(event, Advanced)]
     assert steps[0] == 1
     assert steps[-1] == 100
     assert len(steps) == 11

@@ -105,7 +105,7 @@ def test_sums_follow_any_bytes_like_object() -> None:
 
 @pytest.mark.parametrize("data", [None, 3, {}, {"length": -1, "sha256": ""}, {"length": 1, "sha256": 2}])
 def test_a_sum_that_is_none_is_refused(data: object) -> None:
-    with pytest.raises(StoreError, match="file: expected the length and sha256"):
+    with pytest.raises(StoreError, match=r"^file: expected .*(length|sha256)"):
         FileSum.from_json(data, "file")
 
 

@@ -12,6 +12,7 @@ from tests.runs.forks import TASKS
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("task", TASKS)
 def test_crashes_and_races(task: str, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_named_pipes_and_folders_do_not_hang_a_reader(store: RunStore, spec: Run
         with contextlib.suppress(HeadwayError):
             store.metrics(spec.run_id)
         with contextlib.suppress(HeadwayError):
-            run = store.claim(spec)
+            run = store.lock(spec)
             if run:
                 run.interrupt()
 
@@ -106,7 +106,7 @@ def test_a_run_folder_that_is_a_link_is_refused_and_its_target_left_alone(
     target, link = elsewhere.root / spec.run_id, store.root / spec.run_id
     before = {path.name: path.read_bytes() for path in target.iterdir()}
     link.symlink_to(target)
-    for act in (store.claim, store.add, lambda spec: store.reset(spec.run_id), lambda spec: store.record(spec.run_id)):
+    for act in (store.lock, store.add, lambda spec: store.reset(spec.run_id), lambda spec: store.record(spec.run_id)):
         with pytest.raises(DamagedError, match=r"expected the folder of a run, got a symbolic link at .*; remove"):
             act(spec)
     listed = {record.run_id: record for record in store.status()}

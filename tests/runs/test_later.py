@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from headway.analysis import load_results
-from headway.commands.run import COMMANDS
-from headway.commands.run_campaign import lot_specs
+from headway.commands.campaign_file import read_campaign_file
 from headway.runs import RunSpec
-from headway.runs.campaign_file import read_campaign_file
 from headway.runs.later import LATER, Later, compared, written
 from headway.study.protocols.controlled import Protocol
 from headway.study.protocols.doorkey import ExplorationProtocol
@@ -37,8 +35,8 @@ def former_ids() -> dict[str, list[str]]:
 
 def campaigns() -> Iterator[tuple[str, list[RunSpec]]]:
     for file in sorted(FORMER.glob("*.toml")):
-        for lot in read_campaign_file(file).lots:
-            yield f"{file.stem} {lot.name}", lot_specs(lot, COMMANDS, file)
+        for section in read_campaign_file(file).sections:
+            yield f"{file.stem} {section.name}", section.specs()
 
 
 def as_before(spec: RunSpec) -> RunSpec:
@@ -54,6 +52,7 @@ def changed_fields(spec: RunSpec) -> list[str]:
     return [name for name, value in held.items() if later[name].is_new or value == later[name].now]
 
 
+@pytest.mark.slow
 def test_runs_keep_their_ids_unless_a_later_field_changes_their_numbers() -> None:
     before, kept, changed = former_ids(), 0, set()
     assert LATER.keys() == PROTOCOLS.keys()

@@ -1,55 +1,22 @@
-"""Options in words, plans and estimates."""
+"""Plans and estimates."""
 
 from __future__ import annotations
 
 import pytest
 
-from headway.errors import UsageError
 from headway.runs import RunRecord, RunStore, State
-from headway.runs import run_text as wording
+from headway.runs import text as wording
 from headway.runs.context import Context
-from headway.runs.plan import Estimator, Plan, look_up, make_plan, parse_seeds, parse_settings
+from headway.runs.plan import Estimator, Plan, look_up, make_plan
 from tests.runs import dummy
 from tests.runs.dummy import spec_of
-
-
-@pytest.mark.parametrize(
-    ("text", "seeds"),
-    [("5", [5]), ("0:3", [0, 1, 2]), ("0,3,7", [0, 3, 7]), ("7, 0:2", [7, 0, 1]), ("1,0:3", [1, 0, 2])],
-)
-def test_seeds(text: str, seeds: list[int]) -> None:
-    assert parse_seeds(text) == seeds
-
-
-@pytest.mark.parametrize(
-    "text", ["", "3:3", "20:0", "-1", "0:-1", "a", "1.5", "0:", ":3", "0:2:4", "1,,2", "٣", "9" * 19]
-)
-def test_seeds_that_make_no_range(text: str) -> None:
-    with pytest.raises(UsageError, match="expected seeds such as 5 or 0,3,7 or 0:20"):
-        parse_seeds(text)
-
-
-def test_there_is_a_limit_to_seeds() -> None:
-    with pytest.raises(UsageError, match="expected at most 100000 seeds, got '0:9999999999'"):
-        parse_seeds("0:9999999999")
-
-
-def test_settings() -> None:
-    assert parse_settings(["beta=0.9", " floor = 1e-8", "name=a=b"]) == {"beta": "0.9", "floor": "1e-8", "name": "a=b"}
-    for texts, message in [
-        (["beta"], "expected FIELD=VALUE, got 'beta'"),
-        (["=1"], "expected FIELD=VALUE, got '=1'"),
-        (["a=1", "a=2"], "expected every field once, got 'a' twice"),
-    ]:
-        with pytest.raises(UsageError, match=message):
-            parse_settings(texts)
 
 
 def test_looking_up_runs_makes_no_store(store: RunStore) -> None:
     specs = [spec_of(seed=0), spec_of(seed=1)]
     assert look_up(store, specs) == tuple(RunRecord(spec.run_id, State.PENDING, spec) for spec in specs)
     assert not store.root.exists()
-    run = store.claim(specs[1])
+    run = store.lock(specs[1])
     assert run is not None
     run.interrupt()
     assert [record.state for record in look_up(store, specs)] == [State.PENDING, State.INTERRUPTED]
@@ -65,7 +32,7 @@ def test_runs_go_to_whoever_is_free() -> None:
 @pytest.mark.usefixtures("dummies")
 def test_an_estimate_leaves_out_what_is_done(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = [spec_of(seed=seed, steps=4) for seed in range(4)]
-    done, failed, half = (store.claim(spec) for spec in specs[:3])
+    done, failed, half = (store.lock(spec) for spec in specs[:3])
     assert done
     assert failed
     assert half

@@ -10,10 +10,10 @@ import pytest
 
 from headway.errors import LauncherError, UsageError
 from headway.runs import RunStore, State, processes
-from headway.runs import queue as agenda
+from headway.runs import queue as queue
 from headway.runs.campaign import Campaign, make_launcher, run_campaign
-from headway.runs.events import Ended, Lost, Outcome, Started
 from headway.runs.processes import LocalProcesses
+from headway.runs.progress import Ended, Lost, Outcome, Started
 from headway.study import controlled
 from headway.study.protocols.controlled import Protocol
 from tests.runs.conftest import Recorder
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("dummies")
 TINY = dataclasses.replace(Protocol.demo(), hidden=8, actor_hidden=8, batch_size=256, test_batches=1)
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_no_number(tmp_path: Path, recorder: Recorder) -> None:
     specs = controlled.specs(["digits"], ["noise"], ["gmc", "curiosity"], [0, 1], TINY, 2)
     files = []
@@ -37,7 +38,7 @@ def test_the_number_of_workers_changes_no_number(tmp_path: Path, recorder: Recor
 def test_dead_workers_are_replaced_and_the_others_go_on(store: RunStore, recorder: Recorder) -> None:
     methods = ["die", "die-first", "fail", "good"]
     specs = {method: spec_of(method) for method in methods}
-    tally = run_campaign(Campaign(list(specs.values()), store), LocalProcesses(2), recorder)
+    progress = run_campaign(Campaign(list(specs.values()), store), LocalProcesses(2), recorder)
     lost = [event for event in recorder.events if isinstance(event, Lost)]
     assert {event.run_id for event in lost} == {specs["die"].run_id, specs["die-first"].run_id}
     assert all("was killed by SIGKILL; was the memory used up?" in event.message for event in lost)
@@ -53,19 +54,19 @@ def test_dead_workers_are_replaced_and_the_others_go_on(store: RunStore, recorde
     assert status is not None
     assert "WorkerLostError: the worker process" in status.error
     assert "SIGKILL" in status.error
-    assert tally.is_complete()
-    assert len(tally.failures()) == 2
+    assert progress.is_complete()
+    assert len(progress.failures()) == 2
 
 
 def test_a_run_that_a_dead_process_of_another_machine_holds_is_given_up_later(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agenda, "ASK_AGAIN", 0.05)
-    monkeypatch.setattr(processes, "Agenda", partial(agenda.Agenda, most_losses=0))
+    monkeypatch.setattr(queue, "ASK_AGAIN", 0.05)
+    monkeypatch.setattr(processes, "Queue", partial(queue.Queue, most_losses=0))
     spec = spec_of("die-abroad")
-    tally = run_campaign(Campaign([spec], store), LocalProcesses(1), recorder)
+    progress = run_campaign(Campaign([spec], store), LocalProcesses(1), recorder)
     assert [type(event) for event in recorder.events] == [Started, Ended, Ended]
-    assert len(tally.failures()) == 1
+    assert len(progress.failures()) == 1
     assert store.record(spec.run_id).state is State.FAILED
 
 

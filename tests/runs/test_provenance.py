@@ -51,12 +51,12 @@ def facts(store: RunStore, spec: RunSpec) -> dict[str, str]:
 
 def stop(store: RunStore, experiment: ModuleType, spec: RunSpec, asked: int) -> None:
     left = iter(range(asked))
-    with store.claim(spec) as run, pytest.raises(Stopped):
+    with store.lock(spec) as run, pytest.raises(Stopped):
         experiment.run(run, Context(should_stop=lambda: next(left, None) is None))
 
 
 def finish(store: RunStore, experiment: ModuleType, spec: RunSpec, context: Context | None = None) -> dict[str, str]:
-    with store.claim(spec) as run:
+    with store.lock(spec) as run:
         experiment.run(run, context or Context())
     return facts(store, spec)
 

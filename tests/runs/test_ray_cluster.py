@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from headway.errors import LauncherError, MissingExtraError, UsageError
-from headway.runs.events import Advanced, Event, Started
-from headway.runs.launching import Request
+from headway.runs.launchers import Request
+from headway.runs.progress import Advanced, Event, Started
 from headway.runs.ray import Resources, cluster, make_ray
-from headway.runs.ray.board import Board, Link, Note
 from headway.runs.ray.cluster import Cluster, Pulse, Remarks
+from headway.runs.ray.worker import Board, Link, Note
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_link_tells_and_listens() -> None:
     handle.fails = False
     events: list[Event] = [Started("x", 7), Advanced("x", 1, 9), Advanced("x", 2, 9)]
     for event in events:
-        link.tell(event)
+        link.notify(event)
     handle.board._stopping = True
     link.close()
     notes = handle.board.take(stopping=True)

@@ -12,11 +12,11 @@ import pytest
 
 from headway.errors import LauncherError, UsageError
 from headway.runs import RunSpec, RunStore, State
-from headway.runs import queue as agenda
+from headway.runs import queue as queue
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.context import Context
-from headway.runs.events import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
-from headway.runs.launchers import InProcess, Job
+from headway.runs.launchers import InProcess, Job, Work
+from headway.runs.progress import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
 from headway.runs.ray import RayLauncher, Resources, launcher
 from headway.runs.stopping import StopRequest
 from headway.study.controlled import specs as controlled_specs
@@ -33,7 +33,7 @@ def states(store: RunStore, specs: list[RunSpec]) -> list[State]:
 
 def test_runs_are_carried_out_and_told_in_order(store: RunStore, recorder: Recorder) -> None:
     spec = spec_of(steps=4)
-    tally = run_campaign(Campaign([spec], store), RayLauncher(), recorder)
+    progress = run_campaign(Campaign([spec], store), RayLauncher(), recorder)
     kinds = [type(event) for event in recorder.events]
     assert (kinds[0], kinds[-1]) == (Started, Ended)
     assert set(kinds[1:-1]) == {Advanced}
@@ -42,15 +42,15 @@ def test_runs_are_carried_out_and_told_in_order(store: RunStore, recorder: Recor
     assert isinstance(first, Started)
     assert first.pid != os.getpid()
     assert first.host
-    assert tally.is_complete()
+    assert progress.is_complete()
     assert store.metrics(spec.run_id)["step"] == [1, 2, 3, 4]
 
 
 def test_failures_are_recorded_and_lost_workers_replaced(store: RunStore, recorder: Recorder) -> None:
     specs = [spec_of("fail"), spec_of("die-first"), spec_of("unfinished"), spec_of()]
-    tally = run_campaign(Campaign(specs, store), RayLauncher(), recorder)
+    progress = run_campaign(Campaign(specs, store), RayLauncher(), recorder)
     assert states(store, specs) == [State.FAILED, State.DONE, State.FAILED, State.DONE]
-    assert sorted(end.message for end in tally.failures()) == [
+    assert sorted(end.message for end in progress.failures()) == [
         "ExperimentError: expected the experiment dummy to finish() its run, got a return",
         "ValueError: two is too much",
     ]
@@ -63,15 +63,16 @@ def test_failures_are_recorded_and_lost_workers_replaced(store: RunStore, record
     assert status.attempt == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_never_gets_on_fails_in_the_end(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launcher, "MOST_LOSSES", 1)
     monkeypatch.setattr(launcher, "MOST_FAILED_STARTS", 2)  # it does start, and then dies
     specs = [spec_of("die-always"), spec_of()]
-    tally = run_campaign(Campaign(specs, store), RayLauncher(workers=1), recorder)
+    progress = run_campaign(Campaign(specs, store), RayLauncher(workers=1), recorder)
     assert states(store, specs) == [State.FAILED, State.DONE]
-    (failure,) = tally.failures()
+    (failure,) = progress.failures()
     assert failure.message.startswith("WorkerLostError: its worker process on ")
     assert failure.message.endswith("for the second time")
 
@@ -82,26 +83,23 @@ def test_a_lost_node_with_many_workers_is_no_failure_to_start(store: RunStore) -
     def get(reference: object) -> None:
         raise exceptions.NodeDiedError("gone")
 
-    conductor = object.__new__(launcher._Conductor)
-    conductor.__dict__.update(
-        trouble="",
+    tasks = object.__new__(launcher._Tasks)
+    waiting = queue.Queue([], most_losses=1)
+    tasks.__dict__.update(
+        vars(Work(Job(store, (), Context()), lambda event: None, StopRequest(), waiting)),
         _ray=SimpleNamespace(exceptions=exceptions, get=get),
-        _job=Job(store, (), Context()),
-        _agenda=agenda.Agenda([], most_losses=1),
-        _tell=lambda event: None,
         _failed_starts=0,
-        _is_stopping=False,
     )
     for seed in range(launcher.MOST_FAILED_STARTS + 1):
-        conductor._conclude(launcher._Attempt(agenda.Task(spec_of(seed=seed))), None)
-    assert conductor.trouble == ""
-    assert len(conductor._agenda) == launcher.MOST_FAILED_STARTS + 1
+        tasks._conclude(launcher._Attempt(queue.Task(spec_of(seed=seed))), None)
+    assert tasks.trouble == ""
+    assert len(waiting) == launcher.MOST_FAILED_STARTS + 1
 
 
 def test_a_run_that_kills_its_workers_on_other_machines_fails_in_the_end(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agenda, "ASK_AGAIN", 0.05)
+    monkeypatch.setattr(queue, "ASK_AGAIN", 0.05)
     monkeypatch.setattr(launcher, "MOST_LOSSES", 1)
     spec, stop = spec_of("die-abroad"), StopRequest()
 
@@ -110,9 +108,9 @@ def test_a_run_that_kills_its_workers_on_other_machines_fails_in_the_end(
             stop.ask()
 
     recorder.react = end_the_endless
-    tally = run_campaign(Campaign([spec], store), RayLauncher(), recorder, stop)
+    progress = run_campaign(Campaign([spec], store), RayLauncher(), recorder, stop)
     assert states(store, [spec]) == [State.FAILED]
-    (failure,) = tally.failures()
+    (failure,) = progress.failures()
     assert failure.message.endswith("was killed or has crashed, for the second time")
 
 
@@ -133,11 +131,11 @@ def test_asked_to_stop_runs_leave_checkpoints_and_resume(store: RunStore, record
             stop.ask()
 
     recorder.react = ask
-    tally = run_campaign(Campaign(specs, store), RayLauncher(), recorder, stop)
+    progress = run_campaign(Campaign(specs, store), RayLauncher(), recorder, stop)
     assert Stopping() in recorder.events
     assert sorted(states(store, specs)) == [State.INTERRUPTED] * 2 + [State.PENDING] * 2
-    assert tally.count(Outcome.INTERRUPTED) == 2
-    assert not tally.is_complete()
+    assert progress.count(Outcome.INTERRUPTED) == 2
+    assert not progress.is_complete()
     recorder.react = lambda event: None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.runs.dummy.WAITS", False)
@@ -153,6 +151,7 @@ def test_a_full_disk_stops_everything_in_good_order(store: RunStore, recorder: R
     assert store.record(specs[0].run_id).state in (State.INTERRUPTED, State.PENDING)
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_other_launchers(store: RunStore, recorder: Recorder, tmp_path: Path) -> None:
     protocol = Protocol.demo().override({"hidden": "8", "batch_size": "256", "test_batches": "1"})
     specs = controlled_specs(["digits"], ["noise", "curriculum"], ["gmc", "delta_loss"], [0], protocol, 3)
@@ -168,9 +167,9 @@ def test_the_numbers_are_those_of_the_other_launchers(store: RunStore, recorder:
 def test_a_run_that_another_process_holds_is_waited_for(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agenda, "ASK_AGAIN", 0.05)
+    monkeypatch.setattr(queue, "ASK_AGAIN", 0.05)
     specs = [spec_of(seed=0), spec_of(seed=1)]
-    held = store.claim(specs[0])
+    held = store.lock(specs[0])
     assert held is not None
 
     def let_go(event: Event) -> None:
@@ -182,6 +181,7 @@ def test_a_run_that_another_process_holds_is_waited_for(
     assert recorder.events.count(Ended(specs[0].run_id, Outcome.HELD, here=False)) == 1
 
 
+@pytest.mark.slow
 def test_a_store_that_the_nodes_do_not_share_is_an_error(
     store: RunStore, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headway.errors import ClaimLostError, StoreError, UsageError
+from headway.errors import LockLostError, StoreError, UsageError
 from headway.runs import RunStore, State
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.context import Context
@@ -22,7 +22,7 @@ from headway.study.controlled import specs as controlled_specs
 from headway.study.protocols.controlled import Protocol
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
-from tests.runs.helpers import checkpointed, claim, finish
+from tests.runs.helpers import checkpointed, finish, lock
 from tests.runs.helpers import spec_of as plain
 
 pytestmark = pytest.mark.usefixtures("dummies")
@@ -64,25 +64,25 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def remote(url: str) -> RemoteStore:
+def remote(url: str) -> RunStore:
     return RemoteStore(url)
 
 
 @pytest.fixture
-def memory() -> RemoteStore:
+def memory() -> RunStore:
     return RemoteStore(f"memory://{secrets.token_hex(4)}/runs")
 
 
-def again(store: RemoteStore) -> RemoteStore:
+def again(store: RunStore) -> RunStore:
     """The same store, as another process sees it."""
     return RemoteStore(store.place, store.lease)
 
 
-def names(store: RemoteStore, run_id: str) -> list[str]:
+def names(store: RunStore, run_id: str) -> list[str]:
     return sorted(name.partition("/")[2] for name in Bucket(store.place).names(run_id))
 
 
-def test_runs_are_kept_listed_and_read(remote: RemoteStore) -> None:
+def test_runs_are_kept_listed_and_read(remote: RunStore) -> None:
     assert not remote.exists()
     with pytest.raises(StoreError, match="expected a run store"):
         remote.status()
@@ -98,16 +98,16 @@ def test_runs_are_kept_listed_and_read(remote: RemoteStore) -> None:
     assert other.records([specs[2].run_id, specs[0].run_id]) == [records[2], records[0]]
     assert [other.metrics(spec.run_id).get("step") for spec in specs] == [[1, 2, 3], [1, 2], [1], None]
     assert [other.problems(spec.run_id) for spec in specs] == [[]] * 4
-    assert other.claim(specs[0]) is None
-    assert other.claim(specs[2], retry_failed=False) is None
+    assert other.lock(specs[0]) is None
+    assert other.lock(specs[2], retry_failed=False) is None
 
 
-def test_a_run_goes_on_from_its_checkpoint_in_another_process(remote: RemoteStore) -> None:
+def test_a_run_goes_on_from_its_checkpoint_in_another_process(remote: RunStore) -> None:
     run = checkpointed(remote, plain(0), 1, 2)
-    assert again(remote).claim(plain(0)) is None  # it is under way
+    assert again(remote).lock(plain(0)) is None  # it is under way
     assert again(remote).record(plain(0).run_id).state is State.RUNNING
     run.interrupt()
-    with claim(again(remote), plain(0)) as run:
+    with lock(again(remote), plain(0)) as run:
         checkpoint = run.restore()
         assert checkpoint is not None
         assert checkpoint.payload == b"state 2"
@@ -129,7 +129,7 @@ def test_a_run_goes_on_from_its_checkpoint_in_another_process(remote: RemoteStor
 
 
 def test_a_checkpoint_of_the_same_size_and_time_as_the_one_before_is_written(
-    memory: RemoteStore, monkeypatch: pytest.MonkeyPatch
+    memory: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace = Path.replace
 
@@ -138,19 +138,19 @@ def test_a_checkpoint_of_the_same_size_and_time_as_the_one_before_is_written(
         return replace(path, target)
 
     monkeypatch.setattr(Path, "replace", replace_in_the_same_tick)
-    run = claim(memory, plain(0))
+    run = lock(memory, plain(0))
     run.restore()
     for step in range(1, 5):  # two for each of the slots
         run.checkpoint(step, lambda file, step=step: file.write(b"state %d" % step))
     run.interrupt()
-    with claim(again(memory), plain(0)) as run:
+    with lock(again(memory), plain(0)) as run:
         checkpoint = run.restore()
         assert checkpoint is not None
         assert checkpoint.payload == b"state 4"
         run.interrupt()
 
 
-def test_only_one_of_two_gets_a_run(remote: RemoteStore) -> None:
+def test_only_one_of_two_gets_a_run(remote: RunStore) -> None:
     remote.add(plain(0))
     first, second = Bucket(remote.place), Bucket(remote.place)
     name = f"{plain(0).run_id}/claim.1"
@@ -158,7 +158,7 @@ def test_only_one_of_two_gets_a_run(remote: RemoteStore) -> None:
     assert first.get(name) == b"first"
 
 
-def test_the_numbers_are_those_of_a_folder(remote: RemoteStore, tmp_path: Path, recorder: Recorder) -> None:
+def test_the_numbers_are_those_of_a_folder(remote: RunStore, tmp_path: Path, recorder: Recorder) -> None:
     protocol = Protocol.demo().override({"hidden": "8", "batch_size": "256", "test_batches": "1"})
     specs = controlled_specs(["digits"], ["noise"], ["gmc"], [0], protocol, 2)
     context = Context(keep_weights=True, checkpoint_seconds=0.0)
@@ -169,7 +169,7 @@ def test_the_numbers_are_those_of_a_folder(remote: RemoteStore, tmp_path: Path, 
         assert remote.read_file(specs[0].run_id, name) == local.read_file(specs[0].run_id, name)
 
 
-def test_a_store_is_fetched_once(remote: RemoteStore, tmp_path: Path) -> None:
+def test_a_store_is_fetched_once(remote: RunStore, tmp_path: Path) -> None:
     finish(remote, plain(0))
     checkpointed(remote, plain(1), 1).interrupt()
     remote.add(plain(2))
@@ -184,10 +184,10 @@ def test_a_store_is_fetched_once(remote: RemoteStore, tmp_path: Path) -> None:
     assert not list((tmp_path / "copy").glob(".new*"))
 
 
-def test_a_campaign_fails_and_resumes_as_in_a_folder(memory: RemoteStore, recorder: Recorder) -> None:
+def test_a_campaign_fails_and_resumes_as_in_a_folder(memory: RunStore, recorder: Recorder) -> None:
     specs = [spec_of("fail-first"), spec_of("stop-first"), spec_of()]
-    tally = run_campaign(Campaign(specs, memory), InProcess(), recorder)
-    assert [end.message for end in tally.failures()] == ["ValueError: two is too much"]
+    progress = run_campaign(Campaign(specs, memory), InProcess(), recorder)
+    assert [end.message for end in progress.failures()] == ["ValueError: two is too much"]
     assert run_campaign(Campaign(specs, memory, retry_failed=True), InProcess(), recorder).failures() == []
     assert [memory.metrics(spec.run_id)["step"] for spec in specs] == [[1, 2, 3]] * 3
     status = memory.record(specs[0].run_id).status
@@ -195,13 +195,13 @@ def test_a_campaign_fails_and_resumes_as_in_a_folder(memory: RemoteStore, record
     assert status.attempt == 2
 
 
-def test_a_manifest_that_was_cut_short_leaves_the_one_before(memory: RemoteStore) -> None:
+def test_a_manifest_that_was_cut_short_leaves_the_one_before(memory: RunStore) -> None:
     run = checkpointed(memory, plain(0), 1)
     bucket = Bucket(memory.place)
     run.log({"step": 2})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("headway.runs.remote.manifest.Manifest.to_bytes", lambda self: b"cut sh")
-        patch.setattr("headway.runs.remote.copying.Publisher._tidy", lambda *_: None)  # killed before that
+        patch.setattr("headway.runs.remote.manifest.Publisher._tidy", lambda *_: None)  # killed before that
         run.checkpoint(2, lambda file: file.write(b"state 2"))
     assert b"cut sh" in [bucket.get(name) for name in bucket.names()]
     assert memory.metrics(plain(0).run_id)["step"] == [1]
@@ -209,15 +209,15 @@ def test_a_manifest_that_was_cut_short_leaves_the_one_before(memory: RemoteStore
     assert memory.metrics(plain(0).run_id)["step"] == [1, 2]
 
 
-def test_a_process_that_lost_its_claim_spoils_nothing(memory: RemoteStore) -> None:
+def test_a_process_that_lost_its_lock_spoils_nothing(memory: RunStore) -> None:
     slow = checkpointed(memory, plain(0), 1)
     Bucket(memory.place).remove([f"{plain(0).run_id}/claim.1"])  # as if its lease had ended
-    quick = claim(again(memory), plain(0))
-    with pytest.raises(ClaimLostError, match="goes on with the run; nothing of it is lost"):
+    quick = lock(again(memory), plain(0))
+    with pytest.raises(LockLostError, match="goes on with the run; nothing of it is lost"):
         slow.checkpoint(2, lambda file: file.write(b"from the past"))
     # It may even have looked before the other one came: its manifest and its objects have names of their own.
-    slow._claim.verify = lambda: None  # type: ignore[attr-defined,method-assign]
-    slow._claim._lost = False  # type: ignore[attr-defined]
+    slow._lock.verify = lambda: None  # type: ignore[attr-defined,method-assign]
+    slow._lock._lost = False  # type: ignore[attr-defined]
     slow.log({"step": 9})
     slow.checkpoint(9, lambda file: file.write(b"from the past"))
     checkpoint = quick.restore()
@@ -230,10 +230,10 @@ def test_a_process_that_lost_its_claim_spoils_nothing(memory: RemoteStore) -> No
     assert again(memory).metrics(plain(0).run_id)["step"] == [1]
 
 
-def test_a_foreign_claim_is_taken_over_after_its_lease(memory: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_lock_is_taken_over_after_its_lease(memory: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     with monkeypatch.context() as patch:
-        patch.setattr("headway.runs.owner._this_machine", lambda: "another machine")
+        patch.setattr("headway.runs.locks._this_machine", lambda: "another machine")
         checkpointed(memory, plain(0), 1)  # its thread beats every 15 s, which is long after this test
     other = again(memory)
     other._watch._clock = lambda: now[0]
@@ -242,14 +242,14 @@ def test_a_foreign_claim_is_taken_over_after_its_lease(memory: RemoteStore, monk
     assert not other.free(plain(0).run_id)
     now[0] += 2
     assert other.free(plain(0).run_id)
-    run = again(memory).claim(plain(0))
+    run = again(memory).lock(plain(0))
     assert run is not None
     assert run.attempt == 3
     run.interrupt()
 
 
 def test_a_run_of_a_machine_that_is_gone_is_reset_after_its_lease(
-    memory: RemoteStore, monkeypatch: pytest.MonkeyPatch
+    memory: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
 
@@ -257,7 +257,7 @@ def test_a_run_of_a_machine_that_is_gone_is_reset_after_its_lease(
         now[0] += seconds
 
     with monkeypatch.context() as patch:
-        patch.setattr("headway.runs.owner._this_machine", lambda: "another machine")
+        patch.setattr("headway.runs.locks._this_machine", lambda: "another machine")
         checkpointed(memory, plain(0), 1)  # its thread beats every 15 s, which is long after this test
     other = again(memory)
     other._watch._clock = lambda: now[0]
@@ -268,22 +268,22 @@ def test_a_run_of_a_machine_that_is_gone_is_reset_after_its_lease(
     assert other.record(plain(0).run_id).state is State.PENDING
 
 
-def test_a_sign_of_life_keeps_a_claim(memory: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sign_of_life_keeps_a_lock(memory: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     with monkeypatch.context() as patch:
-        patch.setattr("headway.runs.owner._this_machine", lambda: "another machine")
+        patch.setattr("headway.runs.locks._this_machine", lambda: "another machine")
         run = checkpointed(memory, plain(0), 1)
         other = again(memory)
         other._watch._clock = lambda: now[0]
         assert not other.free(plain(0).run_id)
         now[0] += memory.lease
-        run._claim.beat()  # type: ignore[attr-defined]
+        run._lock.beat()  # type: ignore[attr-defined]
     assert not other.free(plain(0).run_id)
     run.interrupt()
     assert other.free(plain(0).run_id)
 
 
-def test_damage_is_noticed_and_the_run_done_again(memory: RemoteStore) -> None:
+def test_damage_is_noticed_and_the_run_done_again(memory: RunStore) -> None:
     finish(memory, plain(0))
     bucket, run_id = Bucket(memory.place), plain(0).run_id
     (metrics,) = (name for name in bucket.names(run_id) if "metrics" in name)
@@ -304,8 +304,8 @@ def test_damage_is_noticed_and_the_run_done_again(memory: RemoteStore) -> None:
     assert names(memory, run_id) == ["claim.3", "reset.3", "spec.json"]
 
 
-def test_damage_of_a_saved_file_is_noticed(memory: RemoteStore) -> None:
-    with claim(memory, plain(0)) as run:
+def test_damage_of_a_saved_file_is_noticed(memory: RunStore) -> None:
+    with lock(memory, plain(0)) as run:
         run.restore()
         run.log({"step": 1})
         run.save("final.pt", lambda file: file.write(b"weights"))
@@ -318,14 +318,14 @@ def test_damage_of_a_saved_file_is_noticed(memory: RemoteStore) -> None:
     assert "final.pt: expected the 7 bytes that the run wrote" in problem
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(memory: RemoteStore) -> None:
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(memory: RunStore) -> None:
     checkpointed(memory, plain(0), 1, 2).interrupt()
     bucket = Bucket(memory.place)
     (newest,) = (name for name in bucket.names(plain(0).run_id) if "checkpoint.1" in name)
     data = bytearray(bucket.get(newest) or b"")
     data[30] ^= 1
     bucket.put(newest, bytes(data))
-    with claim(again(memory), plain(0)) as run:
+    with lock(again(memory), plain(0)) as run:
         checkpoint = run.restore()
         assert checkpoint is not None
         assert checkpoint.payload == b"state 1"
@@ -336,10 +336,10 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(memory: RemoteStore) 
 
 
 def test_what_cannot_be_published_does_not_count_as_done(
-    memory: RemoteStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    memory: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headway.runs.remote.bucket.DELAYS", ())
-    publish = "headway.runs.remote.copying.Publisher.__call__"
+    publish = "headway.runs.remote.manifest.Publisher.__call__"
     calls = []
 
     def fail(self: Any, with_checkpoints: bool) -> None:
@@ -363,7 +363,7 @@ def test_urls_that_cannot_be_opened_are_explained() -> None:
         RemoteStore("memory://x").folder("0" * 16)
 
 
-def test_it_is_pickled_by_its_url(memory: RemoteStore) -> None:
+def test_it_is_pickled_by_its_url(memory: RunStore) -> None:
     finish(memory, plain(0))
     copy = pickle.loads(pickle.dumps(memory))
     assert (copy.place, copy.lease) == (memory.place, memory.lease)

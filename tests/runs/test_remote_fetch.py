@@ -10,13 +10,13 @@ import pytest
 from headway.errors import StoreError
 from headway.runs import RunStore, State
 from headway.runs.remote import RemoteStore, fetch
-from tests.runs.helpers import checkpointed, claim, finish, spec_of
+from tests.runs.helpers import checkpointed, finish, lock, spec_of
 
 SPEC = spec_of(0)
 
 
 @pytest.fixture
-def remote() -> RemoteStore:
+def remote() -> RunStore:
     """A store with a run that was interrupted at its second step."""
     store = RemoteStore(f"memory://{secrets.token_hex(4)}/runs")
     checkpointed(store, SPEC, 1, 2).interrupt()
@@ -24,7 +24,7 @@ def remote() -> RemoteStore:
 
 
 @pytest.fixture
-def local(remote: RemoteStore, tmp_path: Path) -> RunStore:
+def local(remote: RunStore, tmp_path: Path) -> RunStore:
     """Its copy."""
     store = RunStore(tmp_path / "copy")
     assert fetch(remote, store) == 1
@@ -33,7 +33,7 @@ def local(remote: RemoteStore, tmp_path: Path) -> RunStore:
 
 def go_on(store: RunStore, *steps: int) -> None:
     """Work on the run, and stop."""
-    with claim(store, SPEC) as run:
+    with lock(store, SPEC) as run:
         run.restore()
         for step in steps:
             run.log({"step": step, "loss": 1 / step, "arms": [step, 0.5]})
@@ -43,7 +43,7 @@ def go_on(store: RunStore, *steps: int) -> None:
             run.finish()
 
 
-def test_a_run_that_was_done_here_stays_done(remote: RemoteStore, local: RunStore) -> None:
+def test_a_run_that_was_done_here_stays_done(remote: RunStore, local: RunStore) -> None:
     go_on(local, 9)
     assert fetch(remote, local) == 0
     go_on(remote, 3)
@@ -52,9 +52,7 @@ def test_a_run_that_was_done_here_stays_done(remote: RemoteStore, local: RunStor
     assert local.metrics(SPEC.run_id)["step"] == [1, 2, 9]
 
 
-def test_a_run_that_is_further_here_is_left_alone_until_it_is_further_there(
-    remote: RemoteStore, local: RunStore
-) -> None:
+def test_a_run_that_is_further_here_is_left_alone_until_it_is_further_there(remote: RunStore, local: RunStore) -> None:
     go_on(local, 3, 4)
     assert fetch(remote, local) == 0
     assert local.metrics(SPEC.run_id)["step"] == [1, 2, 3, 4]
@@ -64,8 +62,8 @@ def test_a_run_that_is_further_here_is_left_alone_until_it_is_further_there(
 
 
 @pytest.mark.parametrize("lost", ["metrics.parquet", "final.pt"])
-def test_a_copy_that_has_lost_a_file_is_made_whole(remote: RemoteStore, local: RunStore, lost: str) -> None:
-    with claim(remote, SPEC) as run:
+def test_a_copy_that_has_lost_a_file_is_made_whole(remote: RunStore, local: RunStore, lost: str) -> None:
+    with lock(remote, SPEC) as run:
         run.restore()
         run.save("final.pt", lambda file: file.write(b"weights"))
         run.finish()
@@ -76,7 +74,7 @@ def test_a_copy_that_has_lost_a_file_is_made_whole(remote: RemoteStore, local: R
     assert local.problems(SPEC.run_id) == []
 
 
-def test_a_run_that_is_done_there_comes_whole(remote: RemoteStore, local: RunStore) -> None:
+def test_a_run_that_is_done_there_comes_whole(remote: RunStore, local: RunStore) -> None:
     go_on(local, 3)
     go_on(remote, 9)
     assert fetch(remote, local) == 1
@@ -88,7 +86,7 @@ def test_a_run_that_is_done_there_comes_whole(remote: RemoteStore, local: RunSto
     assert local.problems(SPEC.run_id) == []
 
 
-def test_a_copy_that_nobody_worked_on_follows_its_run_also_back(remote: RemoteStore, local: RunStore) -> None:
+def test_a_copy_that_nobody_worked_on_follows_its_run_also_back(remote: RunStore, local: RunStore) -> None:
     remote.reset(SPEC.run_id)
     checkpointed(remote, SPEC, 1).fail(ValueError("one is too much"))
     assert fetch(remote, local) == 1
@@ -97,23 +95,23 @@ def test_a_copy_that_nobody_worked_on_follows_its_run_also_back(remote: RemoteSt
 
 
 def test_nobody_starts_a_run_while_its_copy_is_replaced(
-    remote: RemoteStore, local: RunStore, monkeypatch: pytest.MonkeyPatch
+    remote: RunStore, local: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on(remote, 3)
-    bring, claimed = remote.bring, []
+    bring, locked = remote.storage.bring, []
 
     def bring_slowly(run_id: str, folder: Path) -> object:
-        claimed.append(RunStore(local.root).claim(SPEC))
+        locked.append(RunStore(local.root).lock(SPEC))
         return bring(run_id, folder)
 
-    monkeypatch.setattr(remote, "bring", bring_slowly)
+    monkeypatch.setattr(remote.storage, "bring", bring_slowly)
     assert fetch(remote, local) == 1
-    assert claimed == [None]
+    assert locked == [None]
     go_on(local, 9)  # it was given back
 
 
-def test_a_run_under_way_here_is_not_replaced(remote: RemoteStore, local: RunStore) -> None:
-    run = claim(local, SPEC)
+def test_a_run_under_way_here_is_not_replaced(remote: RunStore, local: RunStore) -> None:
+    run = lock(local, SPEC)
     go_on(remote, 3)
     with pytest.raises(StoreError, match=f"expected a run that no process holds, got {SPEC.run_id}"):
         fetch(remote, local)

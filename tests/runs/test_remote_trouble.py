@@ -12,19 +12,18 @@ from typing import Any
 
 import pytest
 
-from headway.errors import ClaimLostError, DamagedError, StoreError
-from headway.runs import FileSum, State, Status
+from headway.errors import DamagedError, LockLostError, StoreError
+from headway.runs import FileSum, RunStore, State, Status
 from headway.runs.attempt import attempt, concerns_every_run
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.context import Context
-from headway.runs.events import Outcome
-from headway.runs.remote import RemoteStore
-from headway.runs.remote import locks as claims
+from headway.runs.progress import Outcome
+from headway.runs.remote import RemoteStore, locks
 from headway.runs.remote.bucket import DELAYS, Bucket
-from headway.runs.remote.copying import Publisher
-from headway.runs.remote.manifest import Holder, Manifest, Part
+from headway.runs.remote.locks import Holder
+from headway.runs.remote.manifest import Manifest, Part, Publisher
 from tests.runs.dummy import spec_of
-from tests.runs.helpers import checkpointed, claim, failing, finish
+from tests.runs.helpers import checkpointed, failing, finish, lock
 from tests.runs.helpers import spec_of as plain
 
 pytestmark = pytest.mark.usefixtures("dummies")
@@ -33,7 +32,7 @@ RUN_ID = plain(0).run_id
 
 
 @pytest.fixture
-def memory() -> RemoteStore:
+def memory() -> RunStore:
     return RemoteStore(f"memory://{secrets.token_hex(4)}/runs")
 
 
@@ -63,7 +62,7 @@ ACTS: dict[str, tuple[str, Callable[[Bucket, Path], object], object]] = {
 
 @pytest.fixture(params=list(ACTS))
 def case(
-    request: pytest.FixtureRequest, memory: RemoteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, memory: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[float], Callable[[int, Exception], object], object]:
     """The waits, something done while a network fails so many times, and what it gives."""
     waits: list[float] = []
@@ -105,7 +104,7 @@ def test_what_is_forbidden_is_said_at_once(case: Case) -> None:
 
 
 def test_of_many_objects_only_those_that_failed_are_read_again(
-    memory: RemoteStore, monkeypatch: pytest.MonkeyPatch
+    memory: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = Bucket(memory.place, lambda seconds: None)
     bucket.put_all({name: name.encode() for name in "abc"})
@@ -124,23 +123,23 @@ def test_of_many_objects_only_those_that_failed_are_read_again(
     assert asked == [["a", "b", "c"], ["b"]]
 
 
-def test_a_run_outlives_a_failed_read(memory: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory._bucket, "_sleep", lambda seconds: None)
-    fs = memory._bucket._fs
+def test_a_run_outlives_a_failed_read(memory: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory.storage.bucket, "_sleep", lambda seconds: None)
+    fs = memory.storage.bucket._fs
     spec = spec_of()
-    verify = claims.RemoteClaim.verify
+    verify = locks.UrlLock.verify
 
-    def verify_late(self: claims.RemoteClaim) -> None:
+    def verify_late(self: locks.UrlLock) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(fs, "find", Flaky(fs.find, 1, RuntimeError("connection reset")))
             verify(self)
 
-    monkeypatch.setattr(claims.RemoteClaim, "verify", verify_late)
+    monkeypatch.setattr(locks.UrlLock, "verify", verify_late)
     assert attempt(memory, spec, Context(), lambda event: None).outcome is Outcome.DONE
 
 
-def test_a_claim_whose_reply_was_lost_is_ones_own(memory: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    fs = memory._bucket._fs
+def test_a_lock_whose_reply_was_lost_is_ones_own(memory: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = memory.storage.bucket._fs
     write = fs.pipe_file
 
     def write_twice(path: str, data: bytes, mode: str = "overwrite") -> None:
@@ -149,26 +148,26 @@ def test_a_claim_whose_reply_was_lost_is_ones_own(memory: RemoteStore, monkeypat
             write(path, data, mode=mode)
 
     monkeypatch.setattr(fs, "pipe_file", write_twice)
-    assert claim(memory, plain(0)).attempt == 1
+    assert lock(memory, plain(0)).attempt == 1
 
 
 def test_a_process_that_wakes_in_its_first_checkpoint_spoils_nothing(
-    memory: RemoteStore, monkeypatch: pytest.MonkeyPatch
+    memory: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = claim(memory, plain(0))
+    slow = lock(memory, plain(0))
     slow.restore()
     slow.log({"step": 1})
     successor = RemoteStore(memory.place)
-    put, quick = memory._bucket.put, []
+    put, quick = memory.storage.bucket.put, []
 
     def put_late(name: str, data: bytes) -> None:
         if "manifest" in name and not quick:
             with monkeypatch.context() as patch:
-                patch.setattr(claims, "is_over", lambda *_: True)  # the lease has ended
+                patch.setattr(locks, "is_over", lambda *_: True)  # the lease has ended
                 quick.append(checkpointed(successor, plain(0), 1, 2))
         put(name, data)
 
-    monkeypatch.setattr(memory._bucket, "put", put_late)
+    monkeypatch.setattr(memory.storage.bucket, "put", put_late)
     slow.checkpoint(1, lambda file: file.write(b"from the past"))
     assert successor.metrics(RUN_ID)["step"] == [1, 2]
     quick[0].log({"step": 3})
@@ -177,22 +176,22 @@ def test_a_process_that_wakes_in_its_first_checkpoint_spoils_nothing(
     assert successor.problems(RUN_ID) == []
 
 
-def test_a_lost_claim_shows_no_more_signs_of_life(memory: RemoteStore) -> None:
+def test_a_lost_lock_shows_no_more_signs_of_life(memory: RunStore) -> None:
     memory.add(plain(0))
-    holder = claims.try_claim(memory._bucket, RUN_ID, memory._watch, 90.0)
+    holder = locks.try_lock(memory.storage.bucket, RUN_ID, memory._watch, 90.0)
     assert holder is not None
-    memory._bucket.remove([f"{RUN_ID}/claim.1"])  # as if another process had taken the run over
-    lost = claims.RemoteClaim(memory._bucket, RUN_ID, holder, 0.06, memory._work())
+    memory.storage.bucket.remove([f"{RUN_ID}/claim.1"])  # as if another process had taken the run over
+    lost = locks.UrlLock(memory.storage.bucket, RUN_ID, holder, 0.06, memory.storage._work())
     lost._thread.join(timeout=60)
     assert not lost._thread.is_alive()
-    with pytest.raises(ClaimLostError):
+    with pytest.raises(LockLostError):
         lost.beat()
     lost.release()
-    assert f"{RUN_ID}/claim.1" not in memory._bucket.names(RUN_ID)
+    assert f"{RUN_ID}/claim.1" not in memory.storage.bucket.names(RUN_ID)
 
 
-def test_a_run_goes_on_without_a_file_that_is_gone(memory: RemoteStore) -> None:
-    run = claim(memory, plain(0))
+def test_a_run_goes_on_without_a_file_that_is_gone(memory: RunStore) -> None:
+    run = lock(memory, plain(0))
     run.restore()
     run.save("best.pt", lambda file: file.write(b"weights"))
     run.log({"step": 1})
@@ -200,7 +199,7 @@ def test_a_run_goes_on_without_a_file_that_is_gone(memory: RemoteStore) -> None:
     run.interrupt()
     bucket = Bucket(memory.place)
     bucket.remove([name for name in bucket.names(RUN_ID) if "best.pt" in name])
-    with claim(RemoteStore(memory.place), plain(0)) as run:
+    with lock(RemoteStore(memory.place), plain(0)) as run:
         assert run.restore() is not None
         run.log({"step": 2})
         run.checkpoint(2, lambda file: file.write(b"state 2"))
@@ -237,7 +236,7 @@ posix = pytest.mark.skipif(not hasattr(os, "getuid"), reason="users have no numb
 
 @posix
 def test_a_user_without_a_name_has_working_copies(
-    memory: RemoteStore, temporary: Path, monkeypatch: pytest.MonkeyPatch
+    memory: RunStore, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nobody() -> str:
         raise KeyError("getpwuid(): uid not found: 12345")
@@ -249,7 +248,7 @@ def test_a_user_without_a_name_has_working_copies(
 
 @posix
 @pytest.mark.parametrize("plant", ["open", "link", "file"])
-def test_working_copies_are_not_made_where_others_can_write(memory: RemoteStore, temporary: Path, plant: str) -> None:
+def test_working_copies_are_not_made_where_others_can_write(memory: RunStore, temporary: Path, plant: str) -> None:
     folder = temporary / f"headway-{os.getuid()}"
     if plant == "open":
         folder.mkdir()
@@ -260,44 +259,46 @@ def test_working_copies_are_not_made_where_others_can_write(memory: RemoteStore,
     else:
         folder.touch()
     with pytest.raises(StoreError, match=r"expected a folder of user \d+ that is closed to others, got mode .*TMPDIR"):
-        memory.claim(plain(0))
+        memory.lock(plain(0))
     folder.unlink() if plant != "open" else folder.rmdir()
-    assert claim(memory, plain(0)).attempt == 1
+    assert lock(memory, plain(0)).attempt == 1
 
 
 @pytest.mark.parametrize("broken", ["tempfile.mkdtemp", "pathlib.Path.mkdir"])
 def test_a_run_is_given_back_if_there_is_no_room_for_a_working_copy(
-    memory: RemoteStore, temporary: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+    memory: RunStore, temporary: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     memory.add(plain(0))
     if broken == "pathlib.Path.mkdir":
-        memory._work()  # there was room before
+        memory.storage._work()  # there was room before
     with monkeypatch.context() as patch:
         patch.setattr(broken, failing(errno.ENOSPC))
         with pytest.raises(StoreError, match="the disk is full") as caught:
-            memory.claim(plain(0))
+            memory.lock(plain(0))
     assert concerns_every_run(caught.value)
     assert memory.free(RUN_ID)
 
 
-def taken_over(store: RemoteStore) -> tuple[Any, Any]:
-    """A run that was stalled after it had looked at its claim, and the same run, taken over by another process."""
+def taken_over(store: RunStore) -> tuple[Any, Any]:
+    """A run that was stalled after it had looked at its lock, and the same run, taken over by another process."""
     first = checkpointed(store, plain(0), 1)
     first.log({"step": 2})
     first.save("final.pt", lambda file: file.write(b"weights"))
     first.checkpoint(2, lambda file: file.write(b"state"))
-    first._claim.verify = lambda: None  # it has looked, and was stalled since
-    first._claim._stop.set()
-    claim_of = f"{RUN_ID}/claim.1"
-    store._bucket.put(claim_of, (store._bucket.get(claim_of) or b"").replace(b'"released": false', b'"released": true'))
-    second = claim(RemoteStore(store.place), plain(0))
+    first._lock.verify = lambda: None  # it has looked, and was stalled since
+    first._lock._stop.set()
+    lock_of = f"{RUN_ID}/claim.1"
+    store.storage.bucket.put(
+        lock_of, (store.storage.bucket.get(lock_of) or b"").replace(b'"released": false', b'"released": true')
+    )
+    second = lock(RemoteStore(store.place), plain(0))
     second.restore()
-    first._claim._stop.clear()
+    first._lock._stop.clear()
     return first, second
 
 
 def test_a_successor_removes_nothing_of_an_attempt_that_ends_meanwhile(
-    memory: RemoteStore, monkeypatch: pytest.MonkeyPatch
+    memory: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = taken_over(memory)
     names, tidy, tidying = Bucket.names, Publisher._tidy, []
@@ -325,11 +326,11 @@ def test_a_successor_removes_nothing_of_an_attempt_that_ends_meanwhile(
     assert RemoteStore(memory.place).record(RUN_ID).state is State.DONE
 
 
-def test_an_attempt_that_was_shut_out_cannot_end_its_run(memory: RemoteStore) -> None:
+def test_an_attempt_that_was_shut_out_cannot_end_its_run(memory: RunStore) -> None:
     first, second = taken_over(memory)
     second.log({"step": 3})
     second.checkpoint(3, lambda file: file.write(b"state"))
-    with pytest.raises(ClaimLostError, match="got shut out by another process"):
+    with pytest.raises(LockLostError, match="got shut out by another process"):
         first.finish()
     record = RemoteStore(memory.place).record(RUN_ID)
     assert (record.state, record.status and record.status.attempt) == (State.RUNNING, 2)
@@ -337,7 +338,7 @@ def test_an_attempt_that_was_shut_out_cannot_end_its_run(memory: RemoteStore) ->
     assert RemoteStore(memory.place).metrics(RUN_ID)["step"] == [1, 2, 3]
 
 
-def test_an_attempt_that_was_stalled_does_not_bring_back_a_run_that_was_reset(memory: RemoteStore) -> None:
+def test_an_attempt_that_was_stalled_does_not_bring_back_a_run_that_was_reset(memory: RunStore) -> None:
     first, second = taken_over(memory)
     second.interrupt()
     memory.reset(RUN_ID)
@@ -347,20 +348,20 @@ def test_an_attempt_that_was_stalled_does_not_bring_back_a_run_that_was_reset(me
     assert RemoteStore(memory.place).metrics(RUN_ID) == {}
 
 
-def test_what_a_kill_left_behind_a_done_run_is_removed_when_it_is_seen_again(memory: RemoteStore) -> None:
+def test_what_a_kill_left_behind_a_done_run_is_removed_when_it_is_seen_again(memory: RunStore) -> None:
     checkpointed(memory, plain(0), 1).interrupt()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Publisher, "_tidy", lambda *_: None)  # as if it had been killed here
         finish_from_checkpoint(memory)
-    left = [name for name in memory._bucket.names() if "checkpoint" in name]
+    left = [name for name in memory.storage.bucket.names() if "checkpoint" in name]
     assert len(left) == 1
     campaign = Campaign([plain(0)], RemoteStore(memory.place))
     assert run_campaign(campaign).is_complete()
-    assert [name for name in memory._bucket.names() if "checkpoint" in name] == []
+    assert [name for name in memory.storage.bucket.names() if "checkpoint" in name] == []
     assert RemoteStore(memory.place).problems(RUN_ID) == []
 
 
-def finish_from_checkpoint(store: RemoteStore) -> None:
-    run = claim(store, plain(0))
+def finish_from_checkpoint(store: RunStore) -> None:
+    run = lock(store, plain(0))
     run.restore()
     run.finish()

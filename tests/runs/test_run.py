@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 import torch
 
-from headway.errors import ClaimLostError, DamagedError, StoreError
+from headway.errors import DamagedError, LockLostError, StoreError
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.run import PROGRESS_INTERVAL
-from tests.runs.helpers import checkpointed, claim, finish, names, one
+from tests.runs.helpers import checkpointed, finish, lock, names, one
 
 
-def test_a_run_from_claim_to_end(store: RunStore, spec: RunSpec) -> None:
-    run = claim(store, spec)
+def test_a_run_from_lock_to_end(store: RunStore, spec: RunSpec) -> None:
+    run = lock(store, spec)
     assert run.restore() is None
     record = one(store)
     assert record.state is State.RUNNING
     assert record.status is not None
     assert record.status.pid == os.getpid()
     assert record.status.attempt == run.attempt == 1
-    assert store.claim(spec) is None
-    assert RunStore(store.root).claim(spec) is None
+    assert store.lock(spec) is None
+    assert RunStore(store.root).lock(spec) is None
     run.log({"loss": 0.5, "arms": [1, 2]})
     run.progress(1, 1, {"loss": 0.5})
     run.finish()
@@ -33,7 +33,7 @@ def test_a_run_from_claim_to_end(store: RunStore, spec: RunSpec) -> None:
     assert (record.status.step, record.status.total, dict(record.status.losses)) == (1, 1, {"loss": 0.5})
     assert store.metrics(run.run_id) == {"loss": [0.5], "arms": [[1, 2]]}
     assert store.problems(run.run_id) == []
-    assert store.claim(spec) is None
+    assert store.lock(spec) is None
     assert names(run.folder) == ["claim.1", "metrics.parquet", "spec.json", "status.json"]
 
 
@@ -42,7 +42,7 @@ def test_a_resumed_run_sees_the_rows_up_to_its_checkpoint_only(store: RunStore, 
         run.log({"step": 2})
     assert one(store).state is State.INTERRUPTED
     assert store.metrics(spec.run_id) == {"step": [1], "loss": [1.0], "arms": [[1, 0.5]]}
-    with claim(store, spec) as run:
+    with lock(store, spec) as run:
         checkpoint = run.restore()
         assert checkpoint is not None
         assert (checkpoint.step, checkpoint.payload) == (1, b"state 1")
@@ -54,7 +54,7 @@ def test_a_resumed_run_sees_the_rows_up_to_its_checkpoint_only(store: RunStore, 
 
 
 def test_a_run_that_logged_a_mask_can_be_finished(store: RunStore, spec: RunSpec) -> None:
-    with claim(store, spec) as run:
+    with lock(store, spec) as run:
         run.restore()
         run.log({"mask": torch.tensor([True, False]), "is_late": torch.tensor(True)})
         run.finish()
@@ -65,13 +65,13 @@ def test_metrics_do_not_depend_on_interruptions(tmp_path: Path, spec: RunSpec) -
     whole, torn = RunStore(tmp_path / "whole"), RunStore(tmp_path / "torn")
     finish(whole, spec, 4)
     for _ in range(4):
-        with claim(torn, spec) as run:
+        with lock(torn, spec) as run:
             checkpoint = run.restore()
             step = checkpoint.step + 1 if checkpoint else 1
             run.log({"step": step, "loss": 1 / step, "arms": [step, 0.5]})
             run.checkpoint(step, lambda file: file.write(b"state"))
             run.log({"step": 100, "extra": "lost"})
-    with claim(torn, spec) as run:
+    with lock(torn, spec) as run:
         run.restore()
         run.finish()
     name = "metrics.parquet"
@@ -86,14 +86,14 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     newest = store.folder(spec.run_id) / "checkpoint.0"
     newest.write_bytes(newest.read_bytes()[:-7] if damage is None else damage)
     assert len(store.problems(spec.run_id)) == 1
-    with claim(store, spec) as run:
+    with lock(store, spec) as run:
         checkpoint = run.restore()
         assert checkpoint is not None
         assert (checkpoint.step, checkpoint.payload) == (2, b"state 2")
         assert run.columns()["step"] == [1, 2]
         run.checkpoint(3, lambda file: file.write(b"state 3"))
     assert store.problems(spec.run_id) == []  # the damaged one was replaced, not the good one
-    with claim(store, spec) as run:
+    with lock(store, spec) as run:
         restored = run.restore()
         assert restored is not None
         assert restored.step == 3
@@ -103,7 +103,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
 def test_a_skipped_checkpoint_is_told_in_the_status(store: RunStore, spec: RunSpec) -> None:
     checkpointed(store, spec, 1).interrupt()
     (store.folder(spec.run_id) / "checkpoint.0").write_bytes(b"torn")
-    with claim(store, spec) as run:
+    with lock(store, spec) as run:
         assert run.restore() is None
         run.finish()
     status = one(store).status
@@ -116,7 +116,7 @@ def test_a_checkpoint_that_may_not_be_read_now_is_not_passed_over(
     store: RunStore, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpointed(store, spec, 1).interrupt()
-    run = claim(store, spec)
+    run = lock(store, spec)
     opened = os.open
 
     def refuse(path: Any, *rest: Any, **more: Any) -> int:
@@ -130,14 +130,14 @@ def test_a_checkpoint_that_may_not_be_read_now_is_not_passed_over(
 
 
 def test_a_failure_is_recorded_with_its_traceback_and_can_be_retried(store: RunStore, spec: RunSpec) -> None:
-    with pytest.raises(ZeroDivisionError), claim(store, spec):
+    with pytest.raises(ZeroDivisionError), lock(store, spec):
         raise ZeroDivisionError("division by zero")
     record = one(store)
     assert record.state is State.FAILED
     assert record.status is not None
     assert "test_run.py" in record.status.error
     assert record.status.error.endswith("ZeroDivisionError: division by zero\n")
-    assert store.claim(spec, retry_failed=False) is None
+    assert store.lock(spec, retry_failed=False) is None
     finish(store, spec)
     record = one(store)
     assert record.status is not None
@@ -146,7 +146,7 @@ def test_a_failure_is_recorded_with_its_traceback_and_can_be_retried(store: RunS
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_a_stopped_run_is_interrupted(store: RunStore, spec: RunSpec, error: type[BaseException]) -> None:
-    with pytest.raises(error), claim(store, spec):
+    with pytest.raises(error), lock(store, spec):
         raise error
     record = one(store)
     assert record.state is State.INTERRUPTED
@@ -155,7 +155,7 @@ def test_a_stopped_run_is_interrupted(store: RunStore, spec: RunSpec, error: typ
 
 
 def test_a_run_asks_for_restore_first_and_for_steps_that_grow(store: RunStore, spec: RunSpec) -> None:
-    with claim(store, spec) as run:
+    with lock(store, spec) as run:
         for act in (run.columns, run.finish, lambda: run.log({})):
             with pytest.raises(StoreError, match=r"expected restore\(\) first"):
                 act()
@@ -173,8 +173,8 @@ def test_a_run_asks_for_restore_first_and_for_steps_that_grow(store: RunStore, s
 
 def test_progress_is_written_now_and_then(store: RunStore, spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("headway.runs.store.Run.__init__.__defaults__", ("", lambda: now[0]))
-    with claim(store, spec) as run:
+    monkeypatch.setattr("headway.runs.store.Run.__init__.__defaults__", (lambda: now[0],))
+    with lock(store, spec) as run:
         run.restore()
         run.progress(1, 10, {"loss": 2})
         assert one(store).status.step == 0  # type: ignore[union-attr]
@@ -193,17 +193,17 @@ def test_a_run_that_was_taken_over_stops_and_leaves_the_new_holder_alone(store: 
     run = checkpointed(store, spec)
     (run.folder / "claim.2").write_text("another machine's")
     before = (run.folder / "status.json").read_bytes()
-    with pytest.raises(ClaimLostError):
+    with pytest.raises(LockLostError):
         run.checkpoint(1, lambda file: None)
-    with pytest.raises(ClaimLostError):
+    with pytest.raises(LockLostError):
         run.save("final.pt", lambda file: None)
-    with pytest.raises(ClaimLostError), run:
+    with pytest.raises(LockLostError), run:
         run.finish()
     assert (run.folder / "status.json").read_bytes() == before
 
 
 def test_files_are_kept_with_their_sums(store: RunStore, spec: RunSpec) -> None:
-    with claim(store, spec) as run:
+    with lock(store, spec) as run:
         run.restore()
         run.save("final.pt", lambda file: file.write(b"weights"))
         reserved = ("spec.json", "Spec.JSON", "checkpoint.0", "claim.1", "metrics.parquet")
@@ -225,7 +225,7 @@ def test_reset_makes_a_run_pending_again(store: RunStore, spec: RunSpec) -> None
     store.reset(spec.run_id)
     assert one(store).state is State.PENDING
     assert store.metrics(spec.run_id) == {}
-    run = claim(store, spec)
+    run = lock(store, spec)
     with pytest.raises(StoreError, match="stop its process first"):
         store.reset(spec.run_id)
     run.interrupt()
@@ -235,5 +235,5 @@ def test_half_written_files_of_a_killed_process_are_cleared_away(store: RunStore
     folder = store.root / store.add(spec)
     for name in ("status.json", "checkpoint.1", "final.pt"):
         (folder / f".{name}.0123456789abcdef.tmp").write_bytes(b"half")
-    claim(store, spec).interrupt()
+    lock(store, spec).interrupt()
     assert not list(folder.glob(".*"))

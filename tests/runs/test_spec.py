@@ -92,6 +92,7 @@ def test_every_field_is_part_of_the_id(field: str) -> None:
     assert make(**{field: other}).run_id != make().run_id
 
 
+@pytest.mark.slow
 @given(SPECS)
 def test_a_spec_comes_back_from_json(spec: RunSpec) -> None:
     back = RunSpec.from_json(spec.to_json())
@@ -101,6 +102,7 @@ def test_a_spec_comes_back_from_json(spec: RunSpec) -> None:
     assert RunSpec.from_json(json.dumps(json.loads(spec.to_json()), sort_keys=True)) == spec
 
 
+@pytest.mark.slow
 @given(SPECS)
 def test_a_spec_survives_pickling_and_copying(spec: RunSpec) -> None:
     assert pickle.loads(pickle.dumps(spec)) == spec
@@ -239,6 +241,7 @@ def test_arbitrary_bytes_never_raise_anything_else(data: bytes) -> None:
         RunSpec.from_json(data)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([*GOOD, "x"]), VALUES))
 def test_arbitrary_fields_never_raise_anything_else(fields: dict[str, Any]) -> None:
     try:

@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("kind", ["folder", "url"])
 def test_a_process_that_was_stopped_at_any_instant_undoes_nothing(kind: str, tmp_path: Path) -> None:

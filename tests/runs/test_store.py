@@ -14,7 +14,7 @@ from tests.runs.helpers import checkpointed, edit, finish, one, spec_of
 def test_making_a_store_object_touches_nothing(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
-    with pytest.raises(StoreError, match=r"expected a run store \(a folder with store.json\) at .*, got none"):
+    with pytest.raises(StoreError, match=r"expected a run store \(with store.json\) at .*, got none"):
         store.status()
     with pytest.raises(StoreError, match="expected a lease of more than 0"):
         RunStore(tmp_path, lease=0)
@@ -40,7 +40,7 @@ def test_a_store_can_be_sent_to_another_process(store: RunStore, spec: RunSpec) 
 def test_a_run_can_be_held_without_being_started(store: RunStore, spec: RunSpec) -> None:
     run_id = store.add(spec)
     with store.held(run_id):
-        assert RunStore(store.root).claim(spec) is None
+        assert RunStore(store.root).lock(spec) is None
         with pytest.raises(StoreError, match="expected a run that no process holds"), RunStore(store.root).held(run_id):
             pass
     assert one(store).state is State.PENDING
@@ -49,42 +49,42 @@ def test_a_run_can_be_held_without_being_started(store: RunStore, spec: RunSpec)
 
 def test_a_run_of_a_machine_that_is_gone_is_reset_after_its_lease(store: RunStore, spec: RunSpec) -> None:
     run = checkpointed(store, spec, 1)
-    claim = run.folder / "claim.1"
-    edit(claim, host="other", machine="other boot", lease=0.05)
+    lock = run.folder / "claim.1"
+    edit(lock, host="other", machine="other boot", lease=0.05)
     RunStore(store.root).reset(spec.run_id)
     assert one(store).state is State.PENDING
-    run._claim.release()
+    run._lock.release()
 
 
 def test_a_run_of_another_machine_is_not_reset_once_that_shows_a_sign_of_life(
     store: RunStore, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = checkpointed(store, spec, 1)
-    claim = run.folder / "claim.1"
-    edit(claim, host="other", machine="other boot")
+    lock = run.folder / "claim.1"
+    edit(lock, host="other", machine="other boot")
     waits: list[float] = []
 
     def wait(seconds: float) -> None:
         waits.append(seconds)
         if len(waits) == 3:
-            os.utime(claim, (0, 0))
+            os.utime(lock, (0, 0))
 
     monkeypatch.setattr("headway.runs.locks.time.sleep", wait)
     with pytest.raises(StoreError, match="expected a run that no process holds"):
         RunStore(store.root).reset(spec.run_id)
     assert len(waits) == 3
     assert (run.folder / "checkpoint.0").exists()
-    run._claim.release()
+    run._lock.release()
 
 
 def test_a_run_whose_machine_vanished_long_ago_is_listed_as_interrupted(store: RunStore, spec: RunSpec) -> None:
     run = checkpointed(store, spec, 1)
-    claim = run.folder / "claim.1"
-    edit(claim, host="other", machine="other boot")
+    lock = run.folder / "claim.1"
+    edit(lock, host="other", machine="other boot")
     assert one(store).state is State.RUNNING
-    os.utime(claim, (0, 0))
+    os.utime(lock, (0, 0))
     assert one(store).state is State.INTERRUPTED
-    run._claim.release()
+    run._lock.release()
 
 
 def test_other_folders_and_files_are_left_alone(store: RunStore, spec: RunSpec) -> None:

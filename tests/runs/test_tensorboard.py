@@ -14,7 +14,7 @@ from headway.errors import MissingExtraError
 from headway.runs import RunSpec, RunStore, tensorboard
 from headway.runs.campaign import Campaign, make_launcher, run_campaign
 from headway.runs.context import Context
-from headway.runs.events import Advanced, Ended, Outcome, Started
+from headway.runs.progress import Advanced, Ended, Outcome, Started
 from headway.runs.tensorboard import DONE_FILE, INTERVAL, Mirror, folder_name, mirrored, scalars, steps_of
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
@@ -84,7 +84,7 @@ def test_a_run_that_failed_and_resumed_has_no_point_twice(store: RunStore, folde
 def test_a_run_that_loses_rows_and_repeats_them_has_no_point_twice(store: RunStore, folder: Path) -> None:
     spec, clock = spec_of(), Clock()
     mirror = Mirror(store, folder, clock)
-    run = store.claim(spec)
+    run = store.lock(spec)
     run.restore()
     for step in (1, 2):
         run.log({"step": step})
@@ -142,14 +142,14 @@ def test_files_that_cannot_be_written_are_told_once_and_stop_nothing(
     store: RunStore, tmp_path: Path, recorder: Recorder
 ) -> None:
     (tmp_path / "board").write_text("a file in the way")
-    told: list[str] = []
-    mirror = Mirror(store, tmp_path / "board", complain=told.append)
-    tally = run_campaign(
+    reported: list[str] = []
+    mirror = Mirror(store, tmp_path / "board", complain=reported.append)
+    progress = run_campaign(
         Campaign([spec_of(), spec_of(seed=1)], store, Context()), make_launcher(0), mirrored(mirror, recorder)
     )
-    assert tally.count(Outcome.DONE) == 2
-    assert len(told) == 1
-    assert "cannot write for TensorBoard" in told[0]
+    assert progress.count(Outcome.DONE) == 2
+    assert len(reported) == 1
+    assert "cannot write for TensorBoard" in reported[0]
 
 
 def test_names_stay_inside_the_folder() -> None:
@@ -194,7 +194,7 @@ def test_without_the_package_the_option_says_how_to_get_it(
     def missing() -> None:
         raise MissingExtraError("tensorboard", "tensorboard")
 
-    monkeypatch.setattr(tensorboard, "_tensorboard", missing)
+    monkeypatch.setattr(tensorboard, "_event_file_writer", missing)
     assert main(["run", "controlled", "--out", str(tmp_path / "runs"), "--tensorboard", str(tmp_path / "board")]) == 1
     assert "tensorboard is not installed; run: pip install 'headway[tensorboard]'" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

@@ -12,7 +12,7 @@ from headway.selection import Actor, ActorConfig
 
 
 def make(seed: int = 0, **options) -> Actor:
-    return Actor(ActorConfig(**{"arms": 4, "hidden": (16, 16), **options}), torch.Generator().manual_seed(seed))
+    return Actor(ActorConfig(**{"sources": 4, "hidden": (16, 16), **options}), torch.Generator().manual_seed(seed))
 
 
 def shares(actor: Actor, samples: int = 20_000) -> list[float]:
@@ -34,11 +34,11 @@ def test_a_step_follows_the_policy_gradient() -> None:
     actor = make(kind="logits", entropy_weight=0.3)
     logits = torch.tensor([0.5, -0.2, 0.1, 0.0])
     actor.policy.logits.data = logits.clone()
-    arms = actor.draw(7)
+    sources = actor.draw(7)
     scores = torch.arange(7.0)
     actor.learn(scores)
     pi = logits.softmax(0)
-    reward = -sum(r * (torch.nn.functional.one_hot(a, 4) - pi) for a, r in zip(arms, scores, strict=True)) / 7
+    reward = -sum(r * (torch.nn.functional.one_hot(a, 4) - pi) for a, r in zip(sources, scores, strict=True)) / 7
     entropy = -(pi * pi.log()).sum()
     of_entropy = -pi * (pi.log() + entropy)
     torch.testing.assert_close(actor.policy.logits.grad, reward - 0.3 * of_entropy)
@@ -49,8 +49,8 @@ def test_a_step_follows_the_policy_gradient() -> None:
 def test_it_learns_to_choose_what_scores(kind: str) -> None:
     actor = make(kind=kind, learning_rate=1e-2)
     for _ in range(200):
-        arms = actor.draw(64)
-        actor.learn((arms == 2).float())
+        sources = actor.draw(64)
+        actor.learn((sources == 2).float())
     assert shares(actor)[2] > 0.9
 
 
@@ -82,19 +82,19 @@ def test_misuse_is_refused() -> None:
     actor.draw(4)
     with pytest.raises(SelectionError, match=r"\[4\], got \[3\]"):
         actor.learn(torch.zeros(3))
-    with pytest.raises(SelectionError, match="at least one arm"):
+    with pytest.raises(SelectionError, match="at least one source"):
         ActorConfig(0)
     with pytest.raises(SelectionError, match="'table'"):
         ActorConfig(3, kind="table")
 
 
 def test_a_score_that_is_not_finite_is_refused_and_changes_nothing() -> None:
-    actor = Actor(ActorConfig(arms=4, kind="logits"), torch.Generator().manual_seed(0))
+    actor = Actor(ActorConfig(sources=4, kind="logits"), torch.Generator().manual_seed(0))
     before = {name: value.clone() for name, value in actor.policy.state_dict().items()}
     for bad in (float("nan"), float("inf")):
-        arms = actor.draw(3)
+        sources = actor.draw(3)
         with pytest.raises(SelectionError, match="expected finite scores"):
             actor.learn(torch.tensor([1.0, bad, 1.0]))
-        assert len(arms) == 3
+        assert len(sources) == 3
     for name, value in actor.policy.state_dict().items():
         assert torch.equal(value, before[name])

@@ -125,6 +125,7 @@ def _work(rank: int, folder: str) -> None:
     torch.save((synced.state_dict(), alone.state_dict()), Path(folder) / f"rank{rank}.pt")
 
 
+@pytest.mark.slow
 def test_processes_share_their_scores(tmp_path: Path) -> None:
     mp.spawn(_work, (str(tmp_path),), nprocs=2)
     ranks = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2)]

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
 
 from headway.errors import SelectionError
 from headway.selection import MultiplicativeWeights, PolicyGradient, Sources, SourceSampler, Tagged, lag
-from headway.selection import sampler as module
+from headway.selection import epochs as module
 
 AT_ONCE = MultiplicativeWeights(strength=40.0, rate=1.0)
 """Gives all to the best source as soon as it is known."""
@@ -82,6 +82,7 @@ def test_the_usual_advice_has_no_effect_within_an_epoch() -> None:
     assert {index < 1000 for index in indices} == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7, 64, 5000])
 def test_what_is_drawn_does_not_depend_on_the_chunks(monkeypatch, size: int) -> None:
     def draw() -> list[int]:

@@ -30,6 +30,7 @@ def through_a_file(state):
     return torch.load(file, weights_only=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("replacement", [False, True])
 @settings(max_examples=20)

@@ -165,6 +165,7 @@ def train(meter: Meter, steps: int) -> None:
         meter.model.zero_grad()
 
 
+@pytest.mark.slow
 def test_a_floor_that_decides_nearly_all_is_reported_once() -> None:
     signals = [GMC(floor=1e6), GMC(floor=1e-12, name="small"), Projection(floor=1e6)]
     meter = Meter(mlp(torch.float64), signals)

@@ -18,7 +18,7 @@ from headway.runs import RunSpec, RunStore, State
 from headway.runs.context import Context, Stopped
 from headway.study import controlled
 from headway.study.protocols.controlled import Protocol
-from headway.study.signals import NAMES
+from headway.study.signals import SIGNALS
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = dataclasses.replace(Protocol.demo(), hidden=8, actor_hidden=8, batch_size=256, test_batches=1)
@@ -32,13 +32,14 @@ def one(
 
 def carry_out(folder: Path, spec: RunSpec, context: Context | None = None) -> dict[str, list]:
     store = RunStore(folder)
-    with store.claim(spec) as run:
+    with store.lock(spec) as run:
         controlled.run(run, context or Context())
     return dict(store.metrics(spec.run_id))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", ["noise", "curriculum"])
-@pytest.mark.parametrize("signal", NAMES)
+@pytest.mark.parametrize("signal", SIGNALS.names())
 def test_every_signal_runs_and_logs(tmp_path: Path, signal: str, condition: str) -> None:
     rows = carry_out(tmp_path / "runs", one(signal, condition, epochs=3))
     arms = 4 if condition == "noise" else 10
@@ -70,7 +71,7 @@ def test_stopped_in_mid_epoch_and_resumed_equals_uninterrupted(tmp_path: Path, s
     attempts = 0
     for _ in range(50):
         asked = iter(range(100))
-        with store.claim(spec) as run:
+        with store.lock(spec) as run:
             try:
                 controlled.run(run, Context(keep_weights=True, should_stop=lambda asked=asked: next(asked) >= 7))
             except Stopped as stopped:
@@ -90,7 +91,7 @@ def test_what_was_saved_on_a_gpu_goes_on_without_one(tmp_path: Path, monkeypatch
     whole = carry_out(tmp_path / "whole", spec)
     store = RunStore(tmp_path / "parts")
     asked = iter(range(100_000))
-    with monkeypatch.context() as patch, store.claim(spec) as run:
+    with monkeypatch.context() as patch, store.lock(spec) as run:
         patch.setattr("torch.serialization.location_tag", lambda storage: "cuda:0")  # as for tensors on a GPU
         with pytest.raises(Stopped):
             controlled.run(run, Context(should_stop=lambda: next(asked) >= 7))
@@ -102,11 +103,12 @@ def test_stopped_before_its_first_batch_it_starts_again(tmp_path: Path) -> None:
     spec = one(epochs=1)
     store = RunStore(tmp_path)
     for _ in range(2):
-        with store.claim(spec) as run, pytest.raises(Stopped):
+        with store.lock(spec) as run, pytest.raises(Stopped):
             controlled.run(run, Context(should_stop=lambda: True))
     assert carry_out(tmp_path, spec)["epoch"] == [1]
 
 
+@pytest.mark.slow
 def test_killed_at_random_instants_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     """SIGKILL, many times; metrics and final weights come out bit for bit."""
     command = [sys.executable, "-m", "tests.runs.kills", str(tmp_path), "20", "0"]
@@ -158,6 +160,7 @@ def test_the_estimate_is_positive() -> None:
     assert controlled.estimate(one(), Context()) > 0
 
 
+@pytest.mark.slow
 def test_noise_sends_curiosity_to_the_noisiest_group_and_gmc_not(tmp_path: Path) -> None:
     """What the study is about, in small: the last tenth of the draws."""
     shares = {}
@@ -172,16 +175,16 @@ def test_noise_sends_curiosity_to_the_noisiest_group_and_gmc_not(tmp_path: Path)
 def test_a_run_does_not_go_on_with_another_copy_of_the_data(tmp_path: Path) -> None:
     store, spec = RunStore(tmp_path / "runs"), one()
     answers = iter([False] * 7 + [True])
-    run = store.claim(spec)
+    run = store.lock(spec)
     with pytest.raises(Stopped):
         controlled.run(run, Context(should_stop=lambda: next(answers)))
     run.interrupt("stopped on request")
     other = dataclasses.replace(load("digits"), fingerprint="f" * 64)
-    again = store.claim(spec)
+    again = store.lock(spec)
     with pytest.raises(DataError, match="expected the digits that the run began with"):
         controlled.run(again, Context(datasets={"digits": other}))
     again.interrupt("other data")
-    last = store.claim(spec)
+    last = store.lock(spec)
     controlled.run(last, Context())
     (record,) = store.status()
     assert (record.state, record.status.step, record.status.total) == (State.DONE, 4, 4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import math
@@ -20,15 +19,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from headway.errors import SpecError
 from headway.rl import make_env
-from headway.rl.reward import METHODS
+from headway.rl.methods import METHODS
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.context import Context, Stopped
 from headway.study import doorkey
 from headway.study.protocols.doorkey import ExplorationProtocol
 
 ROOT = Path(__file__).parent.parent.parent
-TINY = dataclasses.replace(
-    ExplorationProtocol.quick(),
+TINY = ExplorationProtocol.quick().replaced(
     num_envs=4,
     rollout_steps=16,
     minibatch_size=32,
@@ -45,14 +43,14 @@ TINY = dataclasses.replace(
 def one(
     method: str = "icm+gmc", noise: str = "door", rollouts: int = 3, seed: int = 0, protocol: Any = TINY
 ) -> RunSpec:
-    steps = rollouts * protocol.num_envs * protocol.rollout_steps
+    steps = rollouts * protocol.num_envs * protocol.ppo.rollout_steps
     return doorkey.specs([method], [noise], [seed], protocol, "quick", steps=steps)[0]
 
 
 def carry_out(folder: Path, spec: RunSpec, context: Context | None = None) -> dict[str, list]:
     """The metrics without those that depend on the machine."""
     store = RunStore(folder)
-    with store.claim(spec) as run:
+    with store.lock(spec) as run:
         doorkey.run(run, context or Context())
     return machine_free(store, spec)
 
@@ -90,7 +88,7 @@ def test_every_method_runs_and_logs(tmp_path: Path, method: str) -> None:
 
 
 def test_the_noise_is_where_it_should_be(tmp_path: Path) -> None:
-    many = dataclasses.replace(TINY, num_envs=16)
+    many = TINY.replaced(num_envs=16)
     quiet = carry_out(tmp_path, one("gmc", "none", 2, protocol=many))
     noisy = carry_out(tmp_path, one("gmc", "door", 2, protocol=many))
     assert quiet["noise_time_share"] == [0, 0]
@@ -113,7 +111,7 @@ def test_stopped_in_mid_rollout_and_resumed_equals_uninterrupted(tmp_path: Path,
     attempts = 0
     for _ in range(20):
         asked = iter(range(100_000))
-        with store.claim(spec) as run:
+        with store.lock(spec) as run:
             try:
                 doorkey.run(run, Context(keep_weights=True, should_stop=lambda asked=asked: next(asked) >= 45))
             except Stopped as stopped:
@@ -132,7 +130,7 @@ def test_what_was_saved_on_a_gpu_goes_on_without_one(tmp_path: Path, monkeypatch
     whole = carry_out(tmp_path / "whole", spec)
     store = RunStore(tmp_path / "parts")
     asked = iter(range(100_000))
-    with monkeypatch.context() as patch, store.claim(spec) as run:
+    with monkeypatch.context() as patch, store.lock(spec) as run:
         patch.setattr("torch.serialization.location_tag", lambda storage: "cuda:0")  # as for tensors on a GPU
         with pytest.raises(Stopped):
             doorkey.run(run, Context(should_stop=lambda: next(asked) >= 45))
@@ -144,11 +142,12 @@ def test_stopped_before_its_first_rollout_it_starts_again(tmp_path: Path) -> Non
     spec = one(rollouts=1)
     store = RunStore(tmp_path)
     for _ in range(2):
-        with store.claim(spec) as run, pytest.raises(Stopped):
+        with store.lock(spec) as run, pytest.raises(Stopped):
             doorkey.run(run, Context(should_stop=lambda: True))
     assert carry_out(tmp_path, spec)["env_steps"] == [64]
 
 
+@pytest.mark.slow
 def test_killed_at_random_instants_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     """SIGKILL, many times; metrics and final weights come out bit for bit."""
     command = [sys.executable, "-m", "tests.runs.kills", str(tmp_path), "20", "0", "doorkey"]
@@ -162,11 +161,11 @@ def test_killed_at_random_instants_and_resumed_equals_uninterrupted(tmp_path: Pa
 
 
 def test_farama_s_environments_resume_too(tmp_path: Path) -> None:
-    spec = one("gmc", rollouts=2, protocol=dataclasses.replace(TINY, backend="minigrid", num_envs=2))
+    spec = one("gmc", rollouts=2, protocol=TINY.replaced(backend="minigrid", num_envs=2))
     whole = carry_out(tmp_path / "whole", spec)
     store = RunStore(tmp_path / "parts")
     asked = iter(range(100_000))
-    with store.claim(spec) as run, pytest.raises(Stopped):
+    with store.lock(spec) as run, pytest.raises(Stopped):
         doorkey.run(run, Context(should_stop=lambda: next(asked) >= 30))
     assert repr(carry_out(tmp_path / "parts", spec)) == repr(whole)
 
@@ -230,7 +229,7 @@ def test_specs_are_all_combinations() -> None:
             {
                 "env_id": "MiniGrid-Empty-5x5-v0",
                 "noises": ["none", "door"],
-                "protocol": dataclasses.replace(TINY, backend="minigrid"),
+                "protocol": TINY.replaced(backend="minigrid"),
             },
             "door",
         ),
@@ -266,6 +265,6 @@ def test_an_action_space_that_nobody_can_handle_is_refused(
     def make(*arguments: Any, **options: Any) -> Any:
         return SyncVectorEnv([lambda: Odd(actions)], autoreset_mode=AutoresetMode.SAME_STEP)
 
-    monkeypatch.setattr(doorkey, "make_env", make)
+    monkeypatch.setattr(doorkey, "make_envs", make)
     with pytest.raises(SpecError, match=message):
         specs(methods=["icm"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -70,7 +69,7 @@ def test_networks_of_exploration(preset: str, method: str) -> None:
 
 
 def test_the_former_encoder_is_still_there() -> None:
-    protocol = dataclasses.replace(ExplorationProtocol.released(), icm_hidden_layer=True)
+    protocol = ExplorationProtocol.released().replaced(icm_hidden_layer=True)
     (spec,) = doorkey.specs(["icm"], ["door"], [0], protocol, "released")
     ppo = doorkey.make(spec, Context())
     assert ppo.reward is not None

@@ -13,7 +13,7 @@ from headway import Meter
 from headway.selection import perceptron
 from headway.study.perceptron import PerceptronMeter
 from headway.study.protocols.controlled import Protocol
-from headway.study.signals import NAMES, make_signal
+from headway.study.signals import SIGNALS, make_signal
 
 BATCH, INPUTS, ARMS = 64, 48, 4
 
@@ -27,7 +27,7 @@ def batches(number: int, seed: int = 0):
 
 
 @pytest.mark.parametrize("preset", ["released", "paper"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SIGNALS.names())
 def test_losses_gradients_and_scores_are_those_of_the_meter(name: str, preset: str) -> None:
     protocol = dataclasses.replace(Protocol.named(preset), delta_window=None if preset == "released" else 20)
     model = perceptron([INPUTS, 32, 32, 10], torch.Generator().manual_seed(0))

@@ -15,9 +15,8 @@ from headway.study.protocols.doorkey import ExplorationProtocol
 
 def test_the_presets_differ_where_text_and_code_do() -> None:
     paper, released = ExplorationProtocol.paper(), ExplorationProtocol.released()
-    differences = {
-        field.name for field in dataclasses.fields(paper) if getattr(paper, field.name) != getattr(released, field.name)
-    }
+    before, after = paper.to_dict(), released.to_dict()
+    differences = {name for name in before if before[name] != after[name]}
     assert differences == {
         "noise_channel",
         "truncation",
@@ -27,11 +26,11 @@ def test_the_presets_differ_where_text_and_code_do() -> None:
         "interval_ddof",
     }
     assert released.noise_channel == "always"
-    assert released.truncation == "terminate"
+    assert released.ppo.truncation == "terminate"
 
 
 def test_released_is_the_papers_table() -> None:
-    ppo, intrinsic = ExplorationProtocol.released().ppo(), ExplorationProtocol.released().intrinsic()
+    ppo, intrinsic = ExplorationProtocol.released().ppo, ExplorationProtocol.released().reward
     assert (ppo.policy_learning_rate, ppo.value_learning_rate) == (3e-4, 1e-3)
     assert (ppo.gamma, ppo.gae_lambda, ppo.clip, ppo.entropy_weight) == (0.99, 0.95, 0.2, 0.01)
     assert (ppo.max_grad_norm, ppo.epochs, ppo.minibatch_size, ppo.rollout_steps) == (0.5, 4, 256, 2048)
@@ -39,23 +38,23 @@ def test_released_is_the_papers_table() -> None:
     assert (ppo.channels, ppo.hidden, ppo.observation_scale) == ((32, 64, 64), (128,), 1)
     assert (ppo.normalise_advantages, ppo.value_clip, ppo.normalise_intrinsic) == ("rollout", None, False)
     assert intrinsic == IntrinsicConfig.released()
-    assert ExplorationProtocol.paper().intrinsic() == IntrinsicConfig.paper()
+    assert ExplorationProtocol.paper().reward == IntrinsicConfig.paper()
     assert ExplorationProtocol.released().steps_for() == 1465 * 2048
 
 
 def test_fast_is_released_with_more_environments() -> None:
     fast, released = ExplorationProtocol.fast(), ExplorationProtocol.released()
-    assert (fast.num_envs, fast.rollout_steps) == (16, 128)
-    assert dataclasses.replace(fast, num_envs=1, rollout_steps=2048, return_window=10) == released
+    assert (fast.num_envs, fast.ppo.rollout_steps) == (16, 128)
+    assert fast.replaced(num_envs=1, rollout_steps=2048, return_window=10) == released
 
 
 def test_every_setting_of_ppo_is_a_field() -> None:
-    fields = {field.name for field in dataclasses.fields(ExplorationProtocol)}
+    fields = ExplorationProtocol().to_dict().keys()
     settings = {field.name for field in dataclasses.fields(PPOConfig)} - {
         *("adam_epsilon", "channels_first", "centre_intrinsic", "warm_up_steps")
     }
     assert settings <= fields
-    assert ExplorationProtocol.quick().ppo().channels_first is False  # as all grids
+    assert ExplorationProtocol.quick().ppo.channels_first is False  # as all grids
     changed = ExplorationProtocol.quick().override(
         {
             "channels": "4x8",
@@ -67,12 +66,12 @@ def test_every_setting_of_ppo_is_a_field() -> None:
             "num_envs": "3",
         }
     )
-    assert changed.ppo().channels == (4, 8)
-    assert changed.ppo().hidden == (16,)
-    assert changed.ppo().value_heads == 2
-    assert changed.ppo().intrinsic_episodic is False
-    assert changed.ppo().value_clip == 0.2
-    assert (changed.intrinsic().beta_m, changed.intrinsic().beta_v) == (0.99, 0.9)
+    assert changed.ppo.channels == (4, 8)
+    assert changed.ppo.hidden == (16,)
+    assert changed.ppo.value_heads == 2
+    assert changed.ppo.intrinsic_episodic is False
+    assert changed.ppo.value_clip == 0.2
+    assert (changed.reward.beta_m, changed.reward.beta_v) == (0.99, 0.9)
 
 
 @pytest.mark.parametrize(
@@ -106,3 +105,33 @@ def test_lengths_are_rounded_up_to_whole_rollouts() -> None:
     assert fast.steps_for(1) == 2048
     assert fast.steps_for(2048) == 2048
     assert fast.steps_for(2049) == 4096
+
+
+def test_a_later_setting_enters_a_spec_where_it_is_not_the_default() -> None:
+    quick = ExplorationProtocol.quick()
+    assert "encoder" not in quick.to_dict()
+    other = quick.override({"encoder": "nature", "reward_channels_first": True, "adam_epsilon": 1e-5})
+    assert other.to_dict() == quick.to_dict() | {
+        "encoder": "nature",
+        "reward_channels_first": True,
+        "adam_epsilon": 1e-5,
+    }
+    assert (other.reward.encoder, other.reward.channels_first, other.ppo.channels_first) == ("nature", True, False)
+    assert ExplorationProtocol.from_dict(other.to_dict()) == other
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("channels", [4, 8]), ("channels", "4x8"), ("clip", 1), ("value_clip", None), ("view", "full")]
+)
+def test_plain_values_are_taken_as_they_are(field: str, value: object) -> None:
+    protocol = ExplorationProtocol.quick().override({field: value})
+    assert protocol.to_dict()[field] == ((4, 8) if field == "channels" else value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("channels", [4.5]), ("clip", True), ("num_envs", 1.5), ("value_heads", True), ("env_id", 3), ("view", ["full"])],
+)
+def test_plain_values_of_another_type_are_refused(field: str, value: object) -> None:
+    with pytest.raises(ProtocolError, match=field):
+        ExplorationProtocol.quick().override({field: value})

@@ -21,7 +21,7 @@ def test_quick_solves_its_grid(tmp_path: Path, method: str, seed: int) -> None:
     """Under a minute each on a core of its own."""
     (spec,) = doorkey.specs([method], ["none"], [seed], ExplorationProtocol.quick(), "quick")
     store = RunStore(tmp_path)
-    with store.claim(spec) as run:
+    with store.lock(spec) as run:
         doorkey.run(run, Context())
     assert store.metrics(spec.run_id)["episode_return"][-1] / 10 > SOLVED
 

@@ -95,7 +95,7 @@ def test_uniform_draws_arms_without_an_actor(condition: str, arms: int) -> None:
 def test_uniform_with_an_actor_is_what_it_was() -> None:
     own = trial(dataclasses.replace(RELEASED, uniform="actor"), "uniform")
     assert isinstance(own.actor, Actor)
-    assert own.actor.config.arms == 4
+    assert own.actor.config.sources == 4
 
 
 def test_delta_loss_is_zero_for_two_epochs_and_then_that_of_the_epochs_means() -> None:

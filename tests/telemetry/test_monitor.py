@@ -228,6 +228,7 @@ def _resume(rank: int, folder: str) -> None:
     torch.save((whole.rows, results), Path(folder) / f"rank{rank}.pt")
 
 
+@pytest.mark.slow
 def test_processes_resume_from_the_state_of_all_or_each_from_its_own(tmp_path: Path) -> None:
     mp.spawn(_resume, (str(tmp_path),), nprocs=2)
     for rank in range(2):
@@ -238,6 +239,7 @@ def test_processes_resume_from_the_state_of_all_or_each_from_its_own(tmp_path: P
             assert rows == whole
 
 
+@pytest.mark.slow
 def test_processes_add_up_and_the_first_writes(tmp_path: Path) -> None:
     mp.spawn(_work, (str(tmp_path),), nprocs=2)
     rows = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2)]

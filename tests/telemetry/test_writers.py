@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -119,6 +120,7 @@ def test_what_is_no_run_of_wandb_is_refused() -> None:
         WandbWriter("run")
 
 
+@pytest.mark.slow
 def test_wandb_itself_takes_it(tmp_path: Path, monkeypatch) -> None:
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -159,3 +161,13 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
     missing(monkeypatch, "pyarrow")
     with pytest.raises(MissingExtraError, match=r"pyarrow is not installed; run: pip install 'headway\["):
         filled().write_parquet(tmp_path / "sources.parquet")
+
+
+def test_what_readers_of_rows_need_is_there_without_torch() -> None:
+    code = (
+        "import sys; from headway.telemetry.states import State; from headway.telemetry.writers import COLUMNS; "
+        "assert 'torch' not in sys.modules; from headway.telemetry import SourceMonitor; assert 'torch' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'Monitor'"):
+        importlib.import_module("headway.telemetry").Monitor  # noqa: B018

@@ -1,9 +1,8 @@
 """The paper's claims as checks on runs: `evaluate_claims` judges all of them."""
 
-from headway.analysis.claims import ablation, areas, cost, curriculum, exploration, noise
-from headway.analysis.claims.evidence import Evidence
+from headway.analysis.claims import allocation, areas, cost, exploration
 from headway.analysis.claims.output import as_dict, as_markdown, as_text
-from headway.analysis.claims.registry import CLAIMS, Claim, ClaimResult, evaluate_claims, register
+from headway.analysis.claims.registry import CLAIMS, Claim, ClaimResult, Evidence, evaluate_claims, register
 from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataError, Verdict
 
 __all__ = [
@@ -15,15 +14,13 @@ __all__ = [
     "Judgement",
     "TooLittleDataError",
     "Verdict",
-    "ablation",
+    "allocation",
     "areas",
     "as_dict",
     "as_markdown",
     "as_text",
     "cost",
-    "curriculum",
     "evaluate_claims",
     "exploration",
-    "noise",
     "register",
 ]

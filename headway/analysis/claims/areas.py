@@ -8,8 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from headway.analysis.claims.evidence import Evidence, paired
-from headway.analysis.claims.registry import register
+from headway.analysis.claims.registry import Evidence, paired, register
 from headway.analysis.claims.verdicts import (
     MIN_SEEDS,
     MOST_SEEDS,
@@ -26,7 +25,7 @@ from headway.analysis.claims.verdicts import (
     within,
 )
 from headway.analysis.stats import Estimate, contrast, t_interval, unpaired_ratio, welch, why_untested
-from headway.analysis.stats.scipy_stats import scipy_stats
+from headway.analysis.stats.intervals import scipy_stats
 from headway.analysis.tables import relative_area
 from headway.runs.text import count
 from headway.study.protocols.names import title

@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from headway.analysis.claims.evidence import Evidence
-from headway.analysis.claims.registry import register
+from headway.analysis.claims.registry import Evidence, register
 from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataError, all_positive, find
 from headway.analysis.columns import Array
 from headway.analysis.stats import Estimate, contrast

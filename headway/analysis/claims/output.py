@@ -10,10 +10,13 @@ from typing import Any
 from headway.analysis.claims.registry import ClaimResult
 from headway.analysis.claims.verdicts import MOST_SEEDS, Finding, Verdict
 from headway.analysis.stats import Estimate
+from headway.analysis.table import Cell, Table
 
 SCHEMA = 1
 NOT_COUNTED = "does not count"
 NOT_COUNTED_MEANS = f'Parts marked "{NOT_COUNTED}" are there to compare with; they do not decide the verdict.'
+CLAIM_HEADS = ("claim", "verdict", "what is claimed", "decided by", "remark")
+PART_HEADS = ("claim", "part", "verdict", "ours", "paper", "seeds", "remark")
 SHOWN_REASONS = 3
 """Reasons for which parts have no figure that one line names."""
 
@@ -100,38 +103,37 @@ def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str
         results: the claims with their verdicts.
         only_found: leave out claims and parts for which there are no runs, and say which claims and how many parts.
     """
-    lines = [
+    said = [result for result in results if _is_said(result, only_found)]
+    silent = [result.claim.id for result in results if result not in said]
+    findings = [(result.claim.id, finding) for result in results for finding in result.findings]
+    parts = [(claim_id, finding) for claim_id, finding in findings if finding.judgement.ours or not only_found]
+    lacking = len(findings) - len(parts)
+    texts = [
         summary(results),
-        "",
-        "| claim | verdict | what is claimed | decided by | remark |",
-        "|---|---|---|---|---|",
+        Table(CLAIM_HEADS, [_claim_row(result, _besides(result, results)) for result in said]).markdown(),
+        f"Not tested, for want of runs: {', '.join(silent)}." if silent else "",
+        Table(PART_HEADS, [_part_row(*part) for part in parts]).markdown(),
+        f"For {lacking} other parts there are no runs, or too few for a figure." if lacking else "",
+        NOT_COUNTED_MEANS if _has_uncounted(results) else "",
     ]
-    silent = []
-    for result in results:
-        claim = result.claim
-        if result.verdict is Verdict.NOT_TESTED or (
-            only_found and not any(finding.judgement.ours for finding in result.findings)
-        ):
-            silent.append(claim.id)
-            continue
-        remark = _besides(result, results).strip(" ()")
-        lines.append(_cells(claim.id, f"**{result.verdict}**", claim.text, claim.decided_by, remark))
-    lines += ["", f"Not tested, for want of runs: {', '.join(silent)}."] if silent else []
-    lines += ["", "| claim | part | verdict | ours | paper | seeds | remark |", "|---|---|---|---|---|---|---|"]
-    without = 0
-    for result in results:
-        for finding in result.findings:
-            found = finding.judgement
-            if only_found and not found.ours:
-                without += 1
-                continue
-            cells = (result.claim.id, finding.part, str(finding.verdict), found.ours, finding.paper)
-            lines.append(_cells(*cells, str(found.n or ""), _remark(finding)))
-    if without:
-        lines += ["", f"For {without} other parts there are no runs, or too few for a figure."]
-    if _has_uncounted(results):
-        lines += ["", NOT_COUNTED_MEANS]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(filter(None, texts)) + "\n"
+
+
+def _claim_row(result: ClaimResult, remark: str) -> tuple[Cell, ...]:
+    claim = result.claim
+    return claim.id, f"**{result.verdict}**", claim.text, claim.decided_by, remark.strip(" ()")
+
+
+def _part_row(claim_id: str, finding: Finding) -> tuple[Cell, ...]:
+    found = finding.judgement
+    return claim_id, finding.part, finding.verdict.value, found.ours, finding.paper, found.n or "", _remark(finding)
+
+
+def _is_said(result: ClaimResult, only_found: bool) -> bool:
+    """Whether there is more to say of a claim than that there are no runs."""
+    if result.verdict is Verdict.NOT_TESTED:
+        return False
+    return not only_found or any(finding.judgement.ours for finding in result.findings)
 
 
 def as_dict(results: Sequence[ClaimResult]) -> dict[str, Any]:
@@ -180,7 +182,3 @@ def _line(finding: Finding) -> str:
     parts = [f"{finding.verdict.value:14}{finding.part}: {found.ours}; paper: {finding.paper}"]
     parts += [f"n = {found.n}"] if found.n else []
     return "; ".join([*parts, *filter(None, [_remark(finding)])])
-
-
-def _cells(*texts: str) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"

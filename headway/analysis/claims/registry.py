@@ -1,16 +1,37 @@
-"""The list of claims, and their evaluation on runs."""
+"""The list of claims, the runs of one protocol as claims ask for them, and the evaluation of all claims."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from headway.analysis.claims.evidence import Evidence
-from headway.analysis.claims.verdicts import Finding, Verdict, combine
-from headway.analysis.results import Results
+import numpy as np
 
-Judge: TypeAlias = Callable[[Evidence], Iterable[Finding]]
+from headway.analysis.claims.verdicts import (
+    DivergedError,
+    Finding,
+    NoRunsError,
+    TooLittleDataError,
+    Verdict,
+    combine,
+)
+from headway.analysis.columns import Array
+from headway.analysis.results import Results
+from headway.analysis.rundata import RunData
+from headway.analysis.tables import NEEDED, areas, usable
+from headway.runs.text import count
+from headway.study.protocols.labels import STANDARD, nearest_first
+from headway.study.protocols.names import DATASETS, rank, title
+
+BySeed: TypeAlias = Mapping[int, float]
+PAPER_DATASETS = ("mnist", "cifar10")
+PAPER_ENVIRONMENT = "MiniGrid-DoorKey-8x8-v0"
+REWARDS = ("episode_return", "env_steps")
+SHOWN = 3
+"""Protocols that a message names."""
+Judge: TypeAlias = Callable[["Evidence"], Iterable[Finding]]
 
 
 @dataclass(frozen=True)
@@ -114,3 +135,135 @@ def evaluate_claims(
 
 def _is_worth_showing(finding: Finding) -> bool:
     return finding.counts or bool(finding.judgement.ours)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the claims are judged by.
+
+    Attributes:
+        results: all runs that were loaded.
+        protocol: the label of the protocol whose runs count.
+        bench: a benchmark's results as parsed JSON, if there are any.
+        seed: where the bootstrap's randomness starts.
+    """
+
+    results: Results
+    protocol: str
+    bench: Mapping[str, Any] | None = None
+    seed: int = 0
+    _areas: dict[tuple[str, str, str], BySeed] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def exploring(self) -> str:
+        """The label of the protocol whose exploration runs count.
+
+        Those of the released protocol take days. Where there are none of them, the runs of the exploration protocol
+        with the most of them count instead.
+        """
+        return exploration_label(self.results, self.protocol)
+
+    def rng(self) -> np.random.Generator:
+        """A generator that starts anew, so that no verdict depends on the order of the claims."""
+        return np.random.default_rng(self.seed)
+
+    def datasets(self, condition: str, paper: Sequence[str] = PAPER_DATASETS) -> list[tuple[str, bool]]:
+        """The datasets to judge on: those of the paper (True), and others that there are runs of (False)."""
+        runs = self.results.select(experiment="controlled", condition=condition, protocol=self.protocol).finished()
+        others = {run.dataset for run in runs if run.dataset} - set(paper)
+        return [(name, True) for name in paper] + [(n, False) for n in sorted(others, key=lambda n: rank(DATASETS, n))]
+
+    def runs(self, dataset: str, condition: str, method: str, columns: Sequence[str] = NEEDED) -> tuple[RunData, ...]:
+        """The finished controlled runs of one kind, ordered by seed.
+
+        Raises:
+            NoRunsError: there is none.
+        """
+        found = self.results.select(experiment="controlled", dataset=dataset, condition=condition, method=method)
+        what = f"{title(condition)}+{title(dataset)}, {title(method)}"
+        return self._checked(found, what, columns, self.protocol)
+
+    def environments(self) -> list[tuple[str, bool]]:
+        """The environments to judge exploration in: the paper's (True), and others that there are runs of (False)."""
+        runs = self.results.select(experiment="doorkey", protocol=self.exploring).finished()
+        return [(PAPER_ENVIRONMENT, True), *((n, False) for n in sorted(set(map(_env_id, runs)) - {PAPER_ENVIRONMENT}))]
+
+    def exploration(self, env_id: str, condition: str, method: str) -> tuple[RunData, ...]:
+        """The finished exploration runs of one kind, ordered by seed.
+
+        Raises:
+            NoRunsError: there is none.
+        """
+        found = self.results.select(experiment="doorkey", condition=condition, method=method)
+        found = Results(tuple(run for run in found if _env_id(run) == env_id))
+        return self._checked(found, f"{env_id}, {title(condition)}, {title(method)}", REWARDS, self.exploring)
+
+    def values(self, dataset: str, condition: str, method: str, measure: Callable[[RunData], float]) -> BySeed:
+        """A number for each finished controlled run of one kind, by seed."""
+        runs = self.runs(dataset, condition, method)
+        return finite({run.seed: float(measure(run)) for run in runs}, runs[0])
+
+    def areas(self, dataset: str, condition: str, method: str) -> BySeed:
+        """The area under the test-loss curve of each run of one kind, by seed; computed once."""
+        key = (dataset, condition, method)
+        if key not in self._areas:
+            runs = self.runs(*key)
+            self._areas[key] = finite(areas(runs), runs[0])
+        return self._areas[key]
+
+    def _checked(self, found: Results, what: str, columns: Sequence[str], label: str) -> tuple[RunData, ...]:
+        runs = usable(found.select(protocol=label).runs, columns)
+        if runs:
+            return runs
+        others = nearest_first(other for other in usable_protocols(found, columns) if other != label)
+        elsewhere = f"; there are some under {'; '.join(others[:SHOWN])}" if others else ""
+        lacking = sum(run.finished for run in found.select(protocol=label))
+        if lacking:
+            number = count(lacking, "finished run")
+            raise TooLittleDataError(f"{number} of {what} without all of {', '.join(columns)}{elsewhere}")
+        raise NoRunsError(f"no finished runs of {what}{elsewhere}")
+
+
+def exploration_label(results: Results, protocol: str) -> str:
+    """See `Evidence.exploring`."""
+    labels = [
+        run.protocol for run in results.select(experiment="doorkey").finished() if _env_id(run) == PAPER_ENVIRONMENT
+    ]
+    if protocol != STANDARD or protocol in labels or not labels:
+        return protocol
+    return max(nearest_first(set(labels)), key=labels.count)
+
+
+def usable_protocols(found: Results, columns: Sequence[str]) -> tuple[str, ...]:
+    """The protocols of the runs that have these metrics."""
+    return Results(usable(found.runs, columns)).protocols()
+
+
+def _env_id(run: RunData) -> str:
+    """The environment of an exploration run."""
+    return str(run.spec.params.get("env_id") or run.spec.protocol.get("env_id") or PAPER_ENVIRONMENT)
+
+
+def paired(first: BySeed, second: BySeed) -> tuple[Array, Array]:
+    """The values of the seeds that both have: [n], [n].
+
+    Raises:
+        TooLittleDataError: they share no seed.
+    """
+    seeds = sorted(first.keys() & second.keys())
+    if not seeds:
+        raise TooLittleDataError("the two methods share no seed")
+    return np.array([first[seed] for seed in seeds]), np.array([second[seed] for seed in seeds])
+
+
+def finite(values: BySeed, run: RunData) -> BySeed:
+    """Make sure that no run has diverged: its number would decide by being absent.
+
+    Raises:
+        DivergedError: one has.
+    """
+    wrong = [str(seed) for seed, value in values.items() if not math.isfinite(value)]
+    if wrong:
+        what = f"{run.group.title}, {title(run.method)}"
+        raise DivergedError(f"the loss of {what} is not finite for seed {', '.join(wrong[:5])}")
+    return values

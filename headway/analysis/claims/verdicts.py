@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from headway.analysis.stats import Estimate
-from headway.analysis.stats.intervals import CONFIDENCE
-from headway.analysis.stats.scipy_stats import scipy_stats
+from headway.analysis.stats.intervals import CONFIDENCE, scipy_stats
 
 MIN_SEEDS = 3
 """Fewer seeds decide nothing."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from headway.analysis.baselines import shared
-from headway.analysis.figures.style import GATES
-from headway.analysis.report.groups import CONTROLLED, Setting
+from headway.analysis.charts.style import GATES
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import CONTROLLED, Setting
 from headway.analysis.stats import Estimate
 from headway.analysis.summaries import group_shares, score_sizes
+from headway.analysis.table import Table, number, ratio_cells
 from headway.analysis.tables import areas, relative_area
+from headway.study.protocols.names import title
 
 EXPLANATION = (
     "GMC whose parameters count only as far as their momentum stands out of the level of pure noise, beside GMC that "
@@ -99,3 +102,17 @@ def _row(
         shares=tuple(np.mean([group_shares(run).mean(0) for run in runs], axis=0).tolist()),
         score=float(np.mean(sizes)) if sizes else None,
     )
+
+
+def gates_table(tables: Sequence[Sequence[GateRow]]) -> Table:
+    """One line for each setting, signal and protocol; GMC of the first line, which several tables share, once."""
+    head = ["setting", "signal", "protocol", "seeds", "area relative to Uniform", "95% interval"]
+    head += ["relative to GMC, same floor", "95% interval", "relative to GMC, first line", "95% interval"]
+    head += ["draws A/B/C/D or G0/G1/G2/G3", "size of the scores"]
+    rows = []
+    for each in chain.from_iterable(tables):
+        ratios = (ratio_cells(ratio, len(each.seeds)) for ratio in (each.relative, each.beside, each.against))
+        shares = "/".join(f"{100 * share:.0f}" for share in each.shares)
+        names = each.setting.title, title(each.method), each.protocol, str(len(each.seeds))
+        rows.append((*names, *chain.from_iterable(ratios), f"{shares} %", number(each.score, ".2g")))
+    return Table(head, list(dict.fromkeys(rows)))

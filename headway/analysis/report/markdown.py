@@ -14,22 +14,23 @@ from pathlib import Path
 import numpy as np
 
 from headway.analysis import summaries
+from headway.analysis.charts.model import seeds_text
+from headway.analysis.charts.sensitivity import Cell as GridCell
+from headway.analysis.charts.sensitivity import GridView
+from headway.analysis.charts.style import number_text, percent_text
 from headway.analysis.claims.areas import published_t
-from headway.analysis.claims.evidence import STANDARD
 from headway.analysis.claims.output import as_markdown
-from headway.analysis.figures.catalogue import plan_figures
-from headway.analysis.report import words
-from headway.analysis.report.groups import Setting
-from headway.analysis.report.markdown_parts import gates_text, grids_text, ratio_cells, table_row
-from headway.analysis.report.printing import Printed, Tell, named_drawings, print_figures
+from headway.analysis.report.gates import EXPLANATION, gates_table
 from headway.analysis.report.provenance import facts_of, notes_of
-from headway.analysis.report.rows import NUMBERS
-from headway.analysis.report.sources import Strip, Telemetry
+from headway.analysis.report.sources import NUMBERS, Strip, Telemetry
 from headway.analysis.report.view import View
-from headway.analysis.results import Results
+from headway.analysis.report.writing import Printed, Tell, print_figures
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import Setting
+from headway.analysis.table import Cell, Table, interval, number, percent, probability, ranges, ratio_cells
 from headway.errors import UsageError
 from headway.runs.files import write_bytes
+from headway.study.protocols.labels import STANDARD
 from headway.study.protocols.names import GROUP_NAMES, MARK, title
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -43,6 +44,12 @@ WELCH_EXPLANATION = (
 PAY_EXPLANATION = (
     "Returns are in the environment's own unit: 1 is the best. Pay in the noise and elsewhere is compared step by "
     "step, in the median rollout; so is the reward of a step, which has the factor of the protocol."
+)
+GRID_EXPLANATION = (
+    "In every cell: area under the test-loss curve relative to Uniform's / distance of the draws from uniform /\n"
+    "share of the parameters under the floor / size of the scores (mean over arms, median over epochs). A star\n"
+    "marks a 95% interval that does not hold 1; cells share their runs of Uniform, so several may do so by the\n"
+    "same chance."
 )
 MOST_STRETCHES = 6
 """Of a source whose state has changed more often, only the latest are named."""
@@ -98,15 +105,6 @@ def frame(path: Path) -> tuple[str, str]:
     return f"{before}{BEGIN}\n", f"\n{END}{after}"
 
 
-def planned_figures(results: Results, path: Path) -> list[Printed]:
-    """The figures that a page has, without drawing them."""
-    folder = path.parent / FIGURES / path.stem
-    return [
-        Printed(name, drawing.caption, [folder / f"{name}.{FORMAT}"])
-        for name, drawing in named_drawings(plan_figures(results))
-    ]
-
-
 def render(view: View, figures: Sequence[Printed], folder: Path) -> str:
     """What is generated, as seen from a folder."""
     parts = [_counts(view)] if view.is_of_runs else []
@@ -116,8 +114,10 @@ def render(view: View, figures: Sequence[Printed], folder: Path) -> str:
     ]
     parts += [_setting(view, setting) for setting in view.settings if setting.key in view.areas]
     parts += [_welch(view)] if any(view.tests.values()) else []
-    parts += [gates_text(view.gates)] if view.gates else []
-    parts += [grids_text(view.grids)] if view.grids else []
+    if view.gates:
+        parts.append(f"## Noise gates\n\n{EXPLANATION}\n\n{gates_table(view.gates).markdown()}")
+    if view.grids:
+        parts.append("\n\n".join(["## Sensitivity", GRID_EXPLANATION, *map(_grid, view.grids)]))
     parts += [_rewards(view, setting) for setting in view.settings if view.rewards.get(setting.key)]
     parts += [_telemetry(each) for each in view.telemetry]
     parts += [_figures(figures, folder)] if figures else []
@@ -139,21 +139,19 @@ def _marked(text: str, view: View) -> str:
 
 def _counts(view: View) -> str:
     tiles = ", ".join(f"{tile.number} {tile.label}" for tile in view.overview.tiles)
-    lines = [f"{tiles}.", "", "| runs | protocol | seeds | computed with | the data |", "|---|---|---|---|---|"]
+    rows: list[tuple[Cell, ...]] = []
     points = {group for grid in view.grids for group in grid.only}
     for origin in view.origins:
         setting = origin.setting
-        if setting.group in points:
-            continue
-        methods = " / ".join(map(_method_and_former_choices, setting.finished.values()))
-        cells = (setting.group.protocol, origin.seeds, *_origin_cells(origin.facts, origin.notes))
-        lines.append(table_row(f"{setting.title}: {methods}", *cells))
+        if setting.group not in points:
+            methods = " / ".join(map(_method_and_former_choices, setting.finished.values()))
+            cells = _origin_cells(origin.facts, origin.notes)
+            rows.append((f"{setting.title}: {methods}", setting.group.protocol, origin.seeds, *cells))
     for shown in view.grids:
         runs = [run for members in shown.grid.points.values() for run in members]
-        seeds = words.ranges(run.seed for run in runs)
-        cells = ("see the table", seeds, *_origin_cells(facts_of(runs), notes_of(runs)))
-        lines.append(table_row(f"{shown.title}: {len(runs)} runs", *cells))
-    return "\n".join(lines)
+        cells = _origin_cells(facts_of(runs), notes_of(runs))
+        rows.append((f"{shown.title}: {len(runs)} runs", "see the table", ranges(run.seed for run in runs), *cells))
+    return f"{tiles}.\n\n{Table(('runs', 'protocol', 'seeds', 'computed with', 'the data'), rows).markdown()}"
 
 
 def _method_and_former_choices(runs: Sequence[RunData]) -> str:
@@ -172,70 +170,51 @@ def _origin_cells(facts: Mapping[str, str], notes: Sequence[str]) -> tuple[str, 
 def _setting(view: View, setting: Setting) -> str:
     """The signals of one condition: areas with intervals, last losses, and where the draws went."""
     groups = GROUP_NAMES.get(setting.group.condition, ())
-    head = [
-        "signal",
-        "seeds",
-        "area relative to Uniform",
-        "95% interval",
-        "final loss",
-        *(f"last draws {g}" for g in groups),
+    head = ["signal", "seeds", "area relative to Uniform", "95% interval", "final loss"]
+    rows: list[tuple[Cell, ...]] = [
+        (
+            title(row.method),
+            len(row.seeds),
+            *ratio_cells(None if row.method == "uniform" else row.relative, len(row.seeds)),
+            row.final_loss.value,
+            *(percent(share.value) for share in row.shares),
+        )
+        for row in view.areas[setting.key].rows
     ]
-    lines = [f"## {setting.title}, protocol {setting.group.protocol}", "", *_notes(view, setting)]
+    lines = _heading(view, setting)
     if setting.lender is not None:
         lines += [f"Compared with the runs of Uniform under protocol {setting.lender.group.protocol}.", ""]
-    lines += [table_row(*head), "|" + "---|" * len(head)]
-    for row in view.areas[setting.key].rows:
-        relative = None if row.method == "uniform" else row.relative
-        lines.append(
-            table_row(
-                title(row.method),
-                str(len(row.seeds)),
-                *ratio_cells(relative, len(row.seeds)),
-                words.number(row.final_loss.value),
-                *(words.percent(share.value) for share in row.shares),
-            )
-        )
-    return "\n".join(lines)
+    return "\n".join((*lines, Table([*head, *(f"last draws {g}" for g in groups)], rows).markdown()))
 
 
 def _welch(view: View) -> str:
     """The paper's table of tests: t of GMC against each signal, with what the paper has beside it."""
-    head = ["condition", "protocol", "against", "seeds", "t", "p", "p (Holm)", "mark", "paper"]
-    lines = ["## Welch's tests of the areas", "", WELCH_EXPLANATION, "", table_row(*head), "|" + "---|" * len(head)]
+    rows: list[tuple[Cell, ...]] = []
     for setting in view.settings:
         for row in view.tests.get(setting.key, ()):
             published = published_t(setting.group.condition, setting.group.dataset or "", row.baseline)
-            shown = published if setting.group.protocol == STANDARD else ""
-            found = (words.number(row.test.t, ".3f"), words.probability(row.test.p)) if row.test else (row.why, "")
-            seeds = " and ".join(dict.fromkeys(map(str, row.n)))
-            cells = (
-                title(row.baseline),
-                seeds,
-                *found,
-                words.probability(row.p_holm),
-                _plain(row.stars),
-                _plain(shown),
+            rows.append(
+                (
+                    setting.title,
+                    setting.group.protocol,
+                    title(row.baseline),
+                    " and ".join(dict.fromkeys(map(str, row.n))),
+                    *((number(row.test.t, ".3f"), probability(row.test.p)) if row.test else (row.why, "")),
+                    probability(row.p_holm),
+                    _plain(row.stars),
+                    _plain(published if setting.group.protocol == STANDARD else ""),
+                )
             )
-            lines.append(table_row(setting.title, setting.group.protocol, *cells))
-    return "\n".join(lines)
+    head = ("condition", "protocol", "against", "seeds", "t", "p", "p (Holm)", "mark", "paper")
+    return f"## Welch's tests of the areas\n\n{WELCH_EXPLANATION}\n\n{Table(head, rows).markdown()}"
 
 
 def _rewards(view: View, setting: Setting) -> str:
     """The methods of one exploration setting: what they reach, and how much of it is noise."""
-    lines = [f"## {setting.title}, protocol {setting.group.protocol}", "", *_notes(view, setting)]
-    head = [
-        "method",
-        "seeds",
-        "return at the end",
-        "95% interval",
-        "of each seed",
-        "time in the noise",
-        "of all reward, paid in the noise",
-        "of a rollout's reward, on average",
-        "pay of a step in the noise / elsewhere",
-        "intrinsic reward of a step",
-    ]
-    lines += [table_row(*head), "|" + "---|" * len(head)]
+    head = ["method", "seeds", "return at the end", "95% interval", "of each seed", "time in the noise"]
+    head += ["of all reward, paid in the noise", "of a rollout's reward, on average"]
+    head += ["pay of a step in the noise / elsewhere", "intrinsic reward of a step"]
+    rows: list[tuple[Cell, ...]] = []
     for method, reward in view.rewards[setting.key].items():
         runs = setting.finished[method]
         shares = [
@@ -243,12 +222,34 @@ def _rewards(view: View, setting: Setting) -> str:
             _mean(runs, summaries.paid_in_noise),
             _mean(runs, lambda run: _mean_over_rollouts(run, "noise_reward_share")),
         ]
-        each = ", ".join(words.number(summaries.final_return(run), ".2f") for run in runs)
-        numbers = words.number(reward.value, ".2f"), words.interval(reward, ".2f"), each
-        pull = words.number(_mean(runs, summaries.pull_of_noise), ".2f")
-        pay = words.number(_mean(runs, summaries.pay_per_step) or None, ".1e")
-        lines.append(table_row(title(method), str(len(runs)), *numbers, *map(words.percent, shares), pull, pay))
-    return "\n".join((*lines, "", PAY_EXPLANATION))
+        each = ", ".join(number(summaries.final_return(run), ".2f") for run in runs)
+        numbers = number(reward.value, ".2f"), interval(reward, ".2f"), each
+        pull = number(_mean(runs, summaries.pull_of_noise), ".2f")
+        pay = number(_mean(runs, summaries.pay_per_step) or None, ".1e")
+        rows.append((title(method), len(runs), *numbers, *map(percent, shares), pull, pay))
+    return "\n".join((*_heading(view, setting), Table(head, rows).markdown(), "", PAY_EXPLANATION))
+
+
+def _grid(view: GridView) -> str:
+    """What the runs of a grid share, and a table with several numbers in every cell."""
+    grid = view.grid
+    preset = grid.setting.group.protocol.split(",")[0]
+    seeds = seeds_text(grid.points.values())
+    about = f"Protocol {preset}, {seeds} in a cell; floors {grid.unit}; compared with Uniform under protocol"
+    rows = [
+        (name, *(_cell_text(view.cell(place, floor)) for floor in grid.floors)) for place, name in enumerate(view.rows)
+    ]
+    table = Table((f"{grid.label} \\ floor", *map(number_text, grid.floors)), rows)
+    return f"### {view.title}\n\n{about} {grid.uniform_text}.\n\n{table.markdown()}"
+
+
+def _cell_text(cell: GridCell | None) -> str:
+    if cell is None:
+        return "–"
+    under = percent_text(cell.under_floor.value) if cell.under_floor else "–"
+    size = number(cell.score.value if cell.score else None, ".2g")
+    sure = "" if cell.ratio.covers(1) else "*"
+    return f"{number(cell.ratio.value, '.4f')}{sure} / {percent_text(cell.distance.value)} / {under} / {size}"
 
 
 def _telemetry(telemetry: Telemetry) -> str:
@@ -257,14 +258,12 @@ def _telemetry(telemetry: Telemetry) -> str:
     lines += [f"*{_plain(telemetry.remark)}*", ""] if telemetry.remark else []
     if not telemetry.latest:
         return "\n".join(lines)
-    head = ["source", "state", "step", *(name.replace("_", " ") for name in NUMBERS), "states over time"]
-    lines += [table_row(*head), "|" + "---|" * len(head)]
+    rows: list[tuple[Cell, ...]] = []
     for row, strip in zip(telemetry.latest, telemetry.strips, strict=True):
-        numbers = [
-            words.percent(row.values[name]) if name == "share" else words.number(row.values[name]) for name in NUMBERS
-        ]
-        lines.append(table_row(_plain(row.source), row.state, str(row.step), *numbers, _stretches(strip)))
-    return "\n".join(lines)
+        numbers = [percent(row.values[name]) if name == "share" else number(row.values[name]) for name in NUMBERS]
+        rows.append((_plain(row.source), row.state, row.step, *numbers, _stretches(strip)))
+    head = ("source", "state", "step", *(name.replace("_", " ") for name in NUMBERS), "states over time")
+    return "\n".join((*lines, Table(head, rows).markdown()))
 
 
 def _stretches(strip: Strip) -> str:
@@ -287,10 +286,10 @@ def _figures(figures: Sequence[Printed], folder: Path) -> str:
     return "\n".join(lines)
 
 
-def _notes(view: View, setting: Setting) -> list[str]:
-    """What must be said beside every number of a setting, such as that its data are not the official copy."""
+def _heading(view: View, setting: Setting) -> list[str]:
+    """The heading of a setting, and what must be said beside its numbers, such as that its data are not official."""
     notes = [note for origin in view.origins if origin.setting.key == setting.key for note in origin.notes]
-    return [f"*{note}*\n" for note in notes]
+    return [f"## {setting.title}, protocol {setting.group.protocol}", "", *(f"*{note}*\n" for note in notes)]
 
 
 def _mean(runs: Sequence[RunData], share: Callable[[RunData], float]) -> float | None:

@@ -1,15 +1,15 @@
-"""What was run and what became of it: counts, the seeds of every method, and everything that went wrong, in words."""
+"""What was run, what became of it, and how long the rest may take."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway.analysis.report.groups import Setting
-from headway.analysis.report.progress import is_double, unreadable
-from headway.analysis.report.words import listed, ranges
 from headway.analysis.results import Results
 from headway.analysis.rundata import Problem, RunData
+from headway.analysis.settings import Setting
+from headway.analysis.table import ranges
 from headway.runs import State
 from headway.runs.text import count
 from headway.study.protocols.names import METHODS, rank, title
@@ -25,6 +25,7 @@ WORDS = {
 """The states of runs in words, in the order in which they are listed."""
 
 BAD = (State.FAILED, State.CORRUPT)
+_OVER = (State.DONE, *BAD)
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,13 @@ def _gaps(setting: Setting) -> list[str]:
     parts = [f"{title(name)} lacks {_seeds(seeds)}" for name, seeds in short.items()]
     if len(parts) > 4:
         parts = [*parts[:3], f"{count(len(parts) - 3, 'more method')}"]
-    return [f"{setting.title} ({setting.group.protocol}): {listed(parts)}."]
+    return [f"{setting.title} ({setting.group.protocol}): {_listed(parts)}."]
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Words with commas and an "and", such as "a, b and c"."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -182,3 +189,80 @@ def _seeds(seeds: Sequence[int]) -> str:
 def _unfinished_seeds(setting: Setting, method: str) -> list[int]:
     finished = {run.seed for runs in setting.all.values() for run in runs if run.finished}
     return sorted(finished - {run.seed for run in setting.all[method] if run.finished})
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Where the runs of a store stand.
+
+    Attributes:
+        total: all runs.
+        over: runs that are done, failed or corrupt.
+        share: the part of the work that is done, from 0 to 1.
+        seconds_left: an estimate for the rest at the pace of the runs under way; None if none is, or it is unknown.
+        active: the runs under way.
+    """
+
+    total: int
+    over: int
+    share: float
+    seconds_left: float | None
+    active: Sequence[RunData]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.over == self.total
+
+
+def campaign_of(results: Results) -> Campaign:
+    """Look at where the runs stand."""
+    runs = results.runs
+    active = [run for run in runs if run.state is State.RUNNING]
+    open_ = [run for run in runs if run.state not in _OVER]
+    total = len(runs) + unreadable(results)
+    left = math.fsum(1.0 - _share(run) for run in open_)
+    share = min(1.0 - left / total, 0.99 if open_ else 1.0) if total else 1.0  # all is done when all is over
+    return Campaign(total, total - len(open_), share, _seconds_left(runs, open_, active), active)
+
+
+def unreadable(results: Results) -> int:
+    """How many runs are not among the runs because even their spec is damaged."""
+    known = {run.id for run in results}
+    return sum(problem.id not in known and not is_double(problem) for problem in results.problems)
+
+
+def is_double(problem: Problem) -> bool:
+    """Whether nothing is wrong with a run but that another one says the same."""
+    return problem.message.startswith("left out: ")
+
+
+def _seconds_left(runs: Sequence[RunData], rest: Sequence[RunData], active: Sequence[RunData]) -> float | None:
+    """The work that is left, shared by as many processes as there are runs under way."""
+    if not active or not rest:
+        return None
+    whole = _durations(runs)
+    works = [whole.get((run.group, run.method), whole.get(None, math.nan)) * (1 - _share(run)) for run in rest]
+    own = [left for run in active if (left := run.progress.seconds_left) is not None]
+    known = [work for work in works if math.isfinite(work)]
+    if not known:
+        return max(own) if own and len(rest) == len(active) else None
+    work = math.fsum(known) * len(works) / len(known)  # those that nothing is known of count as the others do
+    return max([work / len(active), *own])
+
+
+def _durations(runs: Sequence[RunData]) -> dict[object, float]:
+    """How long a whole run takes, by group and method, and under None over all."""
+    found: dict[object, list[float]] = {}
+    for run in runs:
+        if (share := _share(run)) > 0 and run.progress.seconds > 0:
+            for key in ((run.group, run.method), None):
+                found.setdefault(key, []).append(run.progress.seconds / share)
+    return {key: math.fsum(values) / len(values) for key, values in found.items()}
+
+
+def _share(run: RunData) -> float:
+    """How much of a run is done, from 0 to 1."""
+    if run.finished:
+        return 1.0
+    return min(1.0, run.progress.done / run.progress.total) if run.progress.total else 0.0

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from headway.analysis.report.groups import Setting
-from headway.analysis.report.words import ranges
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import Setting
+from headway.analysis.table import ranges
 from headway.runs import Json
 from headway.runs.later import compared
 from headway.runs.text import duration, shorten
@@ -40,7 +40,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Rules:
+class ProtocolFields:
     """A protocol with all its fields.
 
     Attributes:
@@ -87,7 +87,7 @@ def notes_of(runs: Iterable[RunData]) -> list[str]:
     return list(dict.fromkeys(_text(run.environment["note"]) for run in runs if run.environment.get("note")))
 
 
-def protocols(runs: Iterable[RunData]) -> list[Rules]:
+def protocols(runs: Iterable[RunData]) -> list[ProtocolFields]:
     """Every protocol of the runs, with all fields.
 
     What the runs say of themselves comes first, and counts where the protocol has a field of the same name.
@@ -103,7 +103,7 @@ def protocols(runs: Iterable[RunData]) -> list[Rules]:
         written = [compared(experiment, run.method, run.spec.protocol) for run in members]
         names = dict.fromkeys(name for each in written for name in each if name not in params)
         fields = {name: ", ".join(dict.fromkeys(_text(w[name]) for w in written if name in w)) for name in names}
-        found.append(Rules(label, title(experiment), [*params.items(), *fields.items()]))
+        found.append(ProtocolFields(label, title(experiment), [*params.items(), *fields.items()]))
     return found
 
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headway.analysis import table
+from headway.analysis.charts.page import caption
+from headway.analysis.charts.style import number_text
 from headway.analysis.claims.output import what_it_takes
-from headway.analysis.figures.style import number_text
-from headway.analysis.report import words
-from headway.analysis.report.gates import EXPLANATION
+from headway.analysis.report.gates import EXPLANATION, gates_table
 from headway.analysis.report.view import View
 from headway.errors import MissingExtraError
 from headway.runs.text import count, duration
@@ -181,19 +182,20 @@ def _environment() -> Any:
     )
     environment.filters.update(
         title=title,
+        caption=caption,
         count=count,
         duration=duration,
-        number=words.number,
-        interval=words.interval,
-        compared=words.compared,
-        probability=words.probability,
-        percent=words.percent,
+        number=table.number,
+        interval=table.interval,
+        compared=table.compared,
+        probability=table.probability,
+        percent=table.percent,
         setting=number_text,
         reach=reach,
         is_finite=math.isfinite,
         takes=what_it_takes,
     )
-    environment.globals.update(group_names=GROUP_NAMES, gates_explanation=EXPLANATION)
+    environment.globals.update(group_names=GROUP_NAMES, gates_explanation=EXPLANATION, gates_table=gates_table)
     return environment
 
 

@@ -1,30 +1,150 @@
-"""The section about data sources: a figure and the states over time, from the rows of a `SourceMonitor`."""
+"""Telemetry of data sources: the rows that a `SourceMonitor` has left as CSV or Parquet, their chart and states."""
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headway.analysis.report import looks, series
-from headway.analysis.report.charts import Chart
-from headway.analysis.report.rows import STATES, Row, read_rows, telemetry_files
-from headway.errors import DamagedError
+import numpy as np
+
+from headway.analysis.charts.model import Axis, Chart, Panel
+from headway.analysis.charts.style import source_styles
+from headway.analysis.results import stores_at
+from headway.analysis.summaries import Band
+from headway.errors import DamagedError, StoreError
+from headway.runs.files import open_regular, read_bytes
+from headway.runs.metrics import column_names, open_parquet, pyarrow
+from headway.runs.status import METRICS_FILE
 from headway.runs.text import count
 
-PANELS: Sequence[tuple[str, str, dict[str, Any]]] = (
-    ("gradient_norm", "Gradient norm", {"label": "mean of the samples", "zero": True}),
-    ("gmc", "GMC", {"label": "mean of the samples, log scale", "log": True}),
-    ("coupling", "Coupling", {"label": "GMC / gradient norm, log scale", "log": True}),
-    ("loss", "Loss", {"label": "mean of the samples", "zero": True}),
-    ("share", "Share", {"label": "of the scored samples", "zero": True, "percent": True}),
+NUMBERS = ("samples", "share", "loss", "gradient_norm", "gmc", "coupling")
+COLUMNS = ("step", "source", *NUMBERS, "state")
+"""What a file must have to count as telemetry; it may have more."""
+STATES = ("learning", "saturated", "incoherent", "diverged")
+"""The states that a row can have."""
+CSV, PARQUET = ".csv", ".parquet"
+MOST_BYTES = 1 << 26
+"""A file larger than this is not read."""
+_LONGEST_HEAD = 1 << 16
+PANELS: Sequence[tuple[str, str, Axis]] = (
+    ("gradient_norm", "Gradient norm", Axis("mean of the samples", zero=True)),
+    ("gmc", "GMC", Axis("mean of the samples, log scale", log=True)),
+    ("coupling", "Coupling", Axis("GMC / gradient norm, log scale", log=True)),
+    ("loss", "Loss", Axis("mean of the samples", zero=True)),
+    ("share", "Share", Axis("of the scored samples", zero=True, percent=True)),
 )
 """The columns that are drawn, with their titles and axes."""
 MOST_STEPS = 1000
 """Of more steps than this, the figure leaves some out; the states are those of all."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of one source at one step.
+
+    Attributes:
+        step: batches so far.
+        source: its name.
+        state: its state.
+        values: its numbers by column; NaN for one that is not known.
+    """
+
+    step: int
+    source: str
+    state: str
+    values: Mapping[str, float]
+
+
+def telemetry_files(source: Path) -> list[Path]:
+    """The files with telemetry: the source itself, or those in the folder, in its stores and beside their runs."""
+    if source.is_file():
+        candidates = {source}
+    else:
+        stores = stores_at(source)
+        folders = {source, *stores, *(child for store in stores for child in _children(store))}
+        candidates = {file for folder in folders for file in _children(folder)}
+    return [file for file in sorted(candidates) if _has_columns(file)]
+
+
+def _children(folder: Path) -> list[Path]:
+    """What is in a folder; nothing if it is none, or may not be read."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _has_columns(file: Path) -> bool:
+    if file.name.startswith(".") or file.name == METRICS_FILE:
+        return False
+    if file.suffix == CSV:
+        return set(COLUMNS) <= set(_head(file))
+    if file.suffix == PARQUET:
+        arrow, _ = pyarrow("report")
+        try:
+            with os.fdopen(open_regular(file), "rb") as content:
+                return set(COLUMNS) <= set(column_names(content))
+        except (arrow.ArrowException, OSError, StoreError):
+            return False
+    return False
+
+
+def _head(file: Path) -> list[str]:
+    """The names in the first line of a CSV file; none if it cannot be read."""
+    try:
+        with os.fdopen(open_regular(file), newline="", encoding="utf-8-sig", errors="replace") as lines:
+            return next(csv.reader([lines.readline(_LONGEST_HEAD)]), [])
+    except (OSError, StoreError, csv.Error):
+        return []
+
+
+def read_rows(file: Path) -> tuple[list[Row], int]:
+    """All rows of a file in the order of their steps, and how many others could not be read.
+
+    The last line of a CSV file that is being written may be one of those.
+
+    Raises:
+        DamagedError: the file cannot be read at all.
+    """
+    arrow, _ = pyarrow("report")
+    try:
+        data = read_bytes(file, MOST_BYTES) or b""
+        if file.suffix == PARQUET:
+            content = open_parquet(data, most_bytes=MOST_BYTES)
+            found = _rows(content.read(columns=list(COLUMNS), use_threads=False).to_pylist())
+        else:
+            found = _rows(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline="")))
+    except (arrow.ArrowException, OSError, StoreError, ValueError, MemoryError, csv.Error) as error:
+        raise DamagedError(f"{file.name}: expected rows of a SourceMonitor, got {str(error)[:200]}") from None
+    rows = [row for row in found if row is not None]
+    return sorted(rows, key=lambda row: row.step), len(found) - len(rows)
+
+
+def _rows(entries: Iterable[Mapping[str, Any]]) -> list[Row | None]:
+    return [_row(entry) for entry in entries]
+
+
+def _row(entry: Mapping[str, Any]) -> Row | None:
+    """A row, or None if it is not whole."""
+    try:
+        values = {name: _number(entry[name]) for name in NUMBERS}
+        row = Row(int(entry["step"]), str(entry["source"]), str(entry["state"]), values)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return row if row.state in STATES else None
+
+
+def _number(value: Any) -> float:
+    """A number; NaN where there is none."""
+    return math.nan if value is None or value == "" else float(value)
 
 
 @dataclass(frozen=True)
@@ -129,38 +249,35 @@ def by_source(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def chart(rows: Sequence[Row], name: str, key: str) -> Chart:
     """Every column of `PANELS` over steps, a curve for each source; a column without numbers has no panel."""
-    steps = _thinned(sorted({row.step for row in rows}))
-    place = {step: number for number, step in enumerate(steps)}
-    panels: list[dict[str, Any]] = []
-    for column, title, y in PANELS:
-        curves = []
-        for source, own in by_source(rows).items():
-            values: series.Numbers = [None] * len(steps)
-            for row in own:
-                if row.step in place:
-                    values[place[row.step]] = series.short(row.values[column])
-            curves.append({"key": source, "n": 1, "mean": values})
-        if any(math.isfinite(row.values[column]) for row in rows):
-            panels.append({"key": column, "title": title, "x": steps, "y": y, "series": curves, "row": len(panels)})
-    caption = (
+    sources = by_source(rows)
+    return Chart(
+        key,
+        f"Sources, {name}",
         "Means over the batches since the row before. The coupling is GMC per gradient norm: how strongly a gradient "
-        "acts where the model is learning. It may be above 1, and alone it does not tell noise from progress."
+        "acts where the model is learning. It may be above 1, and alone it does not tell noise from progress.",
+        source_styles(sources),
+        partial(_panels, sources),
+        legend="Sources",
+        x=("step", "batches"),
+        columns=2,
+        spans=True,
     )
-    data = {
-        "id": key,
-        "title": f"Sources, {name}",
-        "kind": "lines",
-        "columns": 2,
-        "legend": {"label": "Sources", "items": looks.source_items(by_source(rows))},
-        "panels": panels,
-        "xname": "step",
-        "xlabel": "batches",
-        "wide": False,
-        "paired": False,
-        "seeds": False,
-        "spans": True,
-    }
-    return Chart(key, f"Sources, {name}", caption, data)
+
+
+def _panels(sources: Mapping[str, Sequence[Row]]) -> list[Panel]:
+    steps = _thinned(sorted({row.step for own in sources.values() for row in own}))
+    kept = set(steps)
+    panels: list[Panel] = []
+    for column, heading, axis in PANELS:
+        curves = {}
+        for source, own in sources.items():
+            values = {row.step: row.values[column] for row in own if row.step in kept}
+            mean = np.array([values.get(step, math.nan) for step in steps])
+            unknown = np.full(len(steps), math.inf)
+            curves[source] = Band(np.array(steps, float), mean, -unknown, unknown, 1)
+        if any(math.isfinite(row.values[column]) for own in sources.values() for row in own):
+            panels.append(Panel(column, heading, axis, curves, row=len(panels)))
+    return panels
 
 
 def _thinned(steps: Sequence[int]) -> list[int]:

@@ -1,141 +1,154 @@
-"""Tables: one object that is shown on the page and written as CSV and LaTeX."""
+"""The numbers of the report, by setting, and the tables that it writes as CSV and LaTeX."""
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
 
-from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting
-from headway.analysis.report.numbers import Areas, Overall
+import numpy as np
+
+from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
-from headway.analysis.stats import Estimate
-from headway.analysis.tables import WelchRow
+from headway.analysis.settings import CONTROLLED, EXPLORATION, Setting
+from headway.analysis.stats import Estimate, Profile, Survival, t_interval
+from headway.analysis.summaries import auc, final_return
+from headway.analysis.table import Cell, Table
+from headway.analysis.tables import (
+    BASELINE,
+    MethodRow,
+    OverallRow,
+    WelchRow,
+    areas,
+    epochs_to,
+    method_rows,
+    overall_rows,
+    profiles,
+    welch_rows,
+)
 from headway.study.protocols.names import GROUP_NAMES, title
-
-Cell: TypeAlias = str | int | float | None
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-}
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table with plain values.
+class Areas:
+    """Areas under the test-loss curves of a setting's finished runs.
 
     Attributes:
-        name: the stem of its files.
-        title: what it shows.
-        columns: headings.
-        rows: the values; None where there is none.
-        formats: how the numbers of a column are shown in LaTeX, by heading; four digits otherwise.
+        rows: a line for each signal.
+        seeds: the area of each seed relative to Uniform's with the same seed, by signal.
+        times: how many epochs each signal needs to the loss that Uniform has in the last half of its curve; empty
+            without runs of Uniform, or if one of them diverged.
+        remark: why there are no times although there are runs of Uniform; empty otherwise.
     """
 
-    name: str
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    formats: Mapping[str, str] = field(default_factory=dict)
+    rows: Sequence[MethodRow]
+    seeds: Mapping[str, Sequence[float]]
+    times: Mapping[str, Survival]
+    remark: str = ""
 
-    def csv(self) -> str:
-        """The table as CSV, with numbers in full."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows([_csv_cell(cell) for cell in row] for row in self.rows)
-        return text.getvalue()
-
-    def latex(self) -> str:
-        """The table as LaTeX, for booktabs."""
-        numeric = [all(not isinstance(row[place], str) for row in self.rows) for place in range(len(self.columns))]
-        lines = [
-            f"% {' '.join(self.title.split())}",
-            r"\begin{tabular}{" + "".join("r" if each else "l" for each in numeric) + "}",
-            r"\toprule",
-            " & ".join(map(escape, self.columns)) + r" \\",
-            r"\midrule",
-            *(self._latex_row(row) for row in self.rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-        return "\n".join(lines) + "\n"
-
-    def _latex_row(self, row: Sequence[Cell]) -> str:
-        forms = [self.formats.get(name, ".4g") for name in self.columns]
-        return " & ".join(_latex_cell(cell, form) for cell, form in zip(row, forms, strict=True)) + r" \\"
+    @property
+    def ratios(self) -> dict[str, Estimate]:
+        """The area of every signal relative to Uniform's; empty without runs of Uniform."""
+        return {row.method: _one(row) if row.method == BASELINE else row.relative for row in self.rows if row.relative}
 
 
-def escape(text: str) -> str:
-    """Text that LaTeX prints as it is."""
-    return "".join(_LATEX.get(letter, letter) for letter in " ".join(text.split()))
-
-
-def _csv_cell(cell: Cell) -> Cell:
-    """A value for a spreadsheet; what it would take for a formula is quoted, so that opening a file runs nothing."""
-    if isinstance(cell, str) and cell.startswith(_FORMULA):
-        return "'" + cell
-    if isinstance(cell, float) and not math.isfinite(cell):
+def areas_of(setting: Setting) -> Areas | None:
+    """The areas of a setting; None if it has no finished runs of the controlled study."""
+    if setting.kind != CONTROLLED or not setting.finished:
         return None
-    return cell
+    runs = Results(tuple(run for members in setting.finished.values() for run in members))
+    by_seed = {name: areas(members) for name, members in setting.finished.items()}
+    own = by_seed.pop(BASELINE, {})
+    base = own or areas(setting.uniform)
+    seeds = {
+        name: [area / base[seed] for seed, area in sorted(found.items()) if seed in base]
+        for name, found in by_seed.items()
+    }
+    times = epochs_to(runs) if own else {}
+    remark = "A run of Uniform diverged, so there is no loss of Uniform's to get to." if own and not times else ""
+    return Areas(method_rows(runs, setting.uniform), seeds, times, remark)
 
 
-def _latex_cell(cell: Cell, form: str) -> str:
-    if cell is None or (isinstance(cell, float) and not math.isfinite(cell)):
-        return "--"
-    if isinstance(cell, str):
-        return escape(cell)
-    return str(cell) if isinstance(cell, int) else f"${cell:{form}}$"
+@dataclass(frozen=True)
+class Overall:
+    """The signals over all conditions of one protocol.
+
+    Attributes:
+        rows: a line for each signal.
+        profiles: the share of its runs that reach each relative area, by signal.
+    """
+
+    rows: Sequence[OverallRow]
+    profiles: Mapping[str, Profile]
 
 
-def summary_table(settings: Sequence[Setting], areas: Mapping[str, Areas]) -> Table | None:
+def overall_of(settings: Sequence[Setting]) -> dict[str, Overall]:
+    """The signals over all conditions, by protocol; protocols without runs of Uniform are left out."""
+    found = {}
+    for protocol, runs in _families(settings).items():
+        rng = np.random.default_rng(0)
+        rows = overall_rows(runs, rng)
+        if len(rows) > 1:
+            found[protocol] = Overall(rows, profiles(runs, rng))
+    return found
+
+
+def _families(settings: Sequence[Setting]) -> dict[str, Results]:
+    """The finished runs of the controlled study, by protocol."""
+    found: dict[str, list[RunData]] = {}
+    for setting in settings:
+        if setting.kind == CONTROLLED:
+            own = found.setdefault(setting.group.protocol, [])
+            own += [run for members in setting.finished.values() for run in members]
+    return {protocol: Results(tuple(runs)) for protocol, runs in found.items() if runs}
+
+
+def comparisons(settings: Sequence[Setting]) -> dict[str, list[WelchRow]]:
+    """Welch's tests of GMC against every other signal, by setting; Holm's correction is over those of one protocol."""
+    found: dict[str, list[WelchRow]] = {}
+    for runs in _families(settings).values():
+        rows = welch_rows(runs)
+        for setting in settings:
+            own = [row for row in rows if row.group == setting.group]
+            if own:
+                found[setting.key] = own
+    return found
+
+
+def final_rewards(setting: Setting) -> dict[str, Estimate]:
+    """Mean return over the last tenth of the rollouts by method, in the environment's unit; empty for other runs.
+
+    It is unknown for a method of which a run ended no episode there: leaving that run out would flatter the mean.
+    """
+    if setting.kind != EXPLORATION:
+        return {}
+    return {name: t_interval([final_return(run) for run in runs]) for name, runs in setting.finished.items()}
+
+
+def _one(row: MethodRow) -> Estimate:
+    """Uniform relative to itself, without an interval."""
+    return Estimate(1.0, float("-inf"), float("inf"), len(row.seeds))
+
+
+def summary_table(settings: Sequence[Setting], found: Mapping[str, Areas]) -> Table | None:
     """One line for each setting and signal."""
     rows: list[list[Cell]] = []
     for setting in settings:
-        if setting.key not in areas:
+        if setting.key not in found:
             continue
-        for row in areas[setting.key].rows:
+        for row in found[setting.key].rows:
             relative = _ends(row.relative) if row.relative and row.method != "uniform" else [None, None, None]
             shares = [share.value for share in row.shares]
-            time = areas[setting.key].times.get(row.method)
+            time = found[setting.key].times.get(row.method)
             reached: list[Cell] = [time.median, time.reached] if time else [None, None]
             names = [*_names(setting), title(row.method), len(row.seeds)]
             uniform = (setting.lender or setting).group.protocol if row.relative else None
             rows.append([*names, *_ends(row.auc), *relative, uniform, row.final_loss.value, *reached, *shares])
     groups = [f"share {a}/{b}" for a, b in zip(*GROUP_NAMES.values(), strict=True)]
-    heads = ["setting", "protocol", "signal", "seeds", "area", "area low", "area high"]
-    heads += [
-        "ratio",
-        "ratio low",
-        "ratio high",
-        "Uniform of protocol",
-        "final loss",
-        "median epochs to Uniform's loss",
-        "runs there",
-        *groups,
-    ]
+    heads = ["setting", "protocol", "signal", "seeds", "area", "area low", "area high", "ratio", "ratio low"]
+    heads += ["ratio high", "Uniform of protocol", "final loss", "median epochs to Uniform's loss", "runs there"]
     formats = dict.fromkeys(("ratio", "ratio low", "ratio high"), ".4f") | dict.fromkeys(groups, ".3f")
-    return (
-        Table("summary", "Areas under the test-loss curve and shares of the last draws", heads, rows, formats)
-        if rows
-        else None
-    )
+    what = "Areas under the test-loss curve and shares of the last draws"
+    return Table([*heads, *groups], rows, what, "summary", formats) if rows else None
 
 
 def overall_table(overall: Mapping[str, Overall]) -> Table | None:
@@ -147,7 +160,7 @@ def overall_table(overall: Mapping[str, Overall]) -> Table | None:
     ]
     heads = ["protocol", "signal", "conditions", "IQM of ratio", "IQM low", "IQM high"]
     heads += ["P(better than Uniform)", "P low", "P high"]
-    return Table("overall", "Signals over all conditions", heads, rows) if rows else None
+    return Table(heads, rows, "Signals over all conditions", "overall") if rows else None
 
 
 def welch_table(settings: Sequence[Setting], tests: Mapping[str, Sequence[WelchRow]]) -> Table | None:
@@ -162,11 +175,8 @@ def welch_table(settings: Sequence[Setting], tests: Mapping[str, Sequence[WelchR
             rows.append([*_names(setting), title(row.method), title(row.baseline), *row.n, *numbers, row.stars])
     heads = ["setting", "protocol", "signal", "against", "seeds", "seeds against", "t", "df", "p", "p (Holm)"]
     heads += ["difference", "difference low", "difference high", "mark"]
-    return (
-        Table("welch", "Welch's t-tests on areas under the test-loss curve", heads, rows, {"t": ".3f", "df": ".1f"})
-        if rows
-        else None
-    )
+    what = "Welch's t-tests on areas under the test-loss curve"
+    return Table(heads, rows, what, "welch", {"t": ".3f", "df": ".1f"}) if rows else None
 
 
 def rewards_table(settings: Sequence[Setting], rewards: Mapping[str, Mapping[str, Estimate]]) -> Table | None:
@@ -178,7 +188,7 @@ def rewards_table(settings: Sequence[Setting], rewards: Mapping[str, Mapping[str
         for name, reward in rewards.get(setting.key, {}).items()
     ]
     heads = ["setting", "protocol", "method", "seeds", "final return", "low", "high"]
-    return Table("rewards", "Episode return over the last tenth of the rollouts", heads, rows) if rows else None
+    return Table(heads, rows, "Episode return over the last tenth of the rollouts", "rewards") if rows else None
 
 
 def runs_table(runs: Sequence[RunData]) -> Table:
@@ -191,13 +201,11 @@ def runs_table(runs: Sequence[RunData]) -> Table:
         names: list[Cell] = [run.id, run.state.value, run.experiment, run.dataset, run.condition, run.method, run.seed]
         message = run.error.message if run.error else run.note
         rows.append([*names, run.protocol, progress.done, progress.total, progress.seconds, run.host, message])
-    return Table("runs", "All runs", heads, rows, {"seconds": ".1f"})
+    return Table(heads, rows, "All runs", "runs", {"seconds": ".1f"})
 
 
 def areas_table(settings: Sequence[Setting]) -> Table | None:
     """One line for each finished run of the controlled study, for whoever wants to calculate on."""
-    from headway.analysis.summaries import auc
-
     rows: list[list[Cell]] = [
         [*_names(setting), run.method, run.seed, auc(run), run.id]
         for setting in settings
@@ -205,11 +213,8 @@ def areas_table(settings: Sequence[Setting]) -> Table | None:
         for runs in setting.finished.values()
         for run in runs
     ]
-    return (
-        Table("areas", "Area of every run", ["setting", "protocol", "signal", "seed", "area", "run"], rows)
-        if rows
-        else None
-    )
+    heads = ["setting", "protocol", "signal", "seed", "area", "run"]
+    return Table(heads, rows, "Area of every run", "areas") if rows else None
 
 
 def _names(setting: Setting) -> list[Cell]:

@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from headway.analysis.charts.catalogue import page_charts
+from headway.analysis.charts.model import Chart
+from headway.analysis.charts.page import chart_data
+from headway.analysis.charts.sensitivity import GridView, grid_views
 from headway.analysis.claims import ClaimResult, evaluate_claims
-from headway.analysis.claims.evidence import STANDARD, exploration_label
-from headway.analysis.report import charts, films, numbers, provenance, tables
-from headway.analysis.report.charts import Chart
-from headway.analysis.report.films import Film
+from headway.analysis.claims.registry import exploration_label
+from headway.analysis.report import provenance, tables
 from headway.analysis.report.gates import GateRow, gate_tables
-from headway.analysis.report.groups import CONTROLLED, EXPLORATION, Setting, settings_of
-from headway.analysis.report.numbers import Areas, Overall
-from headway.analysis.report.overview import Overview, overview_of
-from headway.analysis.report.progress import Campaign, campaign_of
-from headway.analysis.report.provenance import Origin, Rules
-from headway.analysis.report.sensitivity import GridView, grid_views
+from headway.analysis.report.overview import Campaign, Overview, campaign_of, overview_of
+from headway.analysis.report.provenance import Origin, ProtocolFields
 from headway.analysis.report.sources import Telemetry, telemetry_at
-from headway.analysis.report.tables import Table
-from headway.analysis.results import Results
+from headway.analysis.report.tables import Areas, Overall
+from headway.analysis.results import Results, stores_at
+from headway.analysis.settings import EXPLORATION, Setting, settings_of
 from headway.analysis.stats import Estimate
+from headway.analysis.table import Table
 from headway.analysis.tables import BASELINE, WelchRow
+from headway.errors import StoreError
+from headway.runs.files import read_bytes
+from headway.study.protocols.labels import STANDARD
+from headway.study.protocols.names import title
+
+if TYPE_CHECKING:
+    from headway.analysis.charts.sensitivity import GridView
 
 MOST_PROTOCOLS = 3
 """Claims are judged for this many protocols at most: presets first, then those with the most finished runs."""
+RECORDING_FILE = "play.gif"
+MOST_BYTES = 2 << 20
+"""A recording larger than this is not put into the page ..."""
+MOST_BYTES_IN_ALL = 7 << 20
+"""... nor one that would make all of them together larger than this."""
+_GIF = (b"GIF87a", b"GIF89a")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording.
+
+    Attributes:
+        title: what it shows.
+        source: a data: URL.
+    """
+
+    title: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -48,8 +75,9 @@ class View:
         claims: the paper's claims with their verdicts, by protocol.
         grids: sensitivity to the signal's constants.
         gates: GMC with and without a noise gate, setting by setting.
-        charts: the interactive figures, by section.
-        films: recordings.
+        charts: the interactive figures, by section or by the key of a setting.
+        figures: the same as data for the page's script, by id.
+        recordings: of exploration runs.
         origins: where the runs come from.
         rules: the protocols with all fields.
         versions: what the page was made with.
@@ -71,9 +99,10 @@ class View:
     grids: Sequence[GridView]
     gates: Sequence[Sequence[GateRow]]
     charts: Mapping[str, Sequence[Chart]]
-    films: Sequence[Film]
+    figures: Mapping[str, Any]
+    recordings: Sequence[Recording]
     origins: Sequence[Origin]
-    rules: Sequence[Rules]
+    rules: Sequence[ProtocolFields]
     versions: Sequence[tuple[str, str]]
     tables: Sequence[Table] = field(default_factory=tuple)
     telemetry: Sequence[Telemetry] = field(default_factory=tuple)
@@ -87,11 +116,6 @@ class View:
     def unjudged(self) -> list[str]:
         """The protocols with finished runs for which the claims are not judged here."""
         return [label for label in self.results.finished().protocols() if label not in self.claims]
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """The data of all interactive figures, by id."""
-        return {chart.id: chart.data for members in self.charts.values() for chart in members}
 
 
 def make_view(
@@ -118,14 +142,14 @@ def make_view(
     telemetry = telemetry_at(source) if telemetry is None else telemetry
     results = _without(telemetry, results)
     settings = settings_of(results, with_unfinished=live)
-    found = grid_views(results)
+    found = _grids(settings)
     on_grid = {group for grid in found for group in grid.only}
     single = [setting for setting in settings if setting.group not in on_grid]
-    areas = {setting.key: area for setting in settings if (area := numbers.areas_of(setting))}
-    overall = numbers.overall_of(single)
-    tests = numbers.comparisons(single)
+    areas = {setting.key: area for setting in settings if (area := tables.areas_of(setting))}
+    overall = tables.overall_of(single)
+    tests = tables.comparisons(single)
     keys = {setting.key for setting in single}
-    rewards = {setting.key: reward for setting in settings if (reward := numbers.final_rewards(setting))}
+    rewards = {setting.key: reward for setting in settings if (reward := tables.final_rewards(setting))}
     made = [
         tables.summary_table(settings, areas),
         tables.overall_table(overall),
@@ -134,6 +158,9 @@ def make_view(
         tables.areas_table(settings),
         tables.runs_table(results.runs),
     ]
+    charts = page_charts(single, areas, overall)
+    charts["sensitivity"] = [grid.chart for grid in found]
+    charts["sources"] = [each.chart for each in telemetry if each.chart]
     return View(
         source=source,
         made_at=now,
@@ -148,8 +175,9 @@ def make_view(
         claims=claims_of(results, bench) if claims is None else claims,
         grids=found,
         gates=gate_tables(settings),
-        charts=_charts(single, areas, overall, found) | {"sources": [each.chart for each in telemetry if each.chart]},
-        films=[] if live else films.films(source, settings),
+        charts=charts,
+        figures={chart.id: chart_data(chart) for members in charts.values() for chart in members},
+        recordings=[] if live else recordings_of(source, settings),
         origins=provenance.origins(settings),
         rules=provenance.protocols(results.runs),
         versions=provenance.versions(),
@@ -198,18 +226,36 @@ def _is_preset(label: str) -> bool:
     return "," not in label
 
 
-def _charts(
-    settings: Sequence[Setting], areas: Mapping[str, Areas], overall: Mapping[str, Overall], found: Sequence[GridView]
-) -> dict[str, list[Chart]]:
-    controlled = [setting for setting in settings if setting.kind == CONTROLLED and setting.shown]
-    exploring = [setting for setting in settings if setting.kind == EXPLORATION and setting.shown]
-    by_section: dict[str, list[Chart | None]] = {
-        "summary": [charts.areas(controlled, areas)],
-        "overall": [charts.profiles(overall)],
-        "telemetry": [charts.telemetry(setting) for setting in controlled],
-        "exploration": [charts.rewards(exploring), charts.television(exploring)],
-        "sensitivity": [grid.chart for grid in found],
-    }
-    for setting in controlled:
-        by_section[setting.key] = [charts.average_loss(setting), *charts.group_charts(setting)]
-    return {section: [chart for chart in members if chart] for section, members in by_section.items()}
+def _grids(settings: Sequence[Setting]) -> list[GridView]:
+    """The grids of runs; a single setting is none."""
+    finished = [setting for setting in settings if setting.finished]
+    if len(finished) < 2:
+        return []
+
+    return grid_views(finished)
+
+
+def recordings_of(source: Path, settings: Sequence[Setting]) -> list[Recording]:
+    """The recordings of a store: for each setting of exploration and method that of its first seed that has one."""
+    stores, found, room = stores_at(source), [], MOST_BYTES_IN_ALL
+    for setting in (each for each in settings if each.kind == EXPLORATION):
+        for name, runs in setting.all.items():
+            for run in runs:
+                content = next(filter(None, (_read(store / run.id) for store in stores)), b"")
+                if content and len(content) <= room:
+                    room -= len(content)
+                    data = base64.b64encode(content).decode()
+                    found.append(
+                        Recording(f"{title(name)}, {setting.title}, seed {run.seed}", f"data:image/gif;base64,{data}")
+                    )
+                    break
+    return found
+
+
+def _read(folder: Path) -> bytes:
+    """The recording in the folder of a run; nothing if there is none, or something else under its name."""
+    try:
+        content = read_bytes(folder / RECORDING_FILE, MOST_BYTES) or b""
+    except StoreError:
+        return b""
+    return content if content.startswith(_GIF) else b""

@@ -8,16 +8,14 @@ from headway.analysis.stats.aggregates import (
     relative_iqm,
 )
 from headway.analysis.stats.comparisons import Welch, holm, stars, welch, why_untested
-from headway.analysis.stats.intervals import Estimate, contrast, t_bounds, t_interval, unknown
-from headway.analysis.stats.ratios import ratio, unpaired_ratio
-from headway.analysis.stats.survival import Survival, compare_times, survival, time_to_threshold
+from headway.analysis.stats.intervals import Estimate, contrast, ratio, t_bounds, t_interval, unknown, unpaired_ratio
+from headway.analysis.stats.survival import Survival, survival, time_to_threshold
 
 __all__ = [
     "Estimate",
     "Profile",
     "Survival",
     "Welch",
-    "compare_times",
     "contrast",
     "holm",
     "iqm",

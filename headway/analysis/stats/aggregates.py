@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headway.analysis.columns import Array
-from headway.analysis.stats.intervals import CONFIDENCE, Estimate, unknown
-from headway.analysis.stats.scipy_stats import scipy_stats
+from headway.analysis.stats.intervals import CONFIDENCE, Estimate, scipy_stats, unknown
 
 RESAMPLES = 2000
 

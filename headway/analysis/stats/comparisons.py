@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headway.analysis.columns import Array
-from headway.analysis.stats.intervals import CONFIDENCE, Estimate
-from headway.analysis.stats.scipy_stats import scipy_stats
+from headway.analysis.stats.intervals import CONFIDENCE, Estimate, scipy_stats
 
 STARS: Mapping[str, Sequence[tuple[float, str]]] = {
     "paper": ((0.001, "**"), (0.05, "*")),

@@ -57,7 +57,7 @@ class LivePage:
     """The page of a store. Any number of threads may ask for it.
 
     Args:
-        source: a run store, or a folder of exported lots.
+        source: a run store, or a folder of exported runs.
         clock: gives seconds.
 
     Raises:

@@ -13,9 +13,8 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from headway.errors import EnvError, MissingExtraError, StateError
-from headway.rl.envs.base import NO_DOOR, Grids, GridVectorEnv, Mask, Outcome
-from headway.rl.envs.checks import check_num_envs
-from headway.rl.envs.codes import Colour, Thing
+from headway.rl.envs.grid_env import NO_DOOR, Grids, GridVectorEnv, Mask, Outcome, check_num_envs
+from headway.rl.envs.grids import Colour, Thing
 from headway.rl.envs.streams import Rows, child
 
 VIEWS = ("full", "partial")
@@ -43,7 +42,6 @@ class MiniGridVectorEnv(GridVectorEnv):
         view: str = "full",
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
     ) -> None:
-        """Make the environments."""
         if view not in VIEWS:
             raise EnvError(f"expected a view among {', '.join(VIEWS)}, got {view!r}")
         self.view = view
@@ -130,7 +128,6 @@ class Replayable:
     """
 
     def __init__(self, env: Any) -> None:
-        """Keep the environment."""
         self.env = env
         self.world = env.unwrapped
         self._start: Mapping[str, Any] | None = None

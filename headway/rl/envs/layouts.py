@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.errors import EnvError
-from headway.rl.envs.codes import Colour, Door, Thing
+from headway.rl.envs.grids import Colour, Door, Thing
 from headway.rl.envs.streams import Rows, Streams
 
 SMALLEST = 5

@@ -6,7 +6,6 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from headway.errors import EnvError, MissingExtraError
-from headway.rl.envs.checks import check_num_envs, check_seed
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
@@ -61,13 +60,15 @@ def make_env(
     _check_choice("view", view, VIEWS)
     if noise == "door" and noise_channel is False:
         raise EnvError("expected a noise channel for noise='door', got noise_channel=False; leave it out")
-    num_envs, seed = check_num_envs(num_envs), check_seed(seed)
     _need_gymnasium()
+    from headway.rl.envs.grid_env import check_num_envs, check_seed
+
+    num_envs, seed = check_num_envs(num_envs), check_seed(seed)
     mode = _autoreset_mode(autoreset_mode)
     name = _known_id(env_id, backend)
     env: Any
     if backend == "vector":
-        from headway.rl.envs.doorkey import SIZES, DoorKeyVectorEnv
+        from headway.rl.envs.doorkey_env import SIZES, DoorKeyVectorEnv
 
         if view == "partial":
             raise EnvError("expected view='full' with backend='vector', got 'partial'; use backend='minigrid'")
@@ -94,7 +95,7 @@ def env_ids(backend: str = "vector") -> list[str]:
     _check_choice("backend", backend, BACKENDS)
     _need_gymnasium()
     if backend == "vector":
-        from headway.rl.envs.doorkey import SIZES
+        from headway.rl.envs.doorkey_env import SIZES
 
         return list(SIZES)
     from headway.rl.envs.farama import minigrid_ids

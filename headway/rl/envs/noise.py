@@ -16,9 +16,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from headway.errors import EnvError, StateError
-from headway.rl.envs.base import GridVectorEnv, Mask
-from headway.rl.envs.checks import check_reset_mask, check_seed
-from headway.rl.envs.drawing import render_grid
+from headway.rl.envs.grid_env import GridVectorEnv, Mask, check_reset_mask, check_seed
+from headway.rl.envs.grids import render_grid
 from headway.rl.envs.streams import Rows, Streams
 
 Array: TypeAlias = NDArray[Any]
@@ -45,7 +44,6 @@ class GridNoise(Base):
     """
 
     def __init__(self, env: GridVectorEnv, channel: bool = False) -> None:
-        """Set up the spaces."""
         if not isinstance(env, GridVectorEnv):
             raise EnvError(f"expected an environment from headway.rl.make_env, got {type(env).__name__}")
         super().__init__(env)
@@ -141,7 +139,6 @@ class DoorNoise(GridNoise):
     """
 
     def __init__(self, env: GridVectorEnv, seed: int = 0, distance: int = 1) -> None:
-        """Check that there is a door."""
         super().__init__(env, channel=True)
         if not env.has_door:
             raise EnvError(f"expected an environment with a door for door noise, got {env.env_id}; use noise='none'")

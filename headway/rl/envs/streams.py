@@ -36,7 +36,6 @@ class Streams:
     """
 
     def __init__(self, count: int, seed: int, purpose: int) -> None:
-        """Derive the keys."""
         self._purpose = purpose
         self._keys = np.zeros(count, dtype=np.uint64)
         self._used = np.zeros(count, dtype=np.uint64)

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from headway.errors import LauncherError, MissingExtraError, UsageError
-from headway.runs.campaign import cores
-from headway.runs.launching import Request
+from headway.runs.launchers import Request, cores
 
 PATIENCE = 45.0
 """Seconds without an answer of the head after which a campaign gives up; Ray itself ends the process after 60."""
@@ -94,7 +93,6 @@ class Cluster:
     """
 
     def __init__(self, address: str, ray: Any) -> None:
-        """Ask nothing yet."""
         self.address = address
         self.ray = ray
 
@@ -152,14 +150,13 @@ def connected(address: str | None, workers: int | None) -> Iterator[Cluster]:
 
 
 class Remarks(io.TextIOBase):
-    """What Ray prints while a campaign goes on: passed on, but for lost workers, which the display tells in its words.
+    """What Ray prints while a campaign goes on: passed on, but for lost workers, which the display reports.
 
     Args:
         stream: where the rest goes; not where the display is.
     """
 
     def __init__(self, stream: TextIO) -> None:
-        """Print nothing yet."""
         self._stream = stream
         self._begun = ""
 
@@ -251,7 +248,6 @@ class Pulse:
     """
 
     def __init__(self, cluster: Cluster, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin to ask."""
         self._cluster = cluster
         self._patience = patience
         self._clock = clock

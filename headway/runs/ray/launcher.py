@@ -1,7 +1,7 @@
 """The launcher for a Ray cluster: every attempt at a run is a task of Ray.
 
 Ray chooses the node, keeps worker processes for the next task, and brings datasets to every node once. Whatever else
-a campaign needs is where it is for all launchers: claims and checkpoints in the store, events for the display. A run
+a campaign needs is where it is for all launchers: locks and checkpoints in the store, events for the display. A run
 whose worker or node is lost is started again from its last checkpoint, as often as it gets on between two losses.
 """
 
@@ -13,18 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headway.data import load
 from headway.errors import LauncherError, UsageError
-from headway.runs import RunStore
-from headway.runs.events import Advanced, Ended, Outcome, Stalled, Started, Stopping, Tell
-from headway.runs.experiments import needed_datasets, registered_experiments
-from headway.runs.launchers import UNASKED, Job, Launcher, conclude, start_again, take
-from headway.runs.launching import Request
-from headway.runs.queue import Agenda, Task
+from headway.runs.experiments import load_datasets, registered_experiments
+from headway.runs.launchers import Job, Launcher, Request, Work
+from headway.runs.progress import Advanced, Ended, Notify, Outcome, Stalled, Started, Stopping
+from headway.runs.queue import Queue, Task
 from headway.runs.ray import cluster
-from headway.runs.ray.board import Board
 from headway.runs.ray.cluster import Cluster, Pulse, Resources, connected, import_ray
-from headway.runs.ray.work import RaySetup, carry_out, versions
+from headway.runs.ray.worker import Board, RaySetup, carry_out, versions
 from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
 from headway.runs.worker import Trouble
 
@@ -61,7 +57,6 @@ class RayLauncher:
         patience: float | None = None,
         stall_seconds: float = STALL_SECONDS,
     ) -> None:
-        """Connect to nothing yet."""
         if workers is not None and workers < 1:
             raise UsageError(f"expected at least 1 worker, got {workers}; leave --workers out for as many as have room")
         self.resources = resources or Resources()
@@ -70,17 +65,17 @@ class RayLauncher:
         self.patience = cluster.PATIENCE if patience is None else patience
         self.stall_seconds = stall_seconds
 
-    def launch(self, job: Job, tell: Tell, stop: StopRequest) -> None:
+    def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
         """Attempt all runs; see `Launcher`."""
         with connected(self.address, self.workers) as found:
             found.check_room(self.resources)
-            conductor = _Conductor(job, tell, stop, found, self)
+            tasks = _Tasks(job, notify, stop, found, self)
             try:
-                conductor.work()
+                tasks.work()
             finally:
-                conductor.dismiss()
-        if conductor.trouble:
-            raise LauncherError(conductor.trouble)
+                tasks.close()
+        if tasks.trouble:
+            raise LauncherError(tasks.trouble)
 
 
 def make_ray(request: Request) -> Launcher:
@@ -108,23 +103,18 @@ class _Attempt:
         return bool(self.host)
 
 
-class _Conductor:
-    """The attempts of one launch, and what is still to be done."""
+class _Tasks(Work):
+    """The tasks of one launch, and what is still to be done."""
 
-    def __init__(self, job: Job, tell: Tell, stop: StopRequest, cluster: Cluster, launcher: RayLauncher) -> None:
-        self.trouble = ""
-        self._job = job
-        self._tell = tell
-        self._stop = stop
+    def __init__(self, job: Job, notify: Notify, stop: StopRequest, cluster: Cluster, launcher: RayLauncher) -> None:
+        super().__init__(job, notify, stop, Queue(job.specs, job.retry, most_losses=MOST_LOSSES))
         self._ray = cluster.ray
         self._cluster = cluster
         self._launcher = launcher
-        self._agenda = Agenda(job.specs, job.retry, most_losses=MOST_LOSSES)
         self._attempts: dict[int, _Attempt] = {}
         self._references: dict[Any, int] = {}
         self._count = 0
         self._failed_starts = 0
-        self._is_stopping = False
         self._deadline = math.inf
         self._pulse = Pulse(cluster, launcher.patience)
         self._board = self._make_board()
@@ -134,19 +124,19 @@ class _Conductor:
         self._remote = self._ray.remote(**options)(carry_out)
 
     def work(self) -> None:
-        """Hand out runs until none is left and none is under way."""
+        """Start runs until none is left and none is under way."""
         while True:
-            if self._stop.asked and not self._is_stopping:
-                self._begin_to_stop()
-            self._hand_out()
-            if not self._agenda and not self._references:
+            if self.stop.asked and not self.is_stopping:
+                self.begin_to_stop()
+            self._start_runs()
+            if not self.queue and not self._references:
                 return
             if time.monotonic() >= self._deadline:
-                self._end_all()
+                self._interrupt_all()
                 return
             ready = self._wait()
             self._hear()
-            self._tell_silence()
+            self._report_stalls()
             for reference in ready:
                 self._conclude(self._attempts.pop(self._references.pop(reference)), reference)
             if problem := self._pulse.problem():
@@ -155,7 +145,7 @@ class _Conductor:
                     f"cluster is back, or with --launcher local"
                 )
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         """Leave nothing behind in the cluster; runs under way end at once."""
         self._pulse.stop()
         for reference in self._references:
@@ -170,10 +160,10 @@ class _Conductor:
         return self._ray.remote(Board).options(**options).remote()
 
     def _make_setup(self) -> RaySetup:
-        context = self._job.context
-        names = needed_datasets(self._job.specs)
-        datasets = {name: self._ray.put(load(name, context.data_dir)) for name in names}
-        return RaySetup(_anywhere(self._job.store), context, registered_experiments(), datasets, versions())
+        context = self.job.context
+        loaded = load_datasets(self.job.specs, context.data_dir)
+        datasets = {name: self._ray.put(dataset) for name, dataset in loaded.items()}
+        return RaySetup(self.job.store, context, registered_experiments(), datasets, versions())
 
     def _window(self) -> int:
         """How many tasks Ray should know of."""
@@ -182,57 +172,54 @@ class _Conductor:
         room = self._pulse.room(self._launcher.resources)
         return room + max(room, LEAST_WAITING)
 
-    def _hand_out(self) -> None:
+    def _start_runs(self) -> None:
         """Make tasks of runs."""
-        while len(self._references) < self._window() and (task := self._take()):
+        while len(self._references) < self._window() and (task := self.take()):
             run_id = task.spec.run_id
-            if self._agenda.waits_for(run_id) and not self._job.store.free(run_id):
-                self._agenda.postpone(task)
+            if self.queue.waits_for(run_id) and not self.job.store.free(run_id):
+                self.queue.postpone(task)
                 continue
             self._count += 1
             reference = self._remote.remote(task, self._count, self._setup, self._board)
             self._references[reference] = self._count
             self._attempts[self._count] = _Attempt(task, silence=Silence(self._launcher.stall_seconds))
 
-    def _take(self) -> Task | None:
-        return take(self._job.store, self._agenda, self._tell)
-
     def _wait(self) -> list[Any]:
         """Tasks that are over, after a moment."""
         if not self._references:
-            self._stop.wait(min(WAIT, self._agenda.delay() or 0.0))
+            self.stop.wait(min(WAIT, self.queue.delay() or 0.0))
             return []
         references = list(self._references)
         ready, _ = self._ray.wait(references, num_returns=len(references), timeout=WAIT)
         found: list[Any] = ready
         return found
 
-    def _begin_to_stop(self) -> None:
+    def begin_to_stop(self) -> None:
         """Cancel what has not started, and only then let the others know: a core that they leave would start it."""
-        self._agenda.clear()
-        self._tell(Stopping())
+        self.queue.clear()
+        self.notify(Stopping())
         self._hear()
         for reference, number in self._references.items():
             if not self._attempts[number].has_started:
                 self._ray.cancel(reference)
-        self._is_stopping = True
+        self.is_stopping = True
         self._deadline = time.monotonic() + STOP_SECONDS
 
-    def _end_all(self) -> None:
-        """Tell that the runs under way are interrupted, which have not stopped in time; `dismiss` ends them."""
+    def _interrupt_all(self) -> None:
+        """Report the runs under way as interrupted, which have not stopped in time; `close` ends them."""
         for attempt in self._attempts.values():
-            self._end_stopped(attempt)
+            self._report_interrupted(attempt)
 
-    def _tell_silence(self) -> None:
+    def _report_stalls(self) -> None:
         """Name the runs under way of which nothing was heard for long."""
         for attempt in self._attempts.values():
             if attempt.has_started and (seconds := attempt.silence.is_worth_saying()) is not None:
-                self._tell(Stalled(attempt.task.spec.run_id, seconds))
+                self.notify(Stalled(attempt.task.spec.run_id, seconds))
 
     def _hear(self) -> None:
         """Pass on what the workers have written on the board."""
         try:
-            notes = self._ray.get(self._board.take.remote(self._is_stopping), timeout=self._patience())
+            notes = self._ray.get(self._board.take.remote(self.is_stopping), timeout=self._patience())
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError):
             return  # it comes back, or the pulse notices what is wrong
         for note in notes:
@@ -246,7 +233,7 @@ class _Conductor:
                 event = replace(event, host=note.host)
             elif isinstance(event, Advanced):
                 attempt.reached = event.step
-            self._tell(event)
+            self.notify(event)
 
     def _patience(self) -> float:
         """Seconds that an answer of the cluster is waited for."""
@@ -259,41 +246,37 @@ class _Conductor:
         try:
             message = self._ray.get(reference)
         except errors.TaskCancelledError:
-            self._end_stopped(attempt)
+            self._report_interrupted(attempt)
         except errors.RayTaskError as error:
-            self._give_up_all(f"expected a node that can carry out runs, got {_last_words(error)}")
-            self._end_stopped(attempt)
+            self.give_up_all(f"expected a node that can carry out runs, got {_last_words(error)}")
+            self._report_interrupted(attempt)
         except (errors.RuntimeEnvSetupError, errors.TaskUnschedulableError) as error:
-            self._give_up_all(str(error))
+            self.give_up_all(str(error))
         except errors.RayError as error:
             if not attempt.has_started and not isinstance(error, (errors.NodeDiedError, errors.LocalRayletDiedError)):
                 self._failed_starts += 1  # a lost node says nothing about whether workers start elsewhere
-            self._bury(attempt, self._cause_of_death(error, attempt))
+            self._restart(attempt, self._cause_of_end(error, attempt))
         else:
             self._take_in(attempt, message)
 
     def _take_in(self, attempt: _Attempt, message: Ended | Trouble) -> None:
         if isinstance(message, Trouble):
-            self._give_up_all(message.message)
-            self._end_stopped(attempt)
-        elif self._is_stopping:
-            self._tell(message)
-        elif message.outcome is Outcome.INTERRUPTED and not self._stop.asked:
-            start_again(self._job.store, self._agenda, attempt.task, UNASKED, self._tell, attempt.reached)
+            self.give_up_all(message.message)
+            self._report_interrupted(attempt)
         else:
-            conclude(self._agenda, attempt.task, message, self._tell)
+            self.conclude(attempt.task, message, attempt.reached)
 
-    def _bury(self, attempt: _Attempt, why: str) -> None:
+    def _restart(self, attempt: _Attempt, why: str) -> None:
         """Start a run again, or give it up, whose worker or node is gone."""
-        if self._is_stopping:
-            self._end_stopped(attempt)
+        if self.is_stopping:
+            self._report_interrupted(attempt)
             return
         if self._failed_starts >= MOST_FAILED_STARTS:
-            self._give_up_all(f"expected Ray workers to start, got {self._failed_starts} that did not: {why}")
+            self.give_up_all(f"expected Ray workers to start, got {self._failed_starts} that did not: {why}")
             return
-        start_again(self._job.store, self._agenda, attempt.task, why, self._tell, attempt.reached)
+        self.start_again(attempt.task, why, attempt.reached)
 
-    def _cause_of_death(self, error: Exception, attempt: _Attempt) -> str:
+    def _cause_of_end(self, error: Exception, attempt: _Attempt) -> str:
         errors = self._ray.exceptions
         where = f" on {attempt.host}" if attempt.host else ""
         words: Mapping[type, str] = {
@@ -305,23 +288,10 @@ class _Conductor:
         known = next((text for kind, text in words.items() if isinstance(error, kind)), None)
         return known or f"its worker{where} was lost ({type(error).__name__})"
 
-    def _end_stopped(self, attempt: _Attempt) -> None:
-        """Tell that a run under way has stopped; one that has not started is not worth a word."""
+    def _report_interrupted(self, attempt: _Attempt) -> None:
+        """Report that a run under way has stopped; one that has not started is not worth a word."""
         if attempt.has_started:
-            self._tell(Ended(attempt.task.spec.run_id, Outcome.INTERRUPTED))
-
-    def _give_up_all(self, why: str) -> None:
-        """Stop in good order because of something that concerns every run."""
-        self.trouble = self.trouble or why
-        if not self._is_stopping:
-            self._begin_to_stop()
-
-
-def _anywhere(store: RunStore) -> RunStore:
-    """A store that means the same folder in a process with another working directory."""
-    if type(store) is RunStore and not store.root.is_absolute():
-        return RunStore(store.root.absolute(), store.lease)
-    return store
+            self.notify(Ended(attempt.task.spec.run_id, Outcome.INTERRUPTED))
 
 
 def _last_words(error: Exception) -> str:

@@ -34,7 +34,6 @@ class Bucket:
     """
 
     def __init__(self, url: str, sleep: Callable[[float], object] = time.sleep) -> None:
-        """Open the file system; nothing is written."""
         self.url = url.rstrip("/")
         self._sleep = sleep
         self._fs, self._root = _open(self.url)

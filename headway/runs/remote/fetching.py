@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headway.errors import DamagedError
-from headway.runs import RunRecord, RunStore, State
+from headway.errors import DamagedError, UsageError
 from headway.runs.files import read_bytes, store_error, write_bytes
+from headway.runs.folder import read_status
 from headway.runs.jsonable import MAX_BYTES
-from headway.runs.records import STATUS_FILE, read_status
-from headway.runs.remote.store import RemoteStore
-from headway.runs.status import Status
+from headway.runs.remote.storage import UrlStorage
+from headway.runs.status import STATUS_FILE, RunRecord, State, Status
+from headway.runs.store import RunStore
 
 FETCHED_FILE = ".fetched.json"
 """The status that a run was copied with: another one beside it was written here."""
 
-Told = Callable[[RunRecord, bool], object]
 
-
-def fetch(remote: RemoteStore, local: RunStore, told: Told = lambda record, is_new: None) -> int:
+def fetch(
+    remote: RunStore, local: RunStore, report: Callable[[RunRecord, bool], object] = lambda record, is_new: None
+) -> int:
     """Copy the runs that are new or have changed; return how many.
 
     A run appears in the folder only with all of its files. Checkpoints of runs that are not done come along, so that
@@ -27,20 +27,23 @@ def fetch(remote: RemoteStore, local: RunStore, told: Told = lambda record, is_n
     Args:
         remote: where from.
         local: where to; nothing of it is removed.
-        told: told each run, and whether it was copied.
+        report: called with each run, and whether it was copied.
 
     Raises:
+        UsageError: the runs are not behind a URL.
         StoreError: the store cannot be read, the folder cannot be written to, or a process works on a run there.
     """
+    if not isinstance(remote.storage, UrlStorage):
+        raise UsageError(f"expected a run store behind a URL, got {remote.place}, which can be used as it is")
     records = [record for record in remote.status() if record.state is not State.CORRUPT]
     local.add_all(record.spec for record in records if record.spec)
     copied = 0
     for record in records:
         is_new = record.status is not None and _is_wanted(local, record.run_id, record.status)
         if is_new:
-            is_new = _copy(remote, local, record.run_id)
+            is_new = _copy(remote.storage, local, record.run_id)
             copied += is_new
-        told(record, is_new)
+        report(record, is_new)
     return copied
 
 
@@ -70,22 +73,22 @@ def _has_files(local: RunStore, run_id: str, status: Status) -> bool:
     return all((folder / name).is_file() for name in status.files)
 
 
-def _copy(remote: RemoteStore, local: RunStore, run_id: str) -> bool:
+def _copy(remote: UrlStorage, local: RunStore, run_id: str) -> bool:
     """Bring a run's files beside its folder, then move them in; its status comes last. False when it need not be."""
     folder = local.folder(run_id)
-    with local.held(run_id) as claim:
-        staging = claim.staging
-        manifest = remote.bring(run_id, staging)
-        if manifest is None or not _is_wanted(local, run_id, manifest.status):  # it was worked on here just now
+    with local.held(run_id) as lock:
+        staging = lock.staging
+        theirs = remote.bring(run_id, staging)
+        if theirs is None or not _is_wanted(local, run_id, theirs):  # it was worked on here just now
             return False
-        status = manifest.status.to_json().encode()
+        status = theirs.to_json().encode()
         try:
             for path in list(staging.iterdir()):
-                claim.check()
+                lock.check()
                 path.replace(folder / path.name)
         except OSError as error:
             raise store_error("write", folder, error) from error
-        claim.check()
+        lock.check()
         write_bytes(folder / STATUS_FILE, status, staging)
         write_bytes(folder / FETCHED_FILE, status, staging)
     return True

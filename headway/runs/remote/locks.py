@@ -1,6 +1,6 @@
-"""Claims on runs behind a URL: numbered objects, of which the highest counts, as in `headway.runs.locks`.
+"""Locks on runs behind a URL: numbered objects, of which the highest counts, as in `headway.runs.locks`.
 
-There are no links and no times of change here. A claim is created exclusively where the store can do that; its holder
+There are no links and no times of change here. A lock is created exclusively where the store can do that; its holder
 rewrites it with a count that goes up, and whoever waits looks for a change of that count.
 """
 
@@ -8,29 +8,51 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import secrets
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from headway.errors import ClaimLostError, StoreError
+from headway.errors import LockLostError, StoreError
 from headway.runs.jsonable import parse_object
-from headway.runs.locks import BEATS_PER_LEASE, MAX_LEASE, LeaseWatch, Sighting
-from headway.runs.owner import Owner
+from headway.runs.locks import NAME, LeaseWatch, Lock, Owner, Sighting, is_over
 from headway.runs.remote.bucket import Bucket
-from headway.runs.remote.manifest import Holder
-
-NAME = re.compile(r"claim\.([1-9][0-9]{0,8})", re.ASCII)
 
 
-class RemoteClaim:
-    """A run that this process holds; a thread shows signs of life meanwhile.
+@dataclass(frozen=True)
+class Holder:
+    """An attempt at a run: the number of its lock, and a token that tells it apart from any other."""
+
+    number: int
+    token: str
+
+    def object_name(self, file: str, count: int) -> str:
+        """The name of the count-th object that it writes."""
+        return f"{file}@{self.number}-{self.token}-{count}"
+
+    def manifest_name(self, generation: int) -> str:
+        """The name of one of its manifests."""
+        return f"manifest.{self.number}-{self.token}.{generation % 2}"
+
+    @property
+    def end_name(self) -> str:
+        """The name of the object that settles whether it may still end the run."""
+        return f"end.{self.number}-{self.token}"
+
+    @property
+    def end_mark(self) -> bytes:
+        """The content of that object if it may."""
+        return f"the attempt {self.number}-{self.token} ends the run".encode()
+
+
+class UrlLock(Lock):
+    """A lock that this process has just created.
 
     Args:
         bucket: where the run is.
         run_id: the run.
-        holder: the claim's number and token.
+        holder: the lock's number and token.
         lease: seconds of silence after which others may take over.
         staging: a folder of this process's own, on the file system of its working copy.
         ended: called when the run is given back.
@@ -45,90 +67,59 @@ class RemoteClaim:
         staging: Path,
         ended: Callable[[], object] = lambda: None,
     ) -> None:
-        """Hold a claim that this process has just created."""
+        super().__init__(holder.number, lease, staging, f"{bucket.url}/{_name(run_id, holder.number)}")
         self.holder = holder
-        self.staging = staging
         self._bucket = bucket
         self._run_id = run_id
         self._lease = lease
         self._ended = ended
         self._count = 0
-        self._lost = False
-        self._lock = (
-            threading.RLock()
-        )  # where objects are not replaced in one step, a look would see half a sign of life
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat_until_stopped, name="headway-remote-claim", daemon=True)
+        # where objects are not replaced in one step, a look would see half a sign of life
+        self._access = threading.RLock()
         self._thread.start()
 
-    @property
-    def number(self) -> int:
-        """How many times the run has been claimed."""
-        return self.holder.number
-
-    def check(self) -> None:
-        """Make sure that the run is still this process's, as far as its last sign of life has shown.
-
-        Raises:
-            ClaimLostError: another process holds it now, or it was released.
-        """
-        if self._lost or self._stop.is_set():
-            raise ClaimLostError(
-                f"expected to hold {_name(self._run_id, self.number)} in {self._bucket.url}, got a claim of another "
-                f"process in its place, which goes on with the run; nothing of it is lost"
-            )
-
     def verify(self) -> None:
-        """Look whether the run is still this process's.
+        """Look whether the run is still this process's; `check` knows only what the last sign of life has shown.
 
         Raises:
-            ClaimLostError: as `check`.
+            LockLostError: as `check`.
             StoreError: the store cannot be read.
         """
-        with self._lock:
+        with self._access:
             number, data = _newest(self._bucket, self._run_id)
         if number != self.number or _token(data) != self.holder.token:
             self._lost = True
         self.check()
 
     def beat(self) -> None:
-        """Show a sign of life; a store that is away for a moment is no trouble.
+        """Show a sign of life.
 
         Raises:
-            ClaimLostError: as `check`.
+            LockLostError: as `check`.
         """
         try:
-            with self._lock:
+            with self._access:
                 self.verify()
                 self._count += 1
-                self._bucket.put(_name(self._run_id, self.number), _content(self.holder, self._lease, self._count))
-        except ClaimLostError:
+                self._write()
+        except LockLostError:
             raise
         except StoreError:
-            pass  # the next sign of life tries again
+            pass  # the store may be away for a moment
 
-    def release(self) -> None:
-        """Give the run back; does nothing when it is not held any more."""
-        if self._stop.is_set():
-            return
-        self._stop.set()
-        self._thread.join()
-        with contextlib.suppress(StoreError):  # the lease ends some time, and then the claim is over too
+    def _give_back(self) -> None:
+        with contextlib.suppress(StoreError):
             if not self._lost:
-                released = _content(self.holder, self._lease, self._count, is_released=True)
-                self._bucket.put(_name(self._run_id, self.number), released)
+                self._write(is_released=True)
         self._ended()
 
-    def _beat_until_stopped(self) -> None:
-        while not self._stop.wait(min(self._lease, MAX_LEASE) / BEATS_PER_LEASE):
-            try:
-                self.beat()
-            except ClaimLostError:
-                return
+    def _write(self, is_released: bool = False) -> None:
+        content = _content(self.holder, self._lease, self._count, is_released)
+        self._bucket.put(_name(self._run_id, self.number), content)
 
 
-def try_claim(bucket: Bucket, run_id: str, watch: LeaseWatch, lease: float) -> Holder | None:
-    """Create the next claim on a run if its newest is over; None when another process holds it.
+def try_lock(bucket: Bucket, run_id: str, watch: LeaseWatch, lease: float) -> Holder | None:
+    """Create the next lock on a run if its newest is over; None when another process holds it.
 
     Raises:
         StoreError: the store cannot be read or written.
@@ -149,7 +140,7 @@ def try_claim(bucket: Bucket, run_id: str, watch: LeaseWatch, lease: float) -> H
 
 
 def look(bucket: Bucket, run_id: str) -> Sighting | None:
-    """The newest claim on a run; None when there is none.
+    """The newest lock on a run; None when there is none.
 
     Raises:
         StoreError: the store cannot be read.
@@ -159,9 +150,9 @@ def look(bucket: Bucket, run_id: str) -> Sighting | None:
 
 
 def sighting(data: bytes | None) -> Sighting:
-    """A claim as its content shows it."""
+    """A lock as its content shows it."""
     try:
-        fields = parse_object(data or b"", "claim", StoreError)
+        fields = parse_object(data or b"", "lock", StoreError)
         count = fields.get("count")
         beat = (count if isinstance(count, int) else 0, len(data or b""), hash(str(fields.get("token"))))
         return Sighting(Owner.from_dict(fields), fields.get("released") is True, beat)
@@ -169,16 +160,8 @@ def sighting(data: bytes | None) -> Sighting:
         return Sighting(None, False, (0, len(data or b""), 0))
 
 
-def is_over(path: str, seen: Sighting, watch: LeaseWatch) -> bool:
-    """Tell whether nobody holds a claim any more."""
-    if seen.released:
-        return True
-    alive = seen.is_alive()
-    return watch.is_silent(Path(path), seen) if alive is None else not alive
-
-
 def newest_number(names: Iterable[str]) -> int:
-    """The highest claim among the names of a run's objects; 0 when there is none."""
+    """The highest lock among the names of a run's objects; 0 when there is none."""
     matches = (NAME.fullmatch(name) for name in names)
     return max((int(match[1]) for match in matches if match), default=0)
 
@@ -200,6 +183,6 @@ def _content(holder: Holder, lease: float, count: int, is_released: bool = False
 
 def _token(data: bytes | None) -> str:
     try:
-        return str(parse_object(data or b"", "claim", StoreError).get("token"))
+        return str(parse_object(data or b"", "lock", StoreError).get("token"))
     except StoreError:
         return ""

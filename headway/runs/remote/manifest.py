@@ -1,7 +1,7 @@
 """Manifests: which objects make up a run. Objects are written first and never changed; a manifest makes them count.
 
 An attempt at a run writes its manifests in turn under two names of its own, so that a manifest that was cut short
-leaves the one before it whole. Nobody else writes under these names: a process that lost its claim without noticing
+leaves the one before it whole. Nobody else writes under these names: a process that lost its lock without noticing
 cannot spoil what its successor writes.
 
 Two more objects settle what a stalled process may still do. ``end.<n>-<token>`` is created exclusively, either by the
@@ -11,50 +11,30 @@ comes second gives way. ``reset.<n>`` says that manifests of attempts before the
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from headway.errors import DamagedError
+from headway.errors import DamagedError, LockLostError, StoreError
 from headway.runs.checkpoints import SLOTS
 from headway.runs.files import FileSum
-from headway.runs.jsonable import check_schema, parse_object
+from headway.runs.folder import read_status
+from headway.runs.jsonable import INTEGER, MAPPING, TEXT, parse_object, take_fields
+from headway.runs.remote.bucket import Bucket
+from headway.runs.remote.locks import Holder, UrlLock
 from headway.runs.status import METRICS_FILE, State, Status, is_file_name
 
 MANIFEST_SCHEMA = 1
+_CHUNK = 1 << 20
 NAME = re.compile(r"manifest\.([1-9][0-9]{0,8})-([0-9a-f]{16})\.([01])", re.ASCII)
 _END = re.compile(r"end\.([1-9][0-9]{0,8})-([0-9a-f]{16})", re.ASCII)
 _RESET = re.compile(r"reset\.([1-9][0-9]{0,8})", re.ASCII)
 _OBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}@([1-9][0-9]{0,8})-([0-9a-f]{16})-[0-9]{1,12}", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Holder:
-    """An attempt at a run: the number of its claim, and a token that tells it apart from any other."""
-
-    number: int
-    token: str
-
-    def object_name(self, file: str, count: int) -> str:
-        """The name of the count-th object that it writes."""
-        return f"{file}@{self.number}-{self.token}-{count}"
-
-    def manifest_name(self, generation: int) -> str:
-        """The name of one of its manifests."""
-        return f"manifest.{self.number}-{self.token}.{generation % 2}"
-
-    @property
-    def end_name(self) -> str:
-        """The name of the object that settles whether it may still end the run."""
-        return f"end.{self.number}-{self.token}"
-
-    @property
-    def end_mark(self) -> bytes:
-        """The content of that object if it may."""
-        return f"the attempt {self.number}-{self.token} ends the run".encode()
 
 
 @dataclass(frozen=True)
@@ -90,7 +70,7 @@ class Manifest:
 
     @property
     def order(self) -> tuple[bool, int, int]:
-        """The greater counts: done before anything else, then the later claim, then the later manifest."""
+        """The greater counts: done before anything else, then the later lock, then the later manifest."""
         return self.is_done, self.holder.number, self.generation
 
     def to_bytes(self) -> bytes:
@@ -120,20 +100,22 @@ class Manifest:
         digest, _, body = data.partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != digest:
             raise DamagedError(f"{what}: expected a whole manifest, got {len(data)} bytes that do not add up")
-        fields = parse_object(body, what, DamagedError)
-        check_schema(fields, MANIFEST_SCHEMA, what, DamagedError)
-        number, generation, token = fields.get("number"), fields.get("generation"), fields.get("token")
-        files, status = fields.get("files"), fields.get("status")
-        is_whole = isinstance(number, int) and isinstance(generation, int) and isinstance(token, str)
-        if not (is_whole and isinstance(files, dict) and isinstance(status, str)):
-            raise DamagedError(f"{what}: expected the fields of a manifest, got others")
-        if fields.get("run_id") != run_id:
-            raise DamagedError(
-                f"{what}: expected a manifest of run {run_id}, got one of {str(fields.get('run_id'))[:40]!r}"
-            )
-        parts = {str(name): _part(name, value, what) for name, value in files.items()}
-        holder = Holder(int(fields["number"]), str(token))
-        return cls(run_id, holder, int(fields["generation"]), Status.from_json(status, f"{what}: status"), parts)
+        fields = take_fields(parse_object(body, what, DamagedError), _KINDS, what, DamagedError, MANIFEST_SCHEMA)
+        if fields["run_id"] != run_id:
+            raise DamagedError(f"{what}: expected a manifest of run {run_id}, got one of {fields['run_id'][:40]!r}")
+        parts = {name: _part(name, value, what) for name, value in fields["files"].items()}
+        status = Status.from_json(fields["status"], f"{what}: status")
+        return cls(run_id, Holder(fields["number"], fields["token"]), fields["generation"], status, parts)
+
+
+_KINDS = {
+    "run_id": TEXT,
+    "number": INTEGER,
+    "token": TEXT,
+    "generation": INTEGER,
+    "status": TEXT,
+    "files": MAPPING,
+}
 
 
 def attempt_of(name: str) -> Holder | None:
@@ -186,3 +168,126 @@ def newest(manifests: Iterable[Manifest], objects: Mapping[str, int]) -> Manifes
 def missing(manifest: Manifest, objects: Mapping[str, int]) -> list[str]:
     """The files of a manifest whose objects are not there, or not with their full length."""
     return [name for name, part in manifest.files.items() if objects.get(part.object) != part.sum.length]
+
+
+class Publisher:
+    """Writes what a run's working copy holds behind the URL: the objects, then the manifest, then what is superfluous.
+
+    Args:
+        bucket: where to.
+        run_id: the run.
+        folder: the working copy.
+        lock: the lock on the run.
+    """
+
+    def __init__(self, bucket: Bucket, run_id: str, folder: Path, lock: UrlLock) -> None:
+        self._bucket = bucket
+        self._run_id = run_id
+        self._folder = folder
+        self._lock = lock
+        self._generation = 0
+        self._objects = 0
+        self._written: dict[str, tuple[Part, tuple[int, int, int]]] = {}
+
+    def __call__(self, with_checkpoints: bool) -> None:
+        """Make the working copy's state the one that counts.
+
+        Args:
+            with_checkpoints: False for a run whose checkpoints are about to be removed.
+
+        Raises:
+            LockLostError: another process holds the run now.
+            StoreError: it cannot be written; what was written before still counts.
+        """
+        lock = self._lock
+        lock.verify()
+        status = read_status(self._folder, self._run_id)
+        assert status is not None  # the run has begun
+        slots = [slot for slot in SLOTS if (self._folder / slot).is_file()] if with_checkpoints else []
+        before = {part.object for part, _ in self._written.values()}
+        self._written = {name: self._part(name) for name in (*status.files, *slots)}
+        files = {name: part for name, (part, _) in self._written.items()}
+        self._generation += 1
+        manifest = Manifest(self._run_id, lock.holder, self._generation, status, files)
+        lock.verify()
+        if manifest.is_done:
+            self._begin_to_end(lock)
+        self._bucket.put(f"{self._run_id}/{lock.holder.manifest_name(self._generation)}", manifest.to_bytes())
+        with contextlib.suppress(StoreError):  # it only takes up room
+            self._tidy(manifest, before)
+
+    def _begin_to_end(self, lock: UrlLock) -> None:
+        """Make sure that no successor removes what this attempt has written, from now on.
+
+        Raises:
+            LockLostError: a successor may have done so already.
+        """
+        holder = lock.holder
+        if not self._bucket.create(f"{self._run_id}/{holder.end_name}", holder.end_mark):
+            raise LockLostError(
+                f"expected to end {self._run_id} in {self._bucket.url}, got shut out by another process, which goes "
+                "on with the run; nothing of it is lost"
+            )
+
+    def _part(self, name: str) -> tuple[Part, tuple[int, int, int]]:
+        """Write a file, unless that was done before."""
+        path = self._folder / name
+        info = path.stat()
+        state = (info.st_mtime_ns, info.st_size, info.st_ino)
+        known = self._written.get(name)
+        if known and known[1] == state:
+            return known
+        self._objects += 1
+        part = Part(self._lock.holder.object_name(name, self._objects), _sum_of(path))
+        self._bucket.put_file(f"{self._run_id}/{part.object}", path)
+        return part, state
+
+    def _tidy(self, manifest: Manifest, before: set[str]) -> None:
+        """Remove what this attempt has replaced; at first and at the end also what attempts before it have left."""
+        needed = {part.object for part in manifest.files.values()}
+        if replaced := sorted(before - needed):
+            # The other of the two manifests may still name what was replaced; it must not seem whole.
+            other = manifest.holder.manifest_name(manifest.generation + 1)
+            self._bucket.remove([f"{self._run_id}/{name}" for name in (other, *replaced)])
+        if manifest.generation > 1 and not manifest.is_done:
+            return
+        start = len(self._run_id) + 1
+        names = [name[start:] for name in self._bucket.names(self._run_id)]
+        # Only what earlier attempts have left: a later one may have taken the run over since this one looked.
+        owners = {holder for name in names if (holder := attempt_of(name)) and holder.number < manifest.holder.number}
+        lost = {holder for holder in owners if manifest.is_done or self._shuts_out(holder, manifest.holder)}
+        kept = needed | self._of_done(names)
+        if not manifest.is_done:
+            kept |= {holder.end_name for holder in lost}
+        earlier = [name for name in names if attempt_of(name) in lost and name not in kept]
+        manifests_first = sorted(earlier, key=lambda name: not NAME.fullmatch(name))
+        self._bucket.remove([f"{self._run_id}/{name}" for name in manifests_first])
+
+    def _shuts_out(self, holder: Holder, by: Holder) -> bool:
+        """Keep an earlier attempt from ending the run; False if it is about to."""
+        name = f"{self._run_id}/{holder.end_name}"
+        return (
+            self._bucket.create(name, f"shut out by the attempt {by.number}-{by.token}".encode())
+            or self._bucket.get(name) != holder.end_mark
+        )
+
+    def _of_done(self, names: list[str]) -> set[str]:
+        """The names that belong to manifests of others which say that the run is done: those are left alone."""
+        kept: set[str] = set()
+        for name in filter(NAME.fullmatch, names):
+            with contextlib.suppress(StoreError):
+                data = self._bucket.get(f"{self._run_id}/{name}")
+                other = Manifest.from_bytes(data or b"", self._run_id, name)
+                if other.is_done:
+                    kept |= {name, *(part.object for part in other.files.values())}
+        return kept
+
+
+def _sum_of(path: Path) -> FileSum:
+    """The sum of a file, read piece by piece."""
+    digest, length = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(_CHUNK):
+            digest.update(piece)
+            length += len(piece)
+    return FileSum(length, digest.hexdigest())

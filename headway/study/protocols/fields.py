@@ -1,4 +1,4 @@
-"""What protocols have in common: fields that are read from text, written out and read back."""
+"""What protocols have in common: flat fields, which are read from text, written to specs and read back."""
 
 from __future__ import annotations
 
@@ -6,25 +6,49 @@ import dataclasses
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from headway.errors import ProtocolError, did_you_mean
+from headway.errors import MethodError, ProtocolError, did_you_mean
 from headway.runs.later import LATER
 
 Own = TypeVar("Own", bound="Fields")
+
+
+@dataclass(frozen=True)
+class _Flat:
+    """A flat field: where its value is kept, and of which type it is.
+
+    Attributes:
+        places: (part, name) pairs; the part is empty for a field of the protocol itself.
+        kind: the type.
+        is_later: whether it is a setting of a part that specs hold only where it differs from the default.
+    """
+
+    places: tuple[tuple[str, str], ...]
+    kind: Any
+    is_later: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
     """A frozen set of choices with presets by name.
 
-    A field is a truth value, a number, one of some words, a tuple of whole numbers, or any of these or none.
+    Specs and command lines see a flat set of fields. A field is a truth value, a number, one of some words, a tuple of
+    whole numbers, or any of these or none. A part is a dataclass with settings of its own, whose fields are flat
+    fields too; those that `parts` does not list came later, and are left out of specs where they have their default.
 
     Attributes:
         experiment: the experiment whose protocols these are.
+        parts: part -> {flat name: name in the part}.
+        derived: names of fields of parts that follow from other fields.
+        order: the order of flat fields; those that it does not name come last.
     """
 
     experiment: ClassVar[str] = ""
+    parts: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    derived: ClassVar[tuple[str, ...]] = ()
+    order: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def presets(cls: type[Own]) -> dict[str, Callable[[], Own]]:
@@ -44,26 +68,47 @@ class Fields:
             raise ProtocolError(f"expected a protocol out of {', '.join(presets)}, got {name!r}{hint}")
         return presets[name]()
 
-    def override(self: Own, values: Mapping[str, str]) -> Own:
-        """A copy with some fields read from text, as a command line has them.
+    def replaced(self: Own, **values: Any) -> Own:
+        """A copy with other values of some flat fields.
+
+        Raises:
+            ProtocolError: a value has no meaning.
+        """
+        changes: dict[str, dict[str, Any]] = {part: {} for part in ("", *self.parts)}
+        for name, value in values.items():
+            for part, inner in self._flat()[name].places:
+                changes[part][inner] = value
+        own = changes.pop("")
+        try:
+            parts = {part: dataclasses.replace(getattr(self, part), **new) for part, new in changes.items() if new}
+            return dataclasses.replace(self, **own, **parts)
+        except MethodError as error:
+            raise ProtocolError(str(error)) from error
+
+    def override(self: Own, values: Mapping[str, Any]) -> Own:
+        """A copy with other values of some flat fields: texts, as a command line has them, or plain values.
 
         Raises:
             ProtocolError: no such field, or no such value.
         """
-        hints = get_type_hints(type(self))
-        kinds = {field.name: hints[field.name] for field in dataclasses.fields(self)}
+        known = self._flat()
         for name in values:
-            if name not in kinds:
-                hint = did_you_mean(name, kinds)
+            if name not in known:
+                hint = did_you_mean(name, known)
                 raise ProtocolError(
-                    f"expected a field of the protocol, got {name!r}{hint or '; there are: ' + ', '.join(kinds)}"
+                    f"expected a field of the protocol, got {name!r}{hint or '; there are: ' + ', '.join(known)}"
                 )
-        parsed = {name: parse(name, text, kinds[name]) for name, text in values.items()}
-        return dataclasses.replace(self, **parsed)
+        return self.replaced(**{name: read(name, value, known[name].kind) for name, value in values.items()})
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields by name."""
-        return dataclasses.asdict(self)
+        """All flat fields by name, without those of parts that came later and have their default."""
+        values = {name: self._value(field) for name, field in self._flat().items()}
+        later = [name for name, field in self._flat().items() if field.is_later]
+        usual = type(self)() if later else self
+        for name in later:
+            if values[name] == usual._value(self._flat()[name]):
+                del values[name]
+        return values
 
     @classmethod
     def from_dict(cls: type[Own], values: Mapping[str, Any]) -> Own:
@@ -74,45 +119,82 @@ class Fields:
         Raises:
             ProtocolError: fields are missing or unknown.
         """
-        names = {field.name for field in dataclasses.fields(cls)}
+        known = cls._flat()
         later = LATER.get(cls.experiment, {})
         values = {name: field.former for name, field in later.items() if field.is_new} | dict(values)
-        if set(values) != names:
-            wrong = sorted(set(values) ^ names)
+        required = {name for name, field in known.items() if not field.is_later}
+        wrong = sorted((values.keys() - known.keys()) | (required - values.keys()))
+        if wrong:
             raise ProtocolError(f"expected the fields of this version's protocol, got a difference in {wrong}")
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        return cls().replaced(
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        )
+
+    @classmethod
+    def _flat(cls) -> dict[str, _Flat]:
+        """The flat fields by name, in their order."""
+        kind: Any = cls  # a class is hashable, whatever its instances are
+        return _flat_fields(kind)
+
+    def _value(self, field: _Flat) -> Any:
+        part, name = field.places[0]
+        return getattr(getattr(self, part) if part else self, name)
 
 
-def parse(name: str, text: str, kind: Any) -> Any:
-    """Read one value of a field's type from text.
+@cache
+def _flat_fields(protocol: Any) -> dict[str, _Flat]:
+    hints = get_type_hints(protocol)
+    own = [field.name for field in dataclasses.fields(protocol) if field.name not in protocol.parts]
+    found = {name: _Flat((("", name),), hints[name]) for name in own}
+    for part, names in protocol.parts.items():
+        kinds = get_type_hints(hints[part])
+        for name, inner in names.items():
+            places = found[name].places if name in found else ()
+            found[name] = _Flat((*places, (part, inner)), kinds[inner])
+        for field in dataclasses.fields(hints[part]):
+            if field.name not in (*names.values(), *protocol.derived):
+                name = f"{part}_{field.name}" if field.name in found else field.name
+                found[name] = _Flat(((part, field.name),), kinds[field.name], is_later=True)
+    return {name: found[name] for name in dict.fromkeys((*protocol.order, *found))}
+
+
+def read(name: str, value: Any, kind: Any) -> Any:
+    """Read one value of a field's type, from text or from a plain value such as TOML has.
 
     Raises:
         ProtocolError: it is none.
     """
     if get_origin(kind) in (Union, types.UnionType):
-        if text.lower() == "none":
+        if value is None or (isinstance(value, str) and value.lower() == "none"):
             return None
         kind = next(option for option in get_args(kind) if option is not type(None))
     if get_origin(kind) is Literal:
         options = {str(option): option for option in get_args(kind)}
-        if text not in options:
-            raise ProtocolError(f"{name}: expected one of {', '.join(options)}, got {text!r}")
-        return options[text]
+        if str(value) not in options or isinstance(value, bool):
+            raise ProtocolError(f"{name}: expected one of {', '.join(options)}, got {str(value)!r}")
+        return options[str(value)]
     if get_origin(kind) is tuple:
-        return _parse_tuple(name, text)
+        return _read_tuple(name, value)
     if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise ProtocolError(f"{name}: expected true or false, got {text!r}")
-        return text.lower() == "true"
+        if str(value).lower() not in ("true", "false"):
+            raise ProtocolError(f"{name}: expected true or false, got {value!r}")
+        return str(value).lower() == "true"
+    is_sensible = isinstance(value, str) or (kind is not str and type(value) in (int, kind))
     try:
-        return kind(text)
-    except ValueError:
-        raise ProtocolError(f"{name}: expected a value of type {kind.__name__}, got {text!r}") from None
+        if is_sensible:
+            return kind(value)
+    except (ValueError, OverflowError):
+        pass
+    raise ProtocolError(f"{name}: expected a value of type {kind.__name__}, got {value!r}") from None
 
 
-def _parse_tuple(name: str, text: str) -> tuple[int, ...]:
-    """Whole numbers with spaces or "x" between them, such as "32x64x64": commas part the values of a sweep."""
+def _read_tuple(name: str, value: Any) -> tuple[int, ...]:
+    """Whole numbers: a list, or a text with spaces or "x" between them, since commas part the values of a sweep."""
     try:
-        return tuple(int(part) for part in text.replace("x", " ").split())
-    except ValueError:
-        raise ProtocolError(f"{name}: expected whole numbers such as 32x64x64, got {text!r}") from None
+        if isinstance(value, (str, int)):
+            return tuple(int(part) for part in str(value).replace("x", " ").split())
+        if all(type(part) is int for part in value):
+            return tuple(value)
+    except (ValueError, TypeError):
+        pass
+    raise ProtocolError(f"{name}: expected whole numbers such as 32x64x64, got {value!r}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 MARK = "†"
@@ -51,14 +52,37 @@ CONDITIONS: Mapping[str, str] = {
 EXPERIMENTS: Mapping[str, str] = {"controlled": "Controlled", "doorkey": "MiniGrid DoorKey"}
 """Titles of the experiments, in the order in which they are listed."""
 
-GROUPS: tuple[tuple[int, ...], ...] = ((0,), (1, 2), (3, 4, 5), (6, 7, 8, 9))
-"""The classes of each of the four groups of a controlled run."""
+SIZES = (1, 2, 3)
+"""Classes in each group of a controlled run but the last, which has the others."""
+
+
+def groups_of(classes: int) -> tuple[tuple[int, ...], ...]:
+    """The classes of each group of a controlled run, such as ((0,), (1, 2), (3, 4, 5), (6, 7, 8, 9)) for ten.
+
+    Groups grow: one that would have fewer classes than the group before it is joined with that.
+    """
+    groups: list[tuple[int, ...]] = []
+    left = tuple(range(classes))
+    for size in (*SIZES, classes):
+        group, left = left[:size], left[size:]
+        if groups and len(group) < len(groups[-1]):
+            groups[-1] += group
+        elif group:
+            groups.append(group)
+    return tuple(groups)
+
+
+GROUPS = groups_of(10)
+"""The classes of each of the four groups, with ten classes."""
 
 GROUP_NAMES: Mapping[str, tuple[str, ...]] = {
     "curriculum": ("G0", "G1", "G2", "G3"),
     "noise": ("A", "B", "C", "D"),
 }
 """What the four groups are called in each condition."""
+
+LEAST_LOSS: tuple[float, ...] = tuple(math.log(len(classes)) for classes in GROUPS)
+"""The least loss of each group under noise: of the label, only the group can be known."""
 
 
 def title(name: str | None) -> str:

@@ -3,10 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headway.analysis.report.gates import gate_tables
-from headway.analysis.report.groups import settings_of
-from headway.analysis.report.markdown_parts import gates_text
+from headway.analysis.report.gates import gate_tables, gates_table
 from headway.analysis.rundata import RunData
+from headway.analysis.settings import settings_of
 from tests.analysis.made import controlled, together
 
 
@@ -44,7 +43,7 @@ def test_two_levels_of_a_gate_share_the_line_of_gmc_in_markdown() -> None:
     gates = [*runs(0.6, "gmc_hard", **small), *runs(0.7, "gmc_hard", **small, gate_level=16)]
     tables = gate_tables(settings_of(together(*runs(1.0, "uniform"), *runs(0.8, "gmc"), *gates)))
     assert [len(rows) for rows in tables] == [2, 2]
-    text = gates_text(tables)
+    text = gates_table(tables).markdown()
     assert text.count("| GMC | released, epochs=3 | 2 | 0.8000 |") == 1
     assert text.count("| GMC, hard gate |") == 2
 

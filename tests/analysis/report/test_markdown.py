@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from headway.analysis import load_results
+from headway.analysis.charts.catalogue import plan_figures
 from headway.analysis.claims import as_markdown
-from headway.analysis.report.markdown import BEGIN, END, planned_figures, render
+from headway.analysis.report.markdown import BEGIN, END, render
 from headway.analysis.report.view import View, claims_of, make_view
+from headway.analysis.report.writing import named_charts
 from headway.analysis.rundata import RunData
 from headway.analysis.tables import method_rows
 from headway.commands.report import make_report
@@ -50,17 +52,18 @@ def test_the_numbers_are_those_of_the_tables(view: View) -> None:
     assert "17 claims under protocol" in text
 
 
+@pytest.mark.slow
 def test_a_page_is_made_and_made_anew(store: RunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "docs" / "results.md"
     make_report(store.root, tmp_path / "report", [], markdown=page)
     first = page.read_text("utf-8")
     assert first.startswith(f"# Results\n\n{BEGIN}\n")
     assert f"{page}: the same in Markdown" in capsys.readouterr().out
-    figures = planned_figures(load_results(store.root), page)
-    assert figures
-    for figure in figures:
-        assert figure.files[0].read_text("utf-8").startswith("<?xml")
-        assert f"(figures/results/{figure.name}.svg)" in first
+    names = [name for name, _ in named_charts(plan_figures(load_results(store.root)))]
+    assert names
+    for name in names:
+        assert (page.parent / "figures" / "results" / f"{name}.svg").read_text("utf-8").startswith("<?xml")
+        assert f"(figures/results/{name}.svg)" in first
     page.write_text(f"# Mine\n\n{BEGIN}\nold\n{END}\n\nmore\n", "utf-8")
     make_report(store.root, tmp_path / "report", [], markdown=page)
     generated = first.partition(BEGIN)[2].partition(END)[0]

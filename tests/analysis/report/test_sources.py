@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from headway.analysis.charts.page import chart_data
 from headway.analysis.report import sources, write_report
-from headway.analysis.report.rows import COLUMNS, STATES, Row, read_rows, telemetry_files
-from headway.analysis.report.sources import Stretch
+from headway.analysis.report.sources import COLUMNS, STATES, Row, Stretch, read_rows, telemetry_files
 from headway.commands.main import main
 from headway.commands.report import make_report
 from headway.errors import StoreError
@@ -99,7 +99,7 @@ def test_telemetry_beside_runs_is_shown_with_them(tmp_path: Path) -> None:
     written = write_report(tmp_path / "all", tmp_path / "report", formats=(), now=NOW)
     assert [each.file for each in written.view.telemetry] == sorted(files)
     assert written.view.overview.total == 1
-    assert written.view.overview.is_whole, "telemetry as Parquet is no damaged lot"
+    assert written.view.overview.is_whole, "telemetry as Parquet is no damaged export"
 
 
 def test_what_is_no_telemetry_is_said_so(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_states_become_stretches() -> None:
 
 def test_long_telemetry_is_thinned_but_keeps_its_end() -> None:
     rows = [row(step, "a", "learning", share=1.0) for step in range(1, 2501)]
-    (panel,) = sources.chart(rows, "long", "key").data["panels"]
+    (panel,) = chart_data(sources.chart(rows, "long", "key"))["panels"]
     assert len(panel["x"]) <= sources.MOST_STEPS
     assert panel["x"][-1] == 2500
     assert set(panel["series"][0]["mean"]) == {1.0}
@@ -197,7 +197,7 @@ def test_long_telemetry_is_thinned_but_keeps_its_end() -> None:
 
 def test_sources_look_different() -> None:
     rows = [row(1, str(number), "learning", share=0.1) for number in range(30)]
-    items = sources.chart(rows, "thirty", "key").data["legend"]["items"]
+    items = chart_data(sources.chart(rows, "thirty", "key"))["legend"]["items"]
     assert [item["name"] for item in items] == [str(number) for number in range(30)]
     assert len({item["light"] for item in items[:9]}) == 9
     assert len({(item["light"], tuple(item["dash"])) for item in items}) == 30

@@ -7,47 +7,26 @@ import math
 import numpy as np
 import pytest
 
-from headway.analysis.report.groups import settings_of
-from headway.analysis.report.numbers import areas_of, comparisons, final_rewards, overall_of
 from headway.analysis.report.tables import (
-    Table,
+    areas_of,
     areas_table,
-    escape,
+    comparisons,
+    final_rewards,
+    overall_of,
     overall_table,
     rewards_table,
     runs_table,
     summary_table,
     welch_table,
 )
+from headway.analysis.settings import settings_of
 from headway.analysis.stats import welch
+from headway.analysis.table import Table
 from tests.analysis.made import controlled, exploration, together
 
 
 def read(table: Table) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(table.csv())))
-
-
-def test_csv_has_numbers_in_full_and_no_formulas() -> None:
-    table = Table("t", "T", ["name", "value"], [["=1+1", 1 / 3], ['a,b\n"c"', math.nan], ["-x", None], ["plain", 2]])
-    rows = read(table)
-    assert [row["name"] for row in rows] == ["'=1+1", 'a,b\n"c"', "'-x", "plain"]
-    assert [row["value"] for row in rows] == [repr(1 / 3), "", "", "2"]
-
-
-def test_latex_escapes_what_it_would_read() -> None:
-    attack = r"\input{/etc/passwd} 50% $x$ a_b & #1 ~^ {} <|>"
-    text = Table("t", "T\n\\evil", [attack], [[attack], ["x"]], {}).latex()
-    assert r"\input{" not in text.replace("% T \\evil", "")
-    assert r"\textbackslash{}input\{/etc/passwd\} 50\% \$x\$ a\_b \& \#1" in text
-    assert text.splitlines()[0] == "% T \\evil", "the title is one line of comment"
-    assert escape("a\nb") == "a b"
-
-
-def test_latex_numbers() -> None:
-    text = Table("t", "T", ["name", "x", "n"], [["a", 0.123456, 3], ["b", math.inf, None]], {"x": ".2f"}).latex()
-    assert r"\begin{tabular}{lrr}" in text
-    assert r"a & $0.12$ & 3 \\" in text
-    assert r"b & -- & -- \\" in text
 
 
 LEVELS = {"uniform": (1.0, 1.125, 1.25), "gmc": (0.9, 1.0, 1.1), "curiosity": (2.0, 2.1, 2.3)}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headway.analysis.watch.app import allowed_hosts, host_name, is_loopback, make_app
 from headway.analysis.watch.page import LivePage
+from headway.analysis.watch.server import allowed_hosts, host_name, is_loopback, make_app
 from headway.runs import RunStore
 from tests.analysis.stores import controlled_specs, finish_all
 from tests.analysis.watch.client import ask
@@ -76,6 +76,7 @@ def test_no_file_of_a_run_is_served(app: Any, store: RunStore) -> None:
             assert ask(app, f"/{file.relative_to(store.root).as_posix()}").status == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
 @pytest.mark.parametrize("path", ["/", "/view.json"])
 def test_it_only_reads(app: Any, path: str, method: str) -> None:
@@ -83,6 +84,7 @@ def test_it_only_reads(app: Any, path: str, method: str) -> None:
     assert ask(app, path, method="HEAD").status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.0.0.1:8787", "localhost:1", "LocalHost", "localhost.", "[::1]:8787", "[::1]"]
 )

@@ -48,6 +48,7 @@ def test_addresses_for_browsers() -> None:
         assert url_of(listener).startswith(f"http://{socket.gethostname()}:")
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_ctrl_c(store: RunStore) -> None:
     command = [sys.executable, "-W", "error", "-m", "headway", "watch", str(store.root), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

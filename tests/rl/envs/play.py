@@ -14,7 +14,7 @@ from minigrid.envs import DoorKeyEnv
 from minigrid.wrappers import FullyObsWrapper
 from numpy.typing import NDArray
 
-from headway.rl.envs.doorkey import DoorKeyVectorEnv
+from headway.rl.envs.doorkey_env import DoorKeyVectorEnv
 from headway.rl.envs.layouts import Layouts
 
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
@@ -165,7 +165,7 @@ def compare(
     size: int,
     episodes: int,
     randomness: float,
-    lanes: int = 20,
+    parallel: int = 20,
     seed: int = 0,
     reference: Callable[[int, int], Reference] = QuickReference,
 ) -> Tally:
@@ -175,21 +175,21 @@ def compare(
         size: of the rooms.
         episodes: how many at least.
         randomness: the share of random actions; the others solve the room.
-        lanes: environments played at the same time.
+        parallel: environments played at the same time.
         seed: of layouts and actions.
         reference: what to compare with.
     """
     rng = np.random.default_rng(seed)
-    theirs = [reference(size, seed * 10_000 + lane) for lane in range(lanes)]
-    ours = DoorKeyVectorEnv(size, lanes, autoreset_mode=AutoresetMode.DISABLED)
+    theirs = [reference(size, seed * 10_000 + lane) for lane in range(parallel)]
+    ours = DoorKeyVectorEnv(size, parallel, autoreset_mode=AutoresetMode.DISABLED)
     solvers = [Solver() for _ in theirs]
     images = [each.reset() for each in theirs]
     observations, _ = ours.reset(options={"layouts": layouts_of(images)})
     np.testing.assert_array_equal(observations, np.stack(images))
     tally = Tally()
     while tally.episodes < episodes:
-        actions = rng.integers(0, 7, lanes)
-        for lane in np.flatnonzero(rng.random(lanes) >= randomness):
+        actions = rng.integers(0, 7, parallel)
+        for lane in np.flatnonzero(rng.random(parallel) >= randomness):
             actions[lane] = solvers[lane].act(observations[lane])
         if randomness > 0:
             for solver in solvers:
@@ -200,7 +200,7 @@ def compare(
         assert rewards.tolist() == [each[1] for each in expected]
         assert terminated.tolist() == [each[2] for each in expected]
         assert truncated.tolist() == [each[3] for each in expected]
-        tally.steps += lanes
+        tally.steps += parallel
         over = terminated | truncated
         if over.any():
             observations = _again(ours, theirs, over, observations)

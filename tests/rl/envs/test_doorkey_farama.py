@@ -8,20 +8,21 @@ import minigrid.core.constants
 import numpy as np
 import pytest
 
-from headway.rl.envs import codes
-from headway.rl.envs.doorkey import SIZES, DoorKeyVectorEnv
+from headway.rl.envs import grids
+from headway.rl.envs.doorkey_env import SIZES, DoorKeyVectorEnv
 from tests.rl.envs.play import QuickReference, Reference, compare
 
 PLAY = {"random": 1.0, "muddled": 0.7, "solving": 0.0}
 """The share of random actions."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("play", PLAY)
 @pytest.mark.parametrize(("size", "episodes"), [(5, 20), (6, 12), (8, 8), (16, 4)])
 def test_agrees_with_farama_as_users_make_it(size: int, episodes: int, play: str) -> None:
     if play == "random":
         episodes = {5: 8, 6: 4, 8: 2, 16: 1}[size]
-    tally = compare(size, episodes, PLAY[play], lanes=min(4, episodes), seed=1, reference=Reference)
+    tally = compare(size, episodes, PLAY[play], parallel=min(4, episodes), seed=1, reference=Reference)
     assert tally.episodes >= episodes
     if play == "solving":
         assert tally.solved == tally.episodes
@@ -32,7 +33,7 @@ def test_agrees_with_farama_as_users_make_it(size: int, episodes: int, play: str
 def test_agrees_with_farama(size: int, episodes: int, play: str) -> None:
     if play == "random":
         episodes = {5: 100, 6: 60, 8: 30, 16: 10}[size]
-    tally = compare(size, episodes, PLAY[play], lanes=min(20, episodes), seed=2)
+    tally = compare(size, episodes, PLAY[play], parallel=min(20, episodes), seed=2)
     assert tally.episodes >= episodes
     if play == "solving":
         assert tally.solved == tally.episodes
@@ -44,7 +45,7 @@ def test_agrees_with_farama(size: int, episodes: int, play: str) -> None:
 @pytest.mark.parametrize("play", PLAY)
 @pytest.mark.parametrize("size", [5, 6, 8, 16])
 def test_agrees_with_farama_over_two_thousand_episodes(size: int, play: str) -> None:
-    tally = compare(size, 2000, PLAY[play], lanes=100, seed=3)
+    tally = compare(size, 2000, PLAY[play], parallel=100, seed=3)
     assert tally.episodes >= 2000
     assert tally.solved > 0
     assert (tally.truncated > 0) == (play == "random")
@@ -74,10 +75,10 @@ def test_spaces_and_limits_are_those_of_the_registered_environment(env_id: str) 
 
 def test_codes_are_those_of_minigrid() -> None:
     constants = minigrid.core.constants
-    assert {each.name.lower(): each.value for each in codes.Thing} == constants.OBJECT_TO_IDX
-    assert {each.name.lower(): each.value for each in codes.Colour} == constants.COLOR_TO_IDX
-    assert {each.name.lower(): each.value for each in codes.Door} == constants.STATE_TO_IDX
-    assert {each.name.lower(): each.value for each in codes.Action} == {
+    assert {each.name.lower(): each.value for each in grids.Thing} == constants.OBJECT_TO_IDX
+    assert {each.name.lower(): each.value for each in grids.Colour} == constants.COLOR_TO_IDX
+    assert {each.name.lower(): each.value for each in grids.Door} == constants.STATE_TO_IDX
+    assert {each.name.lower(): each.value for each in grids.Action} == {
         each.name: each.value for each in minigrid.core.actions.Actions
     }
     assert [tuple(each) for each in constants.DIR_TO_VEC] == [(1, 0), (0, 1), (-1, 0), (0, -1)]

@@ -25,6 +25,7 @@ def gymnasiums_own(env_id: str, count: int, view: str, mode: AutoresetMode) -> S
     return SyncVectorEnv([make] * count, autoreset_mode=mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["full", "partial"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("env_id", ["MiniGrid-Empty-5x5-v0", "MiniGrid-Dynamic-Obstacles-5x5-v0"])

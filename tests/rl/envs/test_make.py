@@ -115,7 +115,7 @@ def test_the_package_gives_its_public_names_on_demand() -> None:
 
 def test_the_package_and_the_drawing_import_no_optional_package() -> None:
     code = (
-        "import sys, headway.rl, headway.rl.envs.drawing, headway.rl.envs.make\n"
+        "import sys, headway.rl, headway.rl.envs.grids, headway.rl.envs.make\n"
         "print([each for each in ('gymnasium', 'minigrid', 'torch', 'PIL') if each in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

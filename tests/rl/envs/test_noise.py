@@ -10,10 +10,10 @@ from scipy import stats
 
 from headway.errors import EnvError
 from headway.rl import make_env
-from headway.rl.envs.doorkey import DoorKeyVectorEnv
+from headway.rl.envs.doorkey_env import DoorKeyVectorEnv
 from headway.rl.envs.noise import DoorNoise, GridNoise
 from tests.rl.envs.play import DONE, FORWARD, LEFT, PICKUP, TOGGLE
-from tests.rl.envs.test_doorkey import HAND, SOLUTION
+from tests.rl.envs.test_doorkey_env import HAND, SOLUTION
 
 ID = "MiniGrid-DoorKey-5x5-v0"
 

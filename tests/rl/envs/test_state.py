@@ -68,6 +68,7 @@ def through_torch(state: dict[str, Any]) -> dict[str, Any]:
     return torch.load(file, weights_only=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("noise", ["none", "door"])
 @pytest.mark.parametrize(("backend", "view"), [("vector", "full"), ("minigrid", "full"), ("minigrid", "partial")])

@@ -57,9 +57,9 @@
         if (mark.key && !panel.figure.isShown(mark.key)) return;
         var y = Math.round(u.valToPos(mark.value, "y", true)) + 0.5;
         ctx.strokeStyle = mark.key ? colour(panel.item(mark.key)) : css("--soft");
-        ctx.globalAlpha = 0.75; ctx.lineWidth = ratio; ctx.setLineDash([2 * ratio, 3 * ratio]);
+        ctx.globalAlpha = 0.75; ctx.lineWidth = ratio;
         ctx.beginPath(); ctx.moveTo(u.bbox.left, y); ctx.lineTo(u.bbox.left + u.bbox.width, y); ctx.stroke();
-        ctx.setLineDash([]); ctx.globalAlpha = 1;
+        ctx.globalAlpha = 1;
         if (mark.label) {
           ctx.fillStyle = css("--soft"); ctx.font = 11 * ratio + "px system-ui, sans-serif"; ctx.textAlign = "right"; ctx.textBaseline = "bottom";
           ctx.fillText(mark.label, u.bbox.left + u.bbox.width - 4 * ratio, y - 2 * ratio);

@@ -1,0 +1,277 @@
+"""The charts of the controlled study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from headway.analysis import summaries
+from headway.analysis.charts.model import (
+    BARS,
+    Axis,
+    Chart,
+    Line,
+    Panel,
+    Runs,
+    interval_text,
+    interval_words,
+    numbers,
+    within_shares,
+)
+from headway.analysis.charts.style import INK, SIGNALS, Style, group_styles, styles_for
+from headway.analysis.rundata import RunData
+from headway.analysis.settings import Setting
+from headway.analysis.stats import Estimate, Profile
+from headway.analysis.summaries import Band
+from headway.study.protocols.names import GROUPS, METHODS, rank, title
+
+LOSS = Axis("test loss (nats)")
+RATIO = Axis("loss area / Uniform's\n(lower is better)")
+MEAN = Style("mean", INK, (0, (5, 2)), "")
+"""The mean over groups."""
+
+
+def group_chart(name: str, setting: Setting, runs: Runs, words: str = "") -> Chart:
+    """Test loss of each group above its share of the draws, a column for each signal.
+
+    Args:
+        name: the id of the chart.
+        setting: what the runs share.
+        runs: the runs of each signal.
+        words: what the signals are, for the title.
+    """
+    noise = setting.group.condition == "noise"
+    least = " (thin lines: the least possible, the entropy of its labels)" if noise else ""
+    caption = (
+        f"{setting.heading}. Top: test loss of each group{least} and, dashed, over all of them. Bottom: share of the "
+        f"draws {'of each group' if noise else 'of a class of each group'}; "
+        f"{'' if noise else 'arrows mark the peaks of its visits, '}the line is uniform sampling. "
+        f"{_capital(interval_text(runs.values()))}."
+    )
+    return Chart(
+        name,
+        f"Groups, {setting.title}{words}",
+        caption,
+        {**group_styles(setting.group.condition), "mean": MEAN},
+        partial(_group_panels, runs, noise),
+        legend="Groups",
+        heading=setting.heading,
+        columns=len(runs),
+        rows=2,
+        height=3.7,
+    )
+
+
+def _group_panels(runs: Runs, noise: bool) -> list[Panel]:
+    least = [Line(math.log(len(group)), f"group-{place}", "least possible loss") for place, group in enumerate(GROUPS)]
+    share = Axis(f"draws per {'group' if noise else 'class'}", zero=True, percent=True)
+    panels = []
+    for name, members in runs.items():
+        losses = _by_group(summaries.bands(members, summaries.group_losses))
+        mean = summaries.band(members, summaries.average_loss)
+        unknown = np.full(len(mean.x), np.inf)
+        losses["mean"] = Band(mean.x, mean.mean, -unknown, unknown, mean.n)
+        shares = _by_group(map(within_shares, summaries.bands(members, summaries.group_shares_per_arm)))
+        lines = [line for line in least if line.value > 0] if noise else []
+        uniform = [Line(1 / _arms(members[0]))]
+        panels += [
+            Panel(name, title(name), Axis(LOSS.label, zero=True), losses, lines),
+            Panel(name, title(name), share, shares, uniform, _peaks(name, members), row=1),
+        ]
+    return panels
+
+
+def _by_group(bands: Iterable[Band]) -> dict[str, Band]:
+    return {f"group-{place}": band for place, band in enumerate(bands)}
+
+
+def _peaks(signal: str, runs: Sequence[RunData]) -> dict[str, float]:
+    """The peak of each group's visits, where all runs are finished and of one length; Uniform's mean nothing."""
+    is_whole = all(run.finished for run in runs) and len({len(summaries.epochs(run)) for run in runs}) == 1
+    if signal == "uniform" or runs[0].condition == "noise" or not is_whole or runs[0].rows < 3:
+        return {}
+    peaks = summaries.drawn_peaks(runs, summaries.FALLS_AT_FIRST.get(signal, ()))
+    return {f"group-{place}": float(x) for place, x in enumerate(peaks) if math.isfinite(x)}
+
+
+def loss_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
+    """Test loss over all arms, a panel for each setting and a curve for each signal."""
+    setting, runs = next(iter(found.items()))
+    several = len(found) > 1
+    seeds = "mean and 95% interval over seeds" if several else interval_text(runs.values())
+    return Chart(
+        name,
+        "Test loss" if several else f"Test loss, {setting.title}",
+        f"Test loss over all arms, {seeds}." if several else f"{setting.heading}: test loss over all arms, {seeds}.",
+        styles_for((signal for runs in found.values() for signal in runs), SIGNALS),
+        partial(_loss_panels, found),
+        columns=min(2, len(found)),
+        singles=True,
+        wide=True,
+        height=0.45 + 2.0 * math.ceil(len(found) / 2) if several else 2.6,
+    )
+
+
+def _loss_panels(found: Mapping[Setting, Runs]) -> list[Panel]:
+    panels = []
+    for row, (setting, runs) in enumerate(found.items()):
+        bands = {signal: summaries.band(members, summaries.average_loss) for signal, members in runs.items()}
+        panels.append(Panel(setting.key, setting.heading, LOSS, bands, row=row))
+    return panels
+
+
+def area_chart(
+    name: str,
+    found: Mapping[Setting, Mapping[str, Estimate]],
+    seeds: Mapping[Setting, Mapping[str, Sequence[float]]] | None = None,
+) -> Chart:
+    """Area under the test-loss curve relative to Uniform's, a panel for each setting and a number for each signal.
+
+    Args:
+        name: the id of the chart.
+        found: the ratio of every signal; Uniform's own says whether there is anything to compare with.
+        seeds: the ratios of single seeds.
+    """
+    compared = [ratio.n for ratios in found.values() for signal, ratio in ratios.items() if signal != "uniform"]
+    signals = sorted({signal for ratios in found.values() for signal in ratios}, key=lambda each: rank(METHODS, each))
+    caption = (
+        f"Area under the test-loss curve relative to Uniform's{_lent_text(list(found))} (1; lower is better), "
+        f"{interval_words(compared, 'with Fieller 95% intervals')}."
+    )
+    return Chart(
+        name,
+        "Area under the test-loss curve, relative to Uniform",
+        f"{caption} Where the axis is split, what is above the split is compressed.",
+        styles_for((signal for ratios in found.values() for signal in ratios), SIGNALS),
+        partial(_area_panels, found, signals, seeds or {}),
+        kind=BARS,
+        x=("", "epoch"),
+        categories=[title(signal) for signal in signals],
+        columns=2 if len(found) > 1 else 1,
+        singles=True,
+        height=2.8,
+        page_caption=f"{caption} Drag up or down over a panel to zoom.",
+    )
+
+
+def _area_panels(
+    found: Mapping[Setting, Mapping[str, Estimate]],
+    signals: Sequence[str],
+    seeds: Mapping[Setting, Mapping[str, Sequence[float]]],
+) -> list[Panel]:
+    many = len({setting.heading for setting in found}) < len(found)
+    panels = []
+    for row, (setting, ratios) in enumerate(found.items()):
+        series = {}
+        for signal, ratio in ratios.items():
+            band = numbers([ratio], [signals.index(signal)])
+            single = np.array(seeds.get(setting, {}).get(signal, ()))[:, None]
+            series[signal] = Band(band.x, band.mean, band.low, band.high, band.n, single if len(single) else None)
+        heading = f"{setting.heading}, {setting.group.protocol}" if many else setting.heading
+        panels.append(Panel(setting.key, heading, RATIO, series, [Line(1.0)], row=row))
+    return panels
+
+
+def _lent_text(settings: Sequence[Setting]) -> str:
+    """Whose runs of Uniform serve, where they are another protocol's; which settings they serve, unless it is all."""
+    lent: dict[str, list[str]] = {}
+    for setting in settings:
+        if setting.lender:
+            lent.setdefault(setting.lender.group.protocol, []).append(setting.heading)
+    if [len(headings) for headings in lent.values()] == [len(settings)]:
+        return f" (of protocol {next(iter(lent))})"
+    parts = [f"{' and '.join(headings)}: of protocol {protocol}" for protocol, headings in lent.items()]
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+def profile_chart(profiles: Mapping[str, Mapping[str, Profile]]) -> Chart:
+    """The share of runs that reach each relative area, a panel for each protocol."""
+    return Chart(
+        "profiles",
+        "Performance profiles",
+        "The share of a signal's runs, over all conditions, whose area relative to Uniform's mean is at most the value "
+        "below. Curves farther to the left are better. Bands are 95% bootstrap intervals.",
+        styles_for((signal for found in profiles.values() for signal in found), SIGNALS),
+        lambda: [_profile_panel(protocol if len(profiles) > 1 else "", found) for protocol, found in profiles.items()],
+        x=("area / Uniform's ≤", "area relative to Uniform's"),
+        columns=min(2, len(profiles)),
+        wide=True,
+    )
+
+
+def _profile_panel(heading: str, found: Mapping[str, Profile]) -> Panel:
+    bands = {name: Band(each.thresholds, each.share, each.low, each.high, each.n) for name, each in found.items()}
+    return Panel(heading, heading, Axis("share of runs", zero=True, percent=True), bands)
+
+
+def telemetry_chart(name: str, found: Mapping[Setting, Runs], heading: str) -> Chart | None:
+    """Share of parameters under the floor above entropy of the policy, a column for each setting.
+
+    Args:
+        name: the id of the chart.
+        found: the runs of every setting.
+        heading: what the settings are of.
+
+    Returns:
+        the chart; None if no run has logged the entropy. The upper row is left out if no run has a floor.
+    """
+    entropy = {setting: _having(runs, "policy_entropy") for setting, runs in found.items()}
+    floor = {setting: _having(runs, "under_floor") for setting, runs in found.items()}
+    if not any(entropy.values()):
+        return None
+    shown = [members for runs in entropy.values() for members in runs.values()]
+    rows = 2 if any(floor.values()) else 1
+    rest = f"the line is that of uniform sampling. {_capital(interval_text(shown))}."
+    return Chart(
+        name,
+        f"Telemetry, {heading}",
+        f"{heading}. Top: share of the parameters whose second moment is under the floor. Bottom: entropy of the "
+        f"policy; {rest}",
+        styles_for((signal for part in (entropy, floor) for runs in part.values() for signal in runs), SIGNALS),
+        partial(_telemetry_panels, entropy, floor if rows == 2 else {}),
+        columns=len(found),
+        rows=rows,
+        height=(1.5 if len(found) > 1 else 1.7) * rows + 0.75,
+        page_caption=f"{heading}. Share of the parameters whose second moment is under the floor, and entropy of the "
+        f"policy; {rest}",
+    )
+
+
+def _telemetry_panels(entropy: Mapping[Setting, Runs], floor: Mapping[Setting, Runs]) -> list[Panel]:
+    share = Axis("parameters under\nthe floor", zero=True, percent=True, full=True)
+    panels: list[Panel] = []
+    for setting, runs in entropy.items():
+        if floor:
+            bands = {signal: within_shares(band) for signal, band in _logged(floor[setting], "under_floor").items()}
+            panels.append(Panel("under_floor", setting.heading, share, bands, row=len(panels)))
+        arms = _arms(next(iter(setting.all.values()))[0])
+        most = [Line(math.log(arms), label=f"uniform: ln {arms}")]
+        bands = _logged(runs, "policy_entropy")
+        panels.append(
+            Panel("policy_entropy", setting.heading, Axis("policy entropy (nats)"), bands, most, row=len(panels))
+        )
+    return panels
+
+
+def _having(runs: Runs, column: str) -> Runs:
+    """The runs that have logged a number under this name, by method."""
+    found = {
+        method: [run for run in members if column in run.columns and run.columns[column].ndim == 1]
+        for method, members in runs.items()
+    }
+    return {method: members for method, members in found.items() if members}
+
+
+def _logged(runs: Runs, column: str) -> dict[str, Band]:
+    return {signal: summaries.band(members, summaries.column(column)) for signal, members in runs.items()}
+
+
+def _arms(run: RunData) -> int:
+    return sum(map(len, summaries.arms_of_groups(run)))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

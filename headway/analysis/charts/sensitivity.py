@@ -1,0 +1,286 @@
+"""Sensitivity to GMC's constants: grids of runs that differ in two fields of the protocol alone, and their charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+
+from headway.analysis.baselines import shared
+from headway.analysis.charts.model import MAP, Axis, Chart, Line, Panel, numbers, seeds_text
+from headway.analysis.charts.style import GATES, SIGNALS, VARIANTS, number_text
+from headway.analysis.rundata import Group, RunData, planned_epochs
+from headway.analysis.settings import Setting
+from headway.analysis.stats import Estimate, t_interval
+from headway.analysis.summaries import distance_to_uniform, score_sizes, used
+from headway.analysis.tables import NEEDED, areas, relative_area
+from headway.runs import RunSpec
+from headway.study.protocols.labels import protocol_changes
+from headway.study.protocols.names import title
+
+Row = tuple[float, ...]
+
+COLUMN = "floor"
+"""The field across every grid."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What stands down a grid: a field of the protocol, or several.
+
+    Attributes:
+        name: as part of a file name; empty for the usual one.
+        label: what an axis calls it.
+        fields: the fields; one that is None has the value of the first.
+    """
+
+    name: str
+    label: str
+    fields: tuple[str, ...]
+
+    def of(self, spec: RunSpec) -> Row:
+        """Where a run stands."""
+        first = spec.protocol[self.fields[0]]
+        values = [spec.protocol.get(name) for name in self.fields]
+        return tuple(float(str(first if value is None else value)) for value in values)
+
+
+RATES = Rows("", "decay rate β", ("beta", "beta_v"))
+ENTROPY = Rows("entropy", "weight of the entropy", ("entropy_weight",))
+KINDS = (RATES, ENTROPY)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A point of a grid.
+
+    Attributes:
+        ratio: loss area relative to Uniform's.
+        distance: how far the allocation is from uniform, from 0 to 1.
+        under_floor: share of the parameters under the floor, mean over the run; None where it was not logged.
+        score: how large scores are, see `score_sizes`; None where they were not logged.
+    """
+
+    ratio: Estimate
+    distance: Estimate
+    under_floor: Estimate | None
+    score: Estimate | None
+
+
+@dataclass
+class Grid:
+    """Runs of one signal that differ in nothing but the rows' fields, the floor and the seed.
+
+    Attributes:
+        setting: the first of its settings, which gives it its name.
+        signal: the signal.
+        kind: what the rows are.
+        points: the runs at each row and floor.
+        uniform: the runs of Uniform to compare each point with.
+        groups: the groups of its runs.
+        lenders: the groups that the runs of Uniform are from, where they are others.
+    """
+
+    setting: Setting
+    signal: str
+    kind: Rows
+    points: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)
+    uniform: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)
+    groups: set[Group] = field(default_factory=set)
+    lenders: set[Group] = field(default_factory=set)
+
+    @property
+    def rows(self) -> list[Row]:
+        """Equal decay rates before unequal ones, each from low to high."""
+        return sorted({row for row, _ in self.points}, key=lambda row: (len(set(row)) > 1, row))
+
+    @property
+    def floors(self) -> list[float]:
+        """From low to high."""
+        return sorted({floor for _, floor in self.points})
+
+    @cached_property
+    def cells(self) -> dict[tuple[Row, float], Cell]:
+        """What came out at each point that has runs."""
+        return {point: self._cell(runs, self.uniform[point]) for point, runs in self.points.items()}
+
+    @property
+    def has_uniform(self) -> bool:
+        """Whether there is something to compare with."""
+        return any(self.uniform.values())
+
+    def _cell(self, runs: Sequence[RunData], uniform: Sequence[RunData]) -> Cell:
+        logged = [float(used(run, run.columns["under_floor"]).mean()) for run in runs if "under_floor" in run.columns]
+        sizes = score_sizes(runs)
+        distances = [distance_to_uniform(run) for run in runs]
+        return Cell(
+            relative_area(areas(runs), areas(uniform)),
+            t_interval(distances),
+            t_interval(logged) if logged else None,
+            t_interval(sizes) if sizes else None,
+        )
+
+    @property
+    def unit(self) -> str:
+        """What the floors are compared with, in words."""
+        spec = next(iter(self.points.values()))[0].spec
+        return {
+            "sample": "in the unit of a sample's own gradient",
+            "relative": "relative to the mean of the second moment",
+        }.get(str(spec.protocol.get("floor_unit")), "in the unit of the batch mean")
+
+    @property
+    def label(self) -> str:
+        """What the rows are."""
+        return f"{self.kind.label} (of m / of v)" if self.has_rates_apart else self.kind.label
+
+    @property
+    def common(self) -> str:
+        """How long its runs are, and in what else all of them depart from their preset: "30 epochs, beta=0.9"."""
+        lengths = {planned_epochs(run) for runs in self.points.values() for run in runs}
+        epochs = f"{' and '.join(map(str, sorted(filter(None, lengths))))} epochs"
+        told = {*self.kind.fields, COLUMN, "epochs", "floor_unit"}
+        _, changes = protocol_changes(next(iter(self.points.values()))[0].spec)
+        return ", ".join((epochs, *(change for change in changes if change.partition("=")[0] not in told)))
+
+    @property
+    def uniform_text(self) -> str:
+        """Whose runs of Uniform it is compared with."""
+        return "; ".join(sorted({run.protocol for runs in self.uniform.values() for run in runs}))
+
+    @property
+    def has_rates_apart(self) -> bool:
+        """Whether the two moments have different decay rates in some row."""
+        return any(len(set(row)) > 1 for row in self.rows)
+
+
+def row_text(row: Row) -> str:
+    """A row's name: 0.999, or 0.9 / 0.99 for the rates of m and of v."""
+    return " / ".join(map(number_text, row if len(set(row)) > 1 else row[:1]))
+
+
+def grids(settings: Sequence[Setting]) -> list[Grid]:
+    """All grids of two points or more; one whose points are all in another grid is left out."""
+    found = [grid for kind in KINDS for grid in _of_kind(settings, kind) if _is_grid(grid)]
+    return [grid for grid in found if not any(_is_part(grid, other) for other in found)]
+
+
+def _of_kind(settings: Sequence[Setting], kind: Rows) -> list[Grid]:
+    """The runs sorted by what they share apart from floor and rows; what departs least from its preset comes first."""
+    found: dict[object, Grid] = {}
+    for setting in settings:
+        spec = next(iter(setting.finished.values()))[0].spec
+        if setting.group.dataset is None or any(name not in spec.protocol for name in (kind.fields[0], COLUMN)):
+            continue
+        for signal, runs in setting.pick((*VARIANTS, *GATES[1:]), *NEEDED).items():
+            key = signal, shared(spec, "|".join((*kind.fields, COLUMN)))
+            grid = found.setdefault(key, Grid(setting, signal, kind))
+            grid.groups.add(setting.group)
+            grid.lenders |= {setting.lender.group} if setting.lender else set()
+            point = kind.of(spec), float(str(spec.protocol[COLUMN]))
+            grid.points[point] = _pooled(grid.points.get(point, ()), runs)
+            grid.uniform[point] = _pooled(grid.uniform.get(point, ()), setting.uniform)
+    return sorted(found.values(), key=lambda grid: grid.common.count(","))
+
+
+def _pooled(first: Sequence[RunData], second: Sequence[RunData]) -> tuple[RunData, ...]:
+    """Runs of two groups that come to the same, such as two ways to say that both rates are equal; each seed once."""
+    known = {run.seed for run in first}
+    return (*first, *(run for run in second if run.seed not in known))
+
+
+def _is_grid(grid: Grid) -> bool:
+    """Whether there is something to see: several points, and in a grid of another kind than the usual several rows."""
+    return len(grid.points) > 1 and (grid.kind is RATES or len(grid.rows) > 1)
+
+
+def _is_part(grid: Grid, other: Grid) -> bool:
+    same = grid.signal == other.signal and grid.setting.heading == other.setting.heading
+    return grid is not other and same and grid.groups < other.groups
+
+
+def grid_points(settings: Sequence[Setting]) -> set[Group]:
+    """The groups that are points of a grid, or Uniform for it, and nothing else: those of a single signal."""
+    lonely = {setting.group for setting in settings if len(setting.finished) == 1}
+    several = [grid for grid in grids(settings) if len(grid.groups) > 1]
+    return {group for grid in several for group in (grid.groups | grid.lenders) & lonely}
+
+
+@dataclass(frozen=True)
+class GridView:
+    """A grid as a page shows it.
+
+    Attributes:
+        title: what it shows.
+        grid: the runs and their numbers.
+        chart: the chart.
+        only: groups that are points of this grid, or its Uniform, and nothing else: they need no charts of their own.
+    """
+
+    title: str
+    grid: Grid
+    chart: Chart
+    only: frozenset[Group]
+
+    @property
+    def rows(self) -> list[str]:
+        """The names of its rows."""
+        return [row_text(row) for row in self.grid.rows]
+
+    def cell(self, row: int, floor: float) -> Cell | None:
+        """What came out in a row at a floor; None where there are no runs."""
+        return self.grid.cells.get((self.grid.rows[row], floor))
+
+
+def grid_views(settings: Sequence[Setting]) -> list[GridView]:
+    """All grids among the finished runs; empty if no runs differ in a constant of the signal alone."""
+    points = grid_points(settings)
+    found = []
+    for place, grid in enumerate(grid for grid in grids(settings) if grid.has_uniform):
+        chart = grid_chart(f"sensitivity-{place}", grid)
+        found.append(GridView(chart.title, grid, chart, frozenset(points & (grid.groups | grid.lenders))))
+    return found
+
+
+def grid_chart(name: str, grid: Grid) -> Chart:
+    """Loss area, distance of the draws from uniform and parameters under the floor, over rows and floors."""
+    spare = list(SIGNALS.values())[1:]
+    rows = [row_text(row) for row in grid.rows]
+    seeds = seeds_text(grid.points.values())
+    return Chart(
+        name,
+        f"{title(grid.signal)}, {grid.setting.title}, over {grid.kind.label} and floor, {grid.common}",
+        f"{title(grid.signal)}, {grid.setting.heading}, over {grid.label} and the floor under v ({grid.unit}), "
+        f"{grid.common}, {seeds}. Left: loss area relative to that of Uniform (protocol {grid.uniform_text}), bold "
+        "where the 95% interval does not hold 1 (of twenty cells, one by chance). Middle: distance of the draws from "
+        "uniform, half the sum over groups. Right: parameters whose second moment is under the floor, mean over the "
+        "run.",
+        {f"row-{place}": replace(spare[place % len(spare)], name=text) for place, text in enumerate(rows)},
+        partial(_panels, grid),
+        legend=grid.label,
+        heading=f"{title(grid.signal)}: {grid.setting.heading}, {grid.common}, {seeds}",
+        kind=MAP,
+        x=("floor", "floor under v"),
+        categories=[number_text(floor) for floor in grid.floors],
+        columns=3,
+        wide=True,
+        height=min(4.0, 1.05 + 0.27 * len(rows)),
+        page_caption="Over the floor under v: the area under the test-loss curve relative to Uniform's, how far the "
+        "draws are from uniform, and how many parameters are under the floor. Whiskers are 95% intervals over seeds.",
+    )
+
+
+def _panels(grid: Grid) -> list[Panel]:
+    panels: list[Panel] = []
+    for key, heading, is_share in (
+        ("ratio", "loss area / Uniform's", False),
+        ("distance", "distance from uniform draws", True),
+        ("under_floor", "parameters under the floor", True),
+    ):
+        series = {}
+        for place, row in enumerate(grid.rows):
+            cells = [grid.cells.get((row, floor)) for floor in grid.floors]
+            series[f"row-{place}"] = numbers([getattr(cell, key) if cell else None for cell in cells])
+        axis = Axis("", zero=is_share, percent=is_share, full=key == "under_floor")
+        panels.append(Panel(key, heading, axis, series, [] if is_share else [Line(1.0)], row=len(panels)))
+    return panels

@@ -1,1 +1,0 @@
-"""Figures: every one of the paper's, and some more. Each kind is a function that takes axes and gives them back."""

@@ -1,0 +1,342 @@
+"""Intrinsic rewards from a wrapper around a Gymnasium vector environment.
+
+from headway.integrations.gymnasium import IntrinsicRewardWrapper
+
+env = IntrinsicRewardWrapper(gymnasium.make_vec("CartPole-v1", 8), "icm+gmc")
+
+Steps wait to be scored together: one pass of the predictor for many costs little more than one for a single.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headway.errors import MethodError, StateError
+from headway.integrations.rewards import check_method, check_number, check_unit, fixed_floor
+from headway.integrations.versions import require
+from headway.rl.episodes import Transitions, autoreset_mode, has_state, with_last_observations
+from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.methods import default_for, make_reward
+from headway.rl.normalise import RewardNormaliser
+from headway.rl.reward import Reward
+from headway.rl.spaces import leaves, pack
+
+require("gymnasium")
+
+from gymnasium.vector import VectorWrapper  # noqa: E402
+
+__all__ = ["IntrinsicRewardWrapper"]
+
+Array = npt.NDArray[Any]
+RAW = "intrinsic_reward"
+SCALED = "scaled_intrinsic_reward"
+TASK = "task_reward"
+PARTS = ("obs", "actions", "next_obs")
+Scale = Callable[[Array, Array], Array]
+"""From raw rewards [T, N], and where there are any [T, N], to scaled ones [T, N]."""
+
+
+class Block:
+    """The steps since the predictor last learned.
+
+    Args:
+        reward: scores them. It must not change before `settle` was called.
+        scale: as above; asked once per step, while nothing has changed.
+    """
+
+    def __init__(self, reward: Reward, scale: Scale) -> None:
+        self._reward, self._scale = reward, scale
+        self._steps: list[tuple[Array, Array, Array, Array]] = []
+        self._raw: list[Array] = []
+        self._scaled: list[Array] = []
+        self.transitions = 0
+
+    def add(self, obs: Array, actions: Array, next_obs: Array, valid: Array) -> int:
+        """Take in a step of N environments; returns its number."""
+        self._steps.append((obs, actions, next_obs, valid))
+        self.transitions += int(valid.sum())
+        return len(self._steps) - 1
+
+    def raw(self, index: int) -> Array:
+        """What the scorer says about a step [N], zero where there was no transition."""
+        if index >= len(self._raw):
+            self._score()
+        return self._raw[index]
+
+    def scaled(self, index: int) -> Array:
+        """The same, scaled."""
+        if index >= len(self._scaled):
+            self._score()
+        return self._scaled[index]
+
+    def joined(self) -> Transitions:
+        """All transitions, in the order of time."""
+        return self._joined(0)
+
+    def settle(self) -> tuple[Array, Array]:
+        """Score what has not been; returns raw rewards [T, N], and where there are any [T, N]."""
+        if self._steps:
+            self.raw(len(self._steps) - 1)
+        return np.stack(self._raw), np.stack([valid for *_, valid in self._steps])
+
+    def state(self) -> list[dict[str, torch.Tensor]]:
+        """The steps, as tensors."""
+        names = (*PARTS, "valid")
+        return [dict(zip(names, map(torch.from_numpy, step), strict=True)) for step in self._steps]
+
+    def resume(self, state: list[Mapping[str, torch.Tensor]]) -> None:
+        """Take in the steps of a state."""
+        for step in state:
+            self.add(*(step[name].numpy() for name in (*PARTS, "valid")))
+
+    def _joined(self, first: int) -> Transitions:
+        steps = self._steps[first:]
+        kept = [[step[part][step[3]] for step in steps] for part in range(3)]
+        return Transitions(*(torch.from_numpy(np.concatenate(part)) for part in kept))
+
+    def _score(self) -> None:
+        """Score the steps that wait, all in one pass."""
+        first = len(self._raw)
+        valid = np.stack([step[3] for step in self._steps[first:]])
+        raw = np.zeros(valid.shape)
+        if valid.any():
+            raw[valid] = self._reward.rewards(self._joined(first)).double().cpu().numpy()
+        self._raw += list(raw)
+        self._scaled += list(self._scale(raw, valid))
+
+
+class Pending(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array [N] that is computed when somebody looks at it.
+
+    It is used like an array, in arithmetic, indexing and `np.stack`.
+
+    Args:
+        values: computes it.
+        count: N.
+    """
+
+    dtype = np.dtype(np.float64)
+    ndim = 1
+
+    def __init__(self, values: Callable[[], Array], count: int) -> None:
+        self._values = values
+        self.shape = (count,)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """The array itself: a copy, which is yours."""
+        return np.array(self._values(), dtype=dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Compute with the arrays."""
+        return getattr(ufunc, method)(*(np.asarray(x) if isinstance(x, Pending) else x for x in inputs), **options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else that an array has."""
+        if name.startswith("__"):  # numpy asks for some of them before it asks for the array
+            raise AttributeError(name)
+        return getattr(self.__array__(), name)
+
+    def __len__(self) -> int:
+        """N."""
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        """Some of it."""
+        return np.asarray(self)[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        """One after the other."""
+        return iter(np.asarray(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To pickle and to copy it is the array."""
+        return np.array, (np.asarray(self),)
+
+    def __repr__(self) -> str:
+        """As an array."""
+        return repr(np.asarray(self))
+
+
+class IntrinsicRewardWrapper(VectorWrapper):
+    """Puts intrinsic rewards into the infos of every step.
+
+        env = IntrinsicRewardWrapper(gymnasium.make_vec("CartPole-v1", 8), "icm+gmc", coefficient=0.1)
+        obs, rewards, terminated, truncated, infos = env.step(actions)
+        rewards + infos["scaled_intrinsic_reward"]
+
+    `infos["intrinsic_reward"]` is what the scorer says [N], `infos["scaled_intrinsic_reward"]` the same normalised and
+    multiplied by the coefficient [N]. As Gymnasium has it, `infos["_intrinsic_reward"]` and
+    `infos["_scaled_intrinsic_reward"]` say where there is one [N]: not where a step only began a new episode, for
+    which zero stands. The task's rewards, and with them its episode statistics, stay as they are unless `add` is set.
+
+    A step is scored by the predictor, and scaled by the statistics, as they were after the last update; both learn when
+    `update_every` transitions have come together. The rewards in the infos are arrays that are computed when you look
+    at them, all that wait in one pass: look at the end of a rollout, and they cost little. Normalised rewards are zero
+    until the first update. Transitions at the ends of episodes are the true ones under all of Gymnasium's autoreset
+    modes.
+
+    Args:
+        env: a vector environment; its observations may have several parts (Dict, Tuple).
+        method: such as "icm+gmc", or an `IntrinsicReward` of your own.
+        coefficient: what the intrinsic reward is multiplied by.
+        normalise: divide it by the running deviation of its discounted sums.
+        centre: with `normalise`, take the running mean of each environment off first, so that being alive is worth
+            nothing.
+        add: also add the scaled reward to the rewards that `step` returns; the task's own are then in
+            `infos["task_reward"]`. Put `RecordEpisodeStatistics` inside this wrapper, not around it.
+        update_every: the number of transitions that the predictor learns from at once. A floor in the unit "batch" is
+            meant for batches of this size; an `IntrinsicReward` of your own needs the unit "sample".
+        gamma: the discount of the sums.
+        config: settings of the predictor and the scorer; None for the defaults, which take images as [H, W, C].
+        seed: of the predictor's weights.
+        device: where the predictor lives.
+
+    Raises:
+        EnvError: it is no vector environment, its observations are not arrays, or without a config they are images that
+            look like [C, H, W].
+        MethodError: there is no such method, it has no intrinsic reward, or it is your own with the unit "batch".
+    """
+
+    env: Any
+
+    def __init__(
+        self,
+        env: Any,
+        method: str | Reward = "icm+gmc",
+        *,
+        coefficient: float = 0.05,
+        normalise: bool = True,
+        centre: bool = True,
+        add: bool = False,
+        update_every: int = 1024,
+        gamma: float = 0.99,
+        config: IntrinsicConfig | None = None,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.autoreset = autoreset_mode(env)
+        super().__init__(env)
+        list(leaves(env.single_observation_space))  # refuses what is no array
+        if update_every < 1:
+            raise MethodError(f"update_every: expected at least 1, got {update_every}")
+        check_method(method)
+        check_number("coefficient", coefficient)
+        if isinstance(method, Reward):
+            check_unit(method, update_every)
+        self.coefficient = coefficient
+        self.add = add
+        self.update_every = update_every
+        self.reward = method if isinstance(method, Reward) else self._make(method, config, seed, device)
+        self.normaliser = RewardNormaliser(env.num_envs, gamma, centre=centre) if normalise else None
+        self.metrics: dict[str, float] = {}
+        self._block = Block(self.reward, self._scaled)
+        self._obs: Array | None = None
+        self._over = np.zeros(env.num_envs, dtype=bool)
+
+    # What users call
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin new episodes; with `options={"reset_mask": ...}` only there. It has no reward."""
+        mask = (options or {}).get("reset_mask")  # read first: Gymnasium takes it out of the options
+        obs, infos = self.env.reset(seed=seed, options=options)
+        self._obs = np.array(pack(obs))
+        self._over = np.zeros_like(self._over) if mask is None else self._over & ~np.asarray(mask, dtype=bool)
+        return obs, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Act in all environments, and reward it."""
+        if self._obs is None:
+            raise StateError("expected an environment that was reset, got one that was not; call reset() first")
+        taken = np.array(actions)  # a copy: it waits for the predictor, and whoever gave it may use it again
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        before, valid = self._obs, ~self._over
+        self._obs = np.array(pack(obs))
+        ended = np.asarray(terminated, dtype=bool) | np.asarray(truncated, dtype=bool)
+        following = self._obs
+        if self.autoreset.name == "SAME_STEP" and ended.any():
+            following = with_last_observations(self._obs, ended, infos)
+        self._over = ended if self.autoreset.name == "NEXT_STEP" else np.zeros_like(ended)
+        raw, scaled = self._pay(before, taken, following, valid)
+        infos = {**infos, RAW: raw, f"_{RAW}": valid, SCALED: scaled, f"_{SCALED}": valid.copy()}
+        if self.add:
+            infos[TASK], infos[f"_{TASK}"] = np.array(rewards), np.ones_like(valid)
+            rewards = rewards + np.asarray(scaled)
+        return obs, rewards, terminated, truncated, infos
+
+    @property
+    def carries_environment(self) -> bool:
+        """Whether `state_dict` has the environment too: it does where the environment has a `state_dict` itself."""
+        return has_state(self.env)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What later rewards depend on, and the environment where it can tell its state; see `carries_environment`."""
+        return {
+            "env": self.env.state_dict() if self.carries_environment else None,
+            "reward": self.reward.state_dict(),
+            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+            "waiting": self._block.state(),
+            "obs": None if self._obs is None else torch.from_numpy(self._obs.copy()),
+            "over": torch.from_numpy(self._over.copy()),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; an environment without a state has to be put back by other means.
+
+        Raises:
+            StateError: it is the state of another method, another environment or another number of them.
+        """
+        if len(state["over"]) != self.num_envs:
+            raise StateError(f"expected the state of {self.num_envs} environments, got that of {len(state['over'])}")
+        if (state.get("env") is not None) != self.carries_environment:
+            wanted, found = ("with", "without") if self.carries_environment else ("without", "with")
+            raise StateError(f"expected a state {wanted} that of the environment, got one {found} it")
+        self.reward.load_state_dict(state["reward"])
+        if self.carries_environment:
+            self.env.load_state_dict(state["env"])
+        if self.normaliser is not None and state["normaliser"] is not None:
+            self.normaliser.load_state_dict(state["normaliser"])
+        self._block = Block(self.reward, self._scaled)
+        self._block.resume(state["waiting"])
+        self._obs = None if state["obs"] is None else state["obs"].numpy().copy()
+        self._over = state["over"].numpy().copy()
+
+    # Parts
+
+    def _make(self, method: str, config: IntrinsicConfig | None, seed: int, device: str | torch.device) -> Reward:
+        spaces = self.env.single_observation_space, self.env.single_action_space
+        settings = fixed_floor(default_for(spaces[0]) if config is None else config, self.update_every)
+        reward = make_reward(method, *spaces, settings, device, seed)
+        assert reward is not None  # the method was checked
+        return reward
+
+    def _pay(self, obs: Array, actions: Array, following: Array, valid: Array) -> tuple[Pending, Pending]:
+        """The rewards of a step [N], raw and scaled, zero where there was no transition; then perhaps learn."""
+        block = self._block
+        index = block.add(obs, actions, following, valid)
+        if block.transitions >= self.update_every:
+            self._learn()
+        count = len(valid)
+        return Pending(partial(block.raw, index), count), Pending(partial(block.scaled, index), count)
+
+    def _scaled(self, raw: Array, valid: Array) -> Array:
+        """Raw rewards [T, N] as they are scaled now."""
+        if self.normaliser is None:
+            return self.coefficient * raw
+        if self.normaliser.moments.is_empty:
+            return np.zeros_like(raw)
+        scaled: Array = self.coefficient * self.normaliser(torch.from_numpy(raw)).numpy()
+        return np.where(valid, scaled, 0.0)
+
+    def _learn(self) -> None:
+        """Train the predictor with what has come together, and let the statistics follow."""
+        raw, valid = self._block.settle()
+        self.metrics = self.reward.update(self._block.joined())
+        if self.normaliser is not None:
+            self.normaliser.update(torch.from_numpy(raw), torch.from_numpy(valid))
+        self._block = Block(self.reward, self._scaled)

@@ -1,0 +1,257 @@
+"""Callbacks by the kind of algorithm: rollouts (PPO, A2C) or a replay buffer (DQN, SAC, TD3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+
+from headway.errors import EnvError, MethodError
+from headway.integrations.rewards import Intercept, check_unit, fixed_floor
+from headway.integrations.sb3.callback import Array, IntrinsicCallback, flat
+from headway.rl.episodes import Transitions
+from headway.rl.intrinsic import IntrinsicConfig
+
+
+class OnPolicyIntrinsicCallback(IntrinsicCallback):
+    """Adds an intrinsic reward to each rollout before its advantages are computed.
+
+        model = PPO("MlpPolicy", "CartPole-v1")
+        model.learn(100_000, callback=OnPolicyIntrinsicCallback("icm+gmc", coefficient=0.1))
+
+    When the rollout is complete, the algorithm asks its buffer for returns and advantages. At that moment all
+    transitions of the rollout are rewarded, the predictor learns from them, and the rewards go into the buffer; then
+    the buffer computes as ever. The task's own episode statistics, the bootstrap at truncated episodes and the random
+    numbers of the algorithm stay as they are.
+
+    See `IntrinsicCallback` for the arguments.
+    """
+
+    works_with: ClassVar[tuple[str, type[BaseAlgorithm]]] = ("an on-policy", OnPolicyAlgorithm)
+    model: OnPolicyAlgorithm
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._intercept = Intercept("compute_returns_and_advantage", self._reward)
+        self._ends: list[tuple[int, int, Array]] = []
+        self._steps = 0
+        self._has_rewarded = False
+
+    def _on_rollout_start(self) -> None:
+        self._ends, self._steps, self._has_rewarded = [], 0, False
+        self._intercept.start(self.model.rollout_buffer)
+
+    def _on_step(self) -> bool:
+        """Keep the last observations of episodes: the buffer has the first ones of the next instead."""
+        dones = self.locals["dones"]
+        if np.any(dones):
+            infos = self.locals["infos"]
+            self._ends += [(self._steps, int(i), _last_observation(infos[i], int(i))) for i in np.flatnonzero(dones)]
+        self._steps += 1
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self._intercept.stop()
+        if not self._has_rewarded:
+            raise MethodError(
+                f"expected {type(self.model).__name__} to call rollout_buffer.compute_returns_and_advantage(), "
+                f"it did not: the intrinsic reward would not reach the update"
+            )
+
+    def _on_training_end(self) -> None:
+        self._intercept.stop()
+
+    def _reward(self, compute: Callable[..., None], *args: Any, **options: Any) -> None:
+        """Add the intrinsic reward to the buffer, then compute as ever."""
+        if self.model.num_timesteps != self.num_timesteps:  # left over from training that was broken off
+            self._intercept.stop()
+            return compute(*args, **options)
+        buffer = self.model.rollout_buffer
+        result = self._made.rewards_and_update(self._transitions())
+        raw = result.rewards.cpu().view(buffer.rewards.shape)
+        if self.normaliser is not None:
+            self.normaliser.update(raw)
+        scaled = self._scaled(raw)
+        buffer.rewards += scaled.numpy()
+        self._has_rewarded = True
+        self._log(raw, scaled, result.metrics)
+        return compute(*args, **options)
+
+    def _transitions(self) -> Transitions:
+        """All transitions of the rollout, [steps * environments]."""
+        buffer, space = self.model.rollout_buffer, self.model.observation_space
+        last = np.asarray(self.locals["new_obs"]).reshape(buffer.observations.shape[1:])
+        following = np.concatenate([buffer.observations[1:], last[None].astype(buffer.observations.dtype)])
+        ended = np.zeros(buffer.rewards.shape, dtype=bool)
+        for step, environment, observation in self._ends:
+            following[step, environment] = observation
+            ended[step, environment] = True
+        shape = tuple(space.shape or ())
+        envs = np.broadcast_to(np.arange(buffer.n_envs), ended.shape)
+        return Transitions(
+            flat(buffer.observations, shape),
+            self._actions(),
+            flat(following, shape),
+            ended=flat(ended, ()),
+            envs=flat(envs, ()),
+        )
+
+    def _actions(self) -> torch.Tensor:
+        """The actions that the environments were given: within bounds, where the policy's are not."""
+        space, policy = self.model.action_space, self.model.policy
+        actions = flat(self.model.rollout_buffer.actions, tuple(space.shape or ()))
+        if not isinstance(space, spaces.Box):
+            return actions
+        if policy.squash_output:
+            return torch.from_numpy(policy.unscale_action(actions.numpy()))
+        return torch.from_numpy(np.clip(actions.numpy(), space.low, space.high))
+
+
+def _last_observation(info: dict[str, Any], environment: int) -> Array:
+    """The last observation of an episode that ended.
+
+    Raises:
+        EnvError: the environment does not tell.
+    """
+    last = info.get("terminal_observation")
+    if last is None:
+        raise EnvError(
+            f"expected infos[{environment}]['terminal_observation'] where an episode ended, got none; "
+            f"a VecEnv has to put the last observation there before it begins a new episode"
+        )
+    return np.array(last)
+
+
+class OffPolicyIntrinsicCallback(IntrinsicCallback):
+    """Adds an intrinsic reward to the transitions that an algorithm samples from its replay buffer.
+
+        model = DQN("MlpPolicy", "MountainCar-v0")
+        model.learn(100_000, callback=OffPolicyIntrinsicCallback("icm+gmc", coefficient=0.1))
+
+    The buffer keeps the task's rewards. Transitions are rewarded each time they are sampled, by the predictor as it is
+    then: what was new when it was stored may be long known when it is replayed, and with moments that fill up first,
+    what is stored early would never be rewarded. The predictor learns from each transition once, in the order of time.
+
+    Args:
+        args: as `IntrinsicCallback`.
+        update_every: the predictor learns when so many new transitions have come together. A floor in the unit
+            "batch" is meant for batches of this size; an `IntrinsicReward` of your own needs the unit "sample".
+        options: as `IntrinsicCallback`.
+
+    Raises:
+        MethodError: as `IntrinsicCallback`, or a reward of your own with the unit "batch".
+    """
+
+    works_with: ClassVar[tuple[str, type[BaseAlgorithm]]] = ("an off-policy", OffPolicyAlgorithm)
+    model: OffPolicyAlgorithm
+
+    def __init__(self, *args: Any, update_every: int = 256, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if update_every < 1:
+            raise MethodError(f"update_every: expected at least 1, got {update_every}")
+        if self.reward is not None:
+            check_unit(self.reward, update_every)
+        self.update_every = update_every
+        self._settings["update_every"] = update_every
+        self._intercept = Intercept("sample", self._sample)
+        self._collected = 0
+        self._waiting = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `IntrinsicCallback.state_dict`."""
+        return {**super().state_dict(), "waiting": self._waiting}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `IntrinsicCallback.load_state_dict`; transitions that wait are looked for in the replay buffer."""
+        super().load_state_dict(state)
+        self._waiting = min(int(state["waiting"]), self._buffer.size())
+
+    def _on_rollout_start(self) -> None:
+        self._intercept.stop()
+        self._collected = 0
+
+    def _on_step(self) -> bool:
+        self._collected += 1
+        return super()._on_step()
+
+    def _on_rollout_end(self) -> None:
+        """Learn from what was collected, and reward from here on: the algorithm trains next."""
+        buffer = self._buffer
+        self._waiting = min(self._waiting + self._collected, buffer.buffer_size)
+        if self._waiting * buffer.n_envs >= self.update_every or self._waiting == buffer.buffer_size:
+            self._learn()
+        self._intercept.start(buffer)
+
+    def _on_training_end(self) -> None:
+        self._intercept.stop()
+
+    def _learn(self) -> None:
+        """Train the predictor with the newest transitions."""
+        buffer, normalised = self._buffer, self.model.get_vec_normalize_env()
+        rows = np.arange(buffer.pos - self._waiting, buffer.pos) % buffer.buffer_size
+        shape = tuple(self.model.observation_space.shape or ())
+
+        def seen(observations: Array) -> torch.Tensor:
+            """Observations as they are sampled, so that what is learned and what is rewarded look alike."""
+            return flat(np.asarray(buffer._normalize_obs(observations[rows], normalised)), shape)
+
+        actions = flat(buffer.actions[rows], tuple(self.model.action_space.shape or ()))
+        batch = Transitions(seen(buffer.observations), actions, seen(buffer.next_observations))
+        result = self._made.rewards_and_update(batch)
+        raw = result.rewards.cpu().view(len(rows), buffer.n_envs)
+        if self.normaliser is not None:
+            self.normaliser.update(raw)
+        self._waiting = 0
+        self._log(raw, self._scaled(raw), result.metrics)
+
+    def _sample(self, sample: Callable[..., ReplayBufferSamples], *args: Any, **options: Any) -> ReplayBufferSamples:
+        """Sample as ever, and reward what came out."""
+        samples = sample(*args, **options)
+        if self.model.num_timesteps != self.num_timesteps:  # left over from training that was broken off
+            self._intercept.stop()
+            return samples
+        obs = samples.observations.reshape(-1, *(self.model.observation_space.shape or ()))
+        actions = samples.actions.reshape(-1, *(self.model.action_space.shape or ()))
+        raw = self._made.rewards(Transitions(obs, actions, samples.next_observations.reshape(obs.shape)))
+        bonus: torch.Tensor = self._scaled(raw[:, None]).view_as(samples.rewards).to(samples.rewards)
+        return samples._replace(rewards=samples.rewards + bonus)
+
+    @property
+    def _buffer(self) -> ReplayBuffer:
+        buffer = self.model.replay_buffer
+        if buffer is None:
+            raise MethodError(f"expected {type(self.model).__name__} to have a replay buffer, got none")
+        return buffer
+
+    def _config(self, model: BaseAlgorithm) -> IntrinsicConfig:
+        """As ever, with a floor that is the same for samples of any size."""
+        return fixed_floor(super()._config(model), self.update_every)
+
+    def _begin(self, model: BaseAlgorithm) -> None:
+        """As ever; what waited for the predictor is in the buffer of another model."""
+        super()._begin(model)
+        self._waiting = 0
+
+    def _check(self, model: BaseAlgorithm) -> None:
+        """Refuse buffers that do not have the transitions themselves."""
+        super()._check(model)
+        buffer = self._buffer
+        if buffer.optimize_memory_usage:
+            raise MethodError(
+                "expected optimize_memory_usage=False, got True: such a buffer loses the last observation of an "
+                "episode, so that transitions would lead into the next one"
+            )
+        steps = getattr(buffer, "n_steps", 1)
+        if steps != 1:
+            raise MethodError(
+                f"expected a buffer that samples single transitions, got {type(buffer).__name__} with "
+                f"n_steps={steps}; use n_steps=1"
+            )

@@ -1,0 +1,308 @@
+"""What the callbacks for on-policy and off-policy algorithms share, and how models carry their state along."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+from stable_baselines3.common.torch_layers import NatureCNN
+from torch import Tensor
+
+from headway.errors import EnvError, MethodError, StateError
+from headway.integrations.rewards import check_method, check_number
+from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.methods import make_reward
+from headway.rl.normalise import RewardNormaliser
+from headway.rl.reward import Reward
+from headway.rl.spaces import looks_channels_first
+
+ATTRIBUTE = "intrinsic_reward"
+"""The model's attribute. Stable-Baselines3 saves every attribute that it does not know better."""
+
+
+class Stateful(Protocol):
+    """Whatever has a state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state."""
+
+
+class Carried:
+    """Stands for a callback in the model's file: it is pickled as the state that the callback has at that moment.
+
+    Args:
+        callback: whose state it is.
+    """
+
+    def __init__(self, callback: Stateful) -> None:
+        self.callback: Stateful | None = callback
+        self._state: dict[str, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the callback, or what was loaded, with all tensors in main memory."""
+        state: dict[str, Any] = on_cpu(self._state if self.callback is None else self.callback.state_dict())
+        return state
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is saved: no callback, only its state."""
+        return self.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What was saved."""
+        self.callback = None
+        self._state = state
+
+    def __repr__(self) -> str:
+        """Short: Stable-Baselines3 writes it into the model's file."""
+        return f"Carried({self.state_dict().get('settings')})"
+
+
+def on_cpu(value: Any) -> Any:
+    """A copy of nested dictionaries and lists with tensors in main memory, so that any machine can load it."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().clone()
+    if isinstance(value, Mapping):
+        return {key: on_cpu(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(on_cpu(item) for item in value)
+    return value
+
+
+Array = npt.NDArray[Any]
+Coefficient = float | Callable[[float], float]
+SelfCallback = TypeVar("SelfCallback", bound="IntrinsicCallback")
+
+
+class IntrinsicCallback(BaseCallback):
+    """Gives an intrinsic reward to an algorithm of Stable-Baselines3; see the two subclasses.
+
+    Args:
+        method: such as "icm+gmc", or an `IntrinsicReward` of your own.
+        coefficient: what the intrinsic reward is multiplied by: a number, or a function of the remaining progress,
+            which falls from 1 to 0, as learning rates are given to Stable-Baselines3.
+        normalise: divide the intrinsic reward by the running deviation of its discounted sums. The intrinsic return
+            then varies by about 1, and the coefficient says how much that is worth in units of the task's return.
+        centre: with `normalise`, take the running mean of each environment off first, so that being alive is worth
+            nothing.
+        config: settings of the predictor and the scorer; None for those that suit the observations.
+        seed: of the predictor's weights.
+        device: where the predictor lives; "auto" for the model's device.
+        verbose: as in all callbacks.
+
+    Raises:
+        MethodError: there is no such method, or it has no intrinsic reward.
+    """
+
+    works_with: ClassVar[tuple[str, type[BaseAlgorithm]]]
+
+    def __init__(
+        self,
+        method: str | Reward = "icm+gmc",
+        *,
+        coefficient: Coefficient = 0.05,
+        normalise: bool = True,
+        centre: bool = True,
+        config: IntrinsicConfig | None = None,
+        seed: int = 0,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(verbose)
+        check_method(method)
+        if not callable(coefficient):
+            check_number("coefficient", coefficient, "a finite number or a function of the progress")
+        self.coefficient = coefficient
+        self.reward: Reward | None = method if isinstance(method, Reward) else None
+        self.normaliser: RewardNormaliser | None = None
+        self._given = self.reward is not None
+        self._device = device
+        if isinstance(method, Reward):
+            config = method.config
+        self._settings: dict[str, Any] = {
+            "method": method.name if isinstance(method, Reward) else method,
+            "coefficient": coefficient,
+            "normalise": normalise,
+            "centre": centre,
+            "config": None if config is None else config.to_dict(),
+            "seed": seed,
+        }
+
+    @classmethod
+    def carried_by(cls: type[SelfCallback], model: BaseAlgorithm, **changed: Any) -> SelfCallback:
+        """The callback that a loaded model was trained with, ready to go on.
+
+        Args:
+            model: from `Algorithm.load`.
+            changed: arguments that shall differ from those of the saved callback. `method` must be among them where
+                that had an `IntrinsicReward` of your own: a file has its state, but not how it was made.
+
+        Raises:
+            StateError: the model carries no intrinsic reward, or one that only you can make.
+        """
+        carried = vars(model).get(ATTRIBUTE)
+        if not isinstance(carried, Carried):
+            raise StateError("expected a model that carries an intrinsic reward, got one that does not; make a new one")
+        state = carried.state_dict()
+        settings = dict(state["settings"])
+        if state.get("given") and "method" not in changed:
+            raise StateError(
+                f"expected method= with the reward {settings['method']!r} made anew, got none: the model was trained "
+                f"with an IntrinsicReward of your own; use carried_by(model, method=your_reward)"
+            )
+        if settings["config"] is not None:
+            settings["config"] = IntrinsicConfig.from_dict(settings["config"])
+        return cls(**{**settings, **changed})
+
+    # State
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later rewards depend on. The model carries it: there is no need to call this."""
+        return {
+            "settings": dict(self._settings),
+            "given": self._given,
+            "reward": self._made.state_dict(),
+            "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; the number of environments may be another.
+
+        Raises:
+            StateError: it is the state of another method.
+        """
+        try:
+            self._made.load_state_dict(state["reward"])
+        except StateError as error:
+            raise StateError(
+                f"{error}; the model carries another intrinsic reward: go on with it by {type(self).__name__}."
+                f"carried_by(model), or leave it behind with `del model.{ATTRIBUTE}`"
+            ) from None
+        if self.normaliser is not None and state["normaliser"] is not None:
+            self.normaliser.resume(state["normaliser"])
+
+    # What Stable-Baselines3 calls
+
+    def _init_callback(self) -> None:
+        """Make the networks, or go on with those that the model carries."""
+        model, (kind, wanted) = self.model, self.works_with
+        if not isinstance(model, wanted):
+            raise MethodError(f"{type(self).__name__} expected {kind} algorithm, got {type(model).__name__}")
+        carried = vars(model).get(ATTRIBUTE)
+        if isinstance(carried, Carried) and carried.callback is self:
+            return
+        self._check(model)
+        if not self._given:
+            self.reward = self._make(model)
+        self._begin(model)
+        if isinstance(carried, Carried):
+            self.load_state_dict(carried.state_dict())
+        setattr(model, ATTRIBUTE, Carried(self))
+
+    def _on_training_start(self) -> None:
+        """Refuse to be one of two."""
+        carried = vars(self.model).get(ATTRIBUTE)
+        if not isinstance(carried, Carried) or carried.callback is not self:
+            raise MethodError(f"expected one callback with an intrinsic reward for a model, got two: {self!r}")
+
+    def _on_step(self) -> bool:
+        return True
+
+    # Parts
+
+    @property
+    def _made(self) -> Reward:
+        if self.reward is None:
+            raise StateError("expected a callback that learn() has started, got one that was not used yet")
+        return self.reward
+
+    def _begin(self, model: BaseAlgorithm) -> None:
+        """Forget what belongs to the model before this one."""
+        gamma = float(getattr(model, "gamma", 0.99))
+        self.normaliser = None
+        if self._settings["normalise"]:
+            self.normaliser = RewardNormaliser(model.n_envs, gamma, centre=self._settings["centre"])
+
+    def _make(self, model: BaseAlgorithm) -> Reward:
+        settings = self._settings
+        device = model.device if self._device == "auto" else self._device
+        with torch.random.fork_rng(devices=[]):  # the algorithm's own random numbers stay as they are
+            reward = make_reward(
+                settings["method"],
+                model.observation_space,
+                model.action_space,
+                self._config(model),
+                device,
+                settings["seed"],
+            )
+        assert reward is not None  # the method was checked
+        return reward
+
+    def _config(self, model: BaseAlgorithm) -> IntrinsicConfig:
+        """The settings that were given, or those that suit the model."""
+        given = self._settings["config"]
+        return self._config_for(model) if given is None else IntrinsicConfig.from_dict(given)
+
+    def _config_for(self, model: BaseAlgorithm) -> IntrinsicConfig:
+        """Settings with which the predictor sees observations as the policy does: images scaled to [0, 1]."""
+        space: Any = model.observation_space
+        if not is_image_space(space, normalized_image=True):
+            return IntrinsicConfig()
+        is_bytes = is_image_space(space)  # otherwise they have their scale already
+        return IntrinsicConfig(
+            channels_first=_has_channels_first(model, space), observation_scale=1 / 255 if is_bytes else 1.0
+        )
+
+    def _check(self, model: BaseAlgorithm) -> None:
+        """Refuse what cannot be rewarded right."""
+        if getattr(model.observation_space, "shape", None) is None:
+            raise EnvError(
+                f"expected observations that are arrays, got the space {model.observation_space}; "
+                f"wrap the environment in gymnasium.wrappers.FlattenObservation"
+            )
+
+    def _coefficient(self) -> float:
+        """The coefficient now."""
+        given = self.coefficient
+        return float(given(self.model._current_progress_remaining)) if callable(given) else float(given)
+
+    def _scaled(self, raw: Tensor) -> Tensor:
+        """Rewards [...] as they are added to those of the task."""
+        normalised = raw if self.normaliser is None else self.normaliser(raw)
+        return self._coefficient() * normalised
+
+    def _log(self, raw: Tensor, scaled: Tensor, metrics: Mapping[str, float]) -> None:
+        """Write means and metrics to the model's logger, under intrinsic/."""
+        self.logger.record("intrinsic/reward_mean", float(raw.double().mean()))
+        self.logger.record("intrinsic/scaled_mean", float(scaled.double().mean()))
+        self.logger.record("intrinsic/coefficient", self._coefficient())
+        for name, value in metrics.items():
+            self.logger.record(f"intrinsic/{name}", value)
+
+    @abstractmethod
+    def _on_rollout_start(self) -> None:
+        """Begin to watch."""
+
+    @abstractmethod
+    def _on_rollout_end(self) -> None:
+        """See to it that the reward arrives."""
+
+
+def _has_channels_first(model: BaseAlgorithm, space: Any) -> bool:
+    """Whether the policy takes images as [C, H, W]: its convolutions do, whatever the shape."""
+    extractor = getattr(model.policy, "features_extractor_class", None)
+    if isinstance(extractor, type) and issubclass(extractor, NatureCNN):
+        return True
+    looks = looks_channels_first(space.shape)
+    return is_image_space(space) and is_image_space_channels_first(space) if looks is None else looks
+
+
+def flat(values: Array, shape: tuple[int, ...]) -> Tensor:
+    """Values of a buffer [steps, environments, ...] as a tensor [steps * environments, *shape], time outermost."""
+    return torch.from_numpy(np.ascontiguousarray(values.reshape(-1, *shape)))

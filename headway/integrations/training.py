@@ -1,0 +1,268 @@
+"""What adapters of training loops share: a metered loss, where its scores go, and samplers that resume."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.utils.data import Sampler
+
+from headway.errors import IntegrationError
+from headway.meter import Meter
+from headway.selection import SourceSampler
+from headway.signals import GMC, NormAll, Signal
+from headway.signals.base import signals_by_name
+from headway.telemetry import SourceMonitor
+
+
+class Feedback:
+    """A meter, and who hears of its scores.
+
+    Args:
+        signals: what to score with; None for GMC, and the gradient norm if there is a monitor.
+        sampler: whose shares follow the scores.
+        monitor: follows the sources.
+        drive: the name of the signal that the sampler follows; None for the first.
+        meter_options: further arguments of the meter.
+
+    Raises:
+        IntegrationError: the arguments make no sense, or do not fit together.
+        SignalError: what was given as signals are none.
+    """
+
+    def __init__(
+        self,
+        signals: Signal | Sequence[Signal] | None,
+        sampler: SourceSampler | None,
+        monitor: SourceMonitor | None,
+        drive: str | None,
+        meter_options: Mapping[str, Any] | None,
+    ) -> None:
+        _check(signals, sampler, monitor)
+        if signals is None:
+            signals = [GMC(), NormAll()] if monitor is not None else [GMC()]
+        by_name = signals_by_name(signals)
+        self.signals, names = list(by_name.values()), list(by_name)
+        self._drive = names[0] if drive is None else drive
+        if self._drive not in names:
+            raise IntegrationError(f"expected drive to name one of the signals {names}, got {self._drive!r}")
+        self.sampler = sampler
+        self.monitor = monitor
+        self.options = dict(meter_options or {})
+        for name, must in (("accumulate", 1), ("reduction", "mean")):
+            if self.options.get(name, must) != must:
+                raise IntegrationError(
+                    f"expected a meter with {name}={must!r}, got {self.options[name]!r}; the framework scales the loss"
+                )
+        self.meter: Meter | None = None
+        self.scores: dict[str, Tensor] | None = None
+        self._consumed = 0  # samples of the sampler's stretch with this number
+        self._stretch = 0
+        self._attached = False
+        self._state: Mapping[str, Any] | None = None
+
+    @property
+    def needs_sources(self) -> bool:
+        """Whether anyone asks which source a sample is from."""
+        return self.sampler is not None or self.monitor is not None
+
+    def attach(self, model: torch.nn.Module) -> Meter:
+        """Make the meter, and give it the state that was loaded for it."""
+        self.detach()  # a framework that begins anew, as with a smaller batch, does not say so
+        self.meter = Meter(model, self.signals, **self.options)
+        self._attached = True
+        if self._state is not None:
+            self.meter.load_state_dict(self._state)
+            self._state = None
+        return self.meter
+
+    def detach(self) -> None:
+        """Leave the model as it was."""
+        if self.meter is not None:
+            self.meter.detach()
+        self._attached = False
+
+    def close(self, failed: bool = False) -> None:
+        """Training is over, by its end or by an error: detach the meter, and write the monitor's last rows.
+
+        The processes of torch.distributed make these rows together, and after an error the others may not come.
+        """
+        self.detach()
+        together = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+        if self.monitor is not None and not (failed and together):
+            self.monitor.close()
+
+    def consume(self, samples: int) -> None:
+        """Count the samples that the sampler drew for a batch, also for one that is not trained on."""
+        if self.sampler is None:
+            return
+        stretch, _ = self.sampler.stretch
+        if self._stretch != stretch:
+            self._stretch, self._consumed = stretch, 0
+        self._consumed += samples
+
+    def report(self, sources: Tensor | None, losses: Tensor, scores: dict[str, Tensor] | None) -> None:
+        """Pass on the scores of a batch: sources [B], losses [B], scores by signal or None."""
+        self.scores = scores
+        if self.sampler is not None and scores is not None and sources is not None:
+            self.sampler.update(sources, scores[self._drive])
+        if self.monitor is not None and sources is not None:
+            self.monitor.update(sources, scores, losses.detach())
+
+    def state_dict(self, share: int = 1, together: bool = False) -> dict[str, Any]:
+        """The states of all; `share` processes consume what the sampler hands out in one.
+
+        With `together`, the monitor's is that of all processes, and all of them have to ask for it.
+        """
+        state: dict[str, Any] = {"meter": None if self.meter is None else self.meter.state_dict()}
+        if self.sampler is not None:
+            state["sampler"] = self.sampler.state_dict(self._position(self.sampler, share))
+        if self.monitor is not None:
+            state["monitor"] = self.monitor.state_dict(together)
+        return state
+
+    def _position(self, sampler: SourceSampler, share: int) -> int:
+        """The samples of the sampler's epoch that training has used, in this replica."""
+        stretch, start = sampler.stretch
+        used = self._consumed * share if self._stretch == stretch else 0
+        used += start // sampler.num_replicas
+        drawn, end = (count // sampler.num_replicas for count in sampler.progress)
+        if drawn in (0, end):  # an epoch's last batches may be filled up, and another process may do the drawing
+            return min(used, drawn)
+        return used
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; the meter's is kept until there is a meter."""
+        self._state = state["meter"]
+        if self.meter is not None and self._attached and self._state is not None:
+            self.meter.load_state_dict(self._state)
+            self._state = None
+        if self.sampler is not None and "sampler" in state:
+            self.sampler.load_state_dict(state["sampler"])
+        if self.monitor is not None and "monitor" in state:
+            self.monitor.load_state_dict(state["monitor"])
+
+
+def _check(signals: Any, sampler: Any, monitor: Any) -> None:
+    """Refuse what would fail only in training, or tell a monitor the wrong names."""
+    for name, kind in (("sampler", SourceSampler), ("monitor", SourceMonitor)):
+        if isinstance(signals, kind):
+            raise IntegrationError(f"expected signals, got a {kind.__name__}; pass it as {name}=")
+    if sampler is not None and not isinstance(sampler, SourceSampler):
+        raise IntegrationError(
+            f"sampler: expected a SourceSampler, got {type(sampler).__name__}; make one: SourceSampler(sources)"
+        )
+    if monitor is not None and not isinstance(monitor, SourceMonitor):
+        raise IntegrationError(
+            f"monitor: expected a SourceMonitor, got {type(monitor).__name__}; make one: SourceMonitor(names)"
+        )
+    if sampler is not None and monitor is not None and monitor.names != sampler.sources.names:
+        raise IntegrationError(
+            f"expected a monitor of the sampler's sources {list(sampler.sources.names)}, in their order, got one of "
+            f"{list(monitor.names)}; make it with SourceMonitor(sampler.sources.names)"
+        )
+
+
+def metered_loss(meter: Meter, losses: Tensor, then: Callable[[Any], None] | None = None) -> Tensor:
+    """The mean of per-sample losses, as a scalar whose backward pass is the meter's.
+
+    For training loops that call `loss.backward()` themselves. Whatever they do to the loss first, such as dividing it
+    by the number of accumulated batches or multiplying it by the scale of a GradScaler, reaches `.grad`; scores and
+    moments are of the losses as they are given here. Every such backward pass updates the moments, so that with
+    accumulation a "batch" of theirs is a micro-batch; under DistributedDataParallel only those do that synchronise the
+    gradients, with all since the one before (see `Meter.wrapped_in`).
+
+    Args:
+        meter: with the reduction "mean" and accumulate=1, which are its defaults.
+        losses: one loss per sample [B].
+        then: called with the scores when the pass is over; with None for a batch that `every` leaves out.
+
+    Returns:
+        The mean [].
+    """
+
+    def run(grad: Tensor) -> None:
+        with torch.enable_grad():
+            scores = meter.backward(losses, scaler=_Factor(grad.detach()))
+        if then is not None:
+            then(scores)
+
+    trigger = torch.zeros((), device=losses.device, requires_grad=True)
+    mean: Tensor = _Metered.apply(trigger, losses.detach().mean(), run)
+    return mean
+
+
+class _Metered(torch.autograd.Function):
+    """Hands on a value; backward, calls a function with the gradient at it."""
+
+    @staticmethod
+    def forward(ctx: Any, trigger: Tensor, value: Tensor, run: Callable[[Tensor], None]) -> Tensor:
+        ctx.run = run
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, None]:
+        run, ctx.run = ctx.run, None  # the graph of the losses is used up
+        run(grads[0])
+        return None, None, None
+
+
+class _Factor:
+    """A constant loss scale, as the meter takes it."""
+
+    def __init__(self, factor: Tensor) -> None:
+        self._factor = factor
+
+    def scale(self, outputs: Any) -> Any:
+        return outputs * self._factor
+
+
+class ResumedSampler(Sampler[int]):
+    """A sampler that can be asked again for what was drawn before a checkpoint, and is not asked to keep it.
+
+    The Trainer goes on within an epoch by drawing what it has had, and dropping it. A `SourceSampler` goes on where it
+    was, so these are placeholders; all but an epoch's first indices, with which accelerate fills its last batches up.
+
+    Attributes:
+        first: the first indices of the epoch.
+    """
+
+    def __init__(self, sampler: SourceSampler) -> None:
+        self._sampler = sampler
+        self._to_replay = 0
+        self._many = 0
+        self.first: list[int] = []
+
+    def remember(self, many: int) -> None:
+        """Keep so many of an epoch's first indices."""
+        self._many = many
+
+    def replay(self, first: list[int]) -> None:
+        """The epoch's indices up to the present will be asked for again; the first of them were these."""
+        handed, end = self._sampler.progress
+        self._to_replay = handed if handed < end else 0
+        self.first = first[: self._to_replay]
+
+    def __iter__(self) -> Iterator[int]:
+        to_replay, self._to_replay = self._to_replay, 0
+        self.first = self.first[:to_replay]
+        placeholder = int(self._sampler.sources.members[0][0])
+        yield from self.first[:]
+        yield from itertools.repeat(placeholder, to_replay - len(self.first))
+        indices = iter(self._sampler)
+        for index in itertools.islice(indices, max(0, self._many - to_replay)):
+            self.first.append(index)
+            yield index
+        yield from indices
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def set_epoch(self, epoch: int) -> None:
+        """See `SourceSampler.set_epoch`; of an epoch before, nothing will be asked for again."""
+        if epoch != self._sampler.epoch:
+            self._to_replay = 0
+        self._sampler.set_epoch(epoch)

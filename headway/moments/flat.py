@@ -1,0 +1,59 @@
+"""Tensors by name in one buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+class Flat(dict[str, Tensor]):
+    """Tensors by name that lie side by side in one buffer, so that one operation can pass over all of them.
+
+    Args:
+        like: tensors that say what shapes there are, in which order and where; the new ones are zero, in the same
+            precision but never below float32.
+
+    Attributes:
+        whole: the buffer, or None if the tensors do not share one: their types or devices differ, or one was replaced.
+            Between two tensors it has zeros, as every tensor begins at a multiple of 64 bytes.
+    """
+
+    def __init__(self, like: Mapping[str, Tensor]) -> None:
+        """Lay the tensors out."""
+        kinds = {(torch.promote_types(one.dtype, torch.float32), one.device) for one in like.values()}
+        self.whole: Tensor | None = None
+        if len(kinds) != 1:
+            super().__init__({name: _zeros(one) for name, one in like.items()})
+            return
+        dtype, device = kinds.pop()
+        ends = [0]
+        for one in like.values():
+            ends.append(-(-(ends[-1] + one.numel()) // 16) * 16)
+        last = list(like.values())[-1].numel()
+        self.whole = torch.zeros(ends[-2] + last, dtype=dtype, device=device)
+        super().__init__(
+            {
+                name: self.whole[start : start + one.numel()].view(one.shape)
+                for (name, one), start in zip(like.items(), ends[:-1], strict=True)
+            }
+        )
+
+    def fits(self, other: Flat) -> bool:
+        """Whether the tensors have the names, shapes, types and devices of others."""
+        return self.keys() == other.keys() and all(
+            (one.shape, one.dtype, one.device) == (own.shape, own.dtype, own.device)
+            for one, own in zip(self.values(), other.values(), strict=True)
+        )
+
+    def replace(self, name: str, tensor: Tensor) -> None:
+        """Put another tensor in the place of one; there is no common buffer any more."""
+        self.whole = None
+        self[name] = tensor
+
+
+def _zeros(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(
+        parameter, dtype=torch.promote_types(parameter.dtype, torch.float32), requires_grad=False
+    ).contiguous()

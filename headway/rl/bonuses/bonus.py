@@ -1,0 +1,170 @@
+"""What a bonus rewards: what it predicts, or what it remembers. One module of this folder for each.
+
+A `Predictor` learns, and any scorer turns how it fared into rewards. A `Memory` has nothing to train: it scores
+transitions by what it has stored. `register_bonus` gives either a name for `make_reward`, also from a package of your
+own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from headway.registry import Registry
+from headway.rl.episodes import Transitions
+from headway.rl.normalise import ObservationNormaliser
+from headway.rl.spaces import Coding, Observations
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a predictor makes of N transitions.
+
+    It is trained with `weight * (mean of the losses) + rest`. The two parts share no parameter, so one backward pass
+    through the losses serves both the scores and the training.
+
+    Attributes:
+        losses: one per transition [N], or one per distinct transition [U]; their graph leads to the predictor's
+            `scored` module and nowhere else.
+        errors: the prediction errors as a reward [N], without a graph.
+        weight: of the mean of the losses in training.
+        rest: what else is trained, a loss [] that does not depend on the scored module; None for nothing.
+        indices: with losses of distinct transitions, the place [N] of each transition among them; otherwise None.
+        metrics: losses [] by name, for whoever watches.
+    """
+
+    losses: Tensor
+    errors: Tensor
+    weight: float = 1.0
+    rest: Tensor | None = None
+    indices: Tensor | None = None
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean loss over the N transitions [], with its graph."""
+        return self.losses.mean() if self.indices is None else self.losses.index_select(0, self.indices).mean()
+
+    @property
+    def total(self) -> Tensor:
+        """The loss of the whole predictor [], without a graph."""
+        total = self.weight * self.mean.detach()
+        return total if self.rest is None else total + self.rest.detach()
+
+
+class Predictor(nn.Module, ABC):
+    """Guesses something about transitions, and learns to guess better.
+
+    Attributes:
+        scored: the module whose gradients scorers look at.
+        actions: how actions are written as numbers; None if the predictor does not look at them.
+        merges_duplicates: whether its losses are those of distinct transitions.
+        learning_rate: of Adam, if the settings do not say.
+        normaliser: running statistics of observations, with which networks see them; None for none.
+    """
+
+    scored: nn.Module
+    merges_duplicates: bool = False
+    learning_rate: float = 5e-4
+    actions: Coding | None = None
+    normaliser: ObservationNormaliser | None
+    _observations: Observations
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.normaliser = None
+
+    @abstractmethod
+    def predict(self, batch: Transitions, train: bool) -> Prediction:
+        """Guess, and say how wrong the guesses are.
+
+        Args:
+            batch: the transitions, on the predictor's device.
+            train: False if the predictor will not be trained with the result, so that `rest` is not needed.
+        """
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the predictor keeps running statistics and has none yet; it then observes before it is trained."""
+        return self.normaliser is not None and self.normaliser.moments.is_empty
+
+    def observe(self, batch: Transitions) -> None:
+        """Take transitions into running statistics, if the predictor has any."""
+        if self.normaliser is not None:
+            self.normaliser.update(self._observations.read(batch.next_obs))
+
+    def seen(self, observations: Tensor, batch: Transitions) -> Tensor:
+        """Observations [N, ...] of a batch as networks see them [N, *shape], normalised if there are statistics.
+
+        A predictor without any yet takes those of the batch.
+        """
+        numbers = self._observations.read(observations)
+        if self.normaliser is None:
+            return numbers
+        every = self._observations.read(batch.next_obs) if self.is_new else None
+        seen: Tensor = self.normaliser(numbers, every)
+        return seen
+
+
+class Memory(nn.Module, ABC):
+    """Stores transitions, and scores others by what it has stored; there is nothing to train.
+
+    State of a fixed shape goes into buffers. For a table that grows define `get_extra_state` and `set_extra_state` of
+    `torch.nn.Module`, with tensors, numbers and text.
+
+    Attributes:
+        actions: how actions are written as numbers; None if the memory does not look at them.
+    """
+
+    actions: Coding | None = None
+
+    @abstractmethod
+    def score(self, batch: Transitions) -> Tensor:
+        """The scores of transitions [N]; nothing changes."""
+
+    @abstractmethod
+    def remember(self, batch: Transitions) -> None:
+        """Store transitions."""
+
+    def remember_and_score(self, batch: Transitions) -> Tensor:
+        """The scores [N] of transitions that are new to the memory.
+
+        By default they are stored first, all at once. A memory of single episodes goes through them in the order of
+        time instead; `batch.envs` and `batch.ended` say which belong together.
+        """
+        self.remember(batch)
+        return self.score(batch)
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers worth watching, by name."""
+        return {}
+
+
+MakeBonus = Callable[..., Predictor | Memory]
+"""Makes a bonus from observation space, action space, settings, a generator for its weights, and options of its own."""
+
+BONUSES: Registry[MakeBonus] = Registry("bonus")
+_Make = TypeVar("_Make", bound=MakeBonus)
+
+
+def register_bonus(name: str) -> Callable[[_Make], _Make]:
+    """Add a bonus: a `Predictor` or `Memory` class, or a function that makes one.
+
+    It is called with the observation space and the action space of one environment, an `IntrinsicConfig` and a
+    `torch.Generator`; options of its own are keyword-only, and `make_reward` passes them on.
+
+    Args:
+        name: what methods call it; letters, digits, dashes and underscores.
+
+    Raises:
+        MethodError: the name is taken or not valid.
+    """
+    return BONUSES.register(name)
+
+
+register_predictor = register_bonus
+"""The former name of `register_bonus`."""

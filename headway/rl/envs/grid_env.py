@@ -1,0 +1,319 @@
+"""What grid environments have in common: episodes that end and begin again, infos, statistics, checks, state.
+
+One implementation of Gymnasium's three autoreset modes serves every backend. A backend fills in the hooks at the
+end of `GridVectorEnv`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from headway.errors import EnvError, StateError
+from headway.rl.envs.grids import render_grid
+from headway.rl.envs.streams import Rows
+
+if TYPE_CHECKING:
+    Base: TypeAlias = VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]
+else:
+    Base = VectorEnv
+
+Mask = NDArray[np.bool_]
+Grids = NDArray[np.uint8]
+Outcome = tuple[NDArray[np.float64], Mask, Mask]
+"""Rewards, terminated and truncated [N]."""
+
+RESET_OPTIONS = ("reset_mask",)
+NO_DOOR = int(np.iinfo(np.int64).max)
+"""The distance from the nearest door where there is none."""
+
+
+class GridVectorEnv(Base):
+    """Environments whose observations are grids of codes [N, width, height, 3].
+
+    Beside what Gymnasium prescribes, infos hold
+
+    | key | when | what |
+    |---|---|---|
+    | `door_distance` | always | Manhattan distance of the agent from the nearest door [N] |
+    | `episode_return`, `episode_length` | an episode has ended | of those that ended [N]; `_episode_return` tells |
+
+    Args:
+        env_id: the name of the environment.
+        num_envs: how many.
+        shape: width and height of an observation.
+        actions: how many actions there are.
+        seed: decides every random choice; environment i does not depend on how many others there are.
+        autoreset_mode: what happens when an episode ends.
+    """
+
+    render_mode = "rgb_array"
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        shape: tuple[int, int],
+        actions: int,
+        seed: int,
+        autoreset_mode: AutoresetMode,
+    ) -> None:
+        self.env_id = env_id
+        self.num_envs = num_envs
+        self.shape = shape
+        self.autoreset_mode = autoreset_mode
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 10, "autoreset_mode": autoreset_mode}
+        self.single_observation_space = Box(0, 255, (*shape, 3), np.uint8)
+        self.single_action_space = Discrete(actions)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._actions = actions
+        self._seed(check_seed(seed), np.arange(num_envs))
+        self._started = False
+        self._over = np.zeros(num_envs, dtype=bool)
+        self._returns = np.zeros(num_envs)
+        self._lengths = np.zeros(num_envs, dtype=np.int64)
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Grids, dict[str, Any]]:
+        """Begin new episodes.
+
+        Args:
+            seed: start the random streams anew; None goes on with them.
+            options: `reset_mask`, a boolean array [N], limits the reset to some environments.
+
+        Returns:
+            the observations [N, width, height, 3] and the infos.
+
+        Raises:
+            EnvError: an option is unknown or of the wrong kind, or environments would be left out of the first reset.
+        """
+        options = options or {}
+        unknown = sorted(set(options) - set(self._reset_options()))
+        if unknown:
+            raise EnvError(f"expected reset options among {', '.join(self._reset_options())}, got {', '.join(unknown)}")
+        rows = check_reset_mask(options.get("reset_mask"), self.num_envs)
+        if len(rows) < self.num_envs and not self._started:
+            raise EnvError(
+                "expected a first reset of all environments, got a reset_mask; call reset() without it first"
+            )
+        if seed is not None:
+            self._seed(check_seed(seed), rows)
+        self._begin(rows, options)
+        self._started = True
+        return self._observe(), self._infos()
+
+    def step(self, actions: NDArray[Any]) -> tuple[Grids, NDArray[np.float64], Mask, Mask, dict[str, Any]]:
+        """Act in all environments.
+
+        Args:
+            actions: integers [N].
+
+        Returns:
+            observations [N, width, height, 3], rewards, terminated and truncated [N], infos.
+
+        Raises:
+            EnvError: an action is not one; there was no reset; or an episode is over and autoreset is DISABLED.
+        """
+        actions = check_actions(actions, self.num_envs, self._actions)
+        self._check_ready()
+        waiting = self._over
+        live = ~waiting if waiting.any() else None
+        self._lengths += 1
+        rewards, terminated, truncated = self._advance(actions, live)
+        if live is not None:  # NEXT_STEP: their action is ignored, they only begin anew
+            rewards, terminated, truncated = rewards * live, terminated & live, truncated & live
+            self._begin(np.flatnonzero(waiting), {})
+        self._returns += rewards
+        over = terminated | truncated
+        infos: dict[str, Any] = {}
+        if over.any():
+            infos = self._end(over)
+        else:
+            self._over = over
+        observations = self._observe()
+        infos |= self._infos()
+        return observations, rewards, terminated, truncated, infos
+
+    def _check_ready(self) -> None:
+        if not self._started:
+            raise EnvError("expected environments that were reset, got some that were not; call reset() first")
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
+            raise EnvError(
+                f"expected running episodes, got {int(self._over.sum())} that are over, and autoreset is disabled; "
+                "call reset(options={'reset_mask': terminated | truncated}) first"
+            )
+
+    def _end(self, over: Mask) -> dict[str, Any]:
+        """Take note of episodes that are over, and begin new ones in the same step if that is the mode."""
+        infos: dict[str, Any] = {}
+        for key, values in (("episode_return", self._returns), ("episode_length", self._lengths)):
+            infos |= {key: np.where(over, values, 0), f"_{key}": over.copy()}
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            self._over = over.copy()
+            return infos
+        rows = np.flatnonzero(over)
+        last = np.full(self.num_envs, None, dtype=object)
+        for row, grid in zip(rows.tolist(), self._observe()[rows], strict=True):
+            last[row] = grid
+        final = {key: value & over if key[0] == "_" else value for key, value in self._infos().items()}
+        infos |= {"final_obs": last, "_final_obs": over.copy(), "final_info": final, "_final_info": over.copy()}
+        self._begin(rows, {})
+        return infos
+
+    def _begin(self, rows: Rows, options: Mapping[str, Any]) -> None:
+        self._restart(rows, options)
+        self._over[rows] = False
+        self._returns[rows] = 0
+        self._lengths[rows] = 0
+
+    def _infos(self) -> dict[str, Any]:
+        return {"door_distance": self._distances(), "_door_distance": np.ones(self.num_envs, dtype=bool)}
+
+    def render(self) -> tuple[NDArray[np.uint8], ...]:
+        """A picture of every environment [height, width, 3], the whole grid also where the agent sees a part."""
+        return tuple(render_grid(grid) for grid in self.grids())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the coming steps depend on, as numbers, strings, lists and dicts."""
+        return {
+            "env": self._identity(),
+            "started": self._started,
+            "over": self._over.tolist(),
+            "returns": self._returns.tolist(),
+            "lengths": self._lengths.tolist(),
+            "inner": self._inner_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, bit for bit.
+
+        Raises:
+            StateError: it belongs to another environment, or to another number of them.
+        """
+        if state.get("env") != self._identity():
+            raise StateError(f"expected the state of {self._identity()}, got that of {state.get('env')}")
+        self._started = bool(state["started"])
+        self._over = np.array(state["over"], dtype=bool)
+        self._returns = np.array(state["returns"], dtype=np.float64)
+        self._lengths = np.array(state["lengths"], dtype=np.int64)
+        self._load_inner_state(state["inner"])
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "class": type(self).__name__,
+            "id": self.env_id,
+            "num_envs": self.num_envs,
+            "shape": list(self.shape),
+            "autoreset_mode": self.autoreset_mode.value,
+        }
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.env_id}, num_envs={self.num_envs})"
+
+    # What a backend fills in.
+
+    @property
+    def has_door(self) -> bool:
+        """Whether there is a door in these environments."""
+        raise NotImplementedError
+
+    def grids(self) -> Grids:
+        """The whole grids with the agent in them [N, width, height, 3], whatever the agent sees."""
+        raise NotImplementedError
+
+    def _reset_options(self) -> tuple[str, ...]:
+        return RESET_OPTIONS
+
+    def _seed(self, seed: int, rows: Rows) -> None:
+        """Start the random streams of some environments anew."""
+        raise NotImplementedError
+
+    def _restart(self, rows: Rows, options: Mapping[str, Any]) -> None:
+        """Begin a new episode in some environments."""
+        raise NotImplementedError
+
+    def _advance(self, actions: NDArray[np.intp], live: Mask | None) -> Outcome:
+        """Act. Where `live` is False the episode is over: the outcome is not used, a restart follows."""
+        raise NotImplementedError
+
+    def _observe(self) -> Grids:
+        """What the agent sees [N, width, height, 3], in a new array."""
+        raise NotImplementedError
+
+    def _distances(self) -> NDArray[np.int64]:
+        """Manhattan distance from the nearest door [N]; `NO_DOOR` where there is none."""
+        raise NotImplementedError
+
+    def _inner_state(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _load_inner_state(self, state: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+
+def check_num_envs(num_envs: object) -> int:
+    """Check a number of environments.
+
+    Raises:
+        EnvError: it is not an integer of 1 or more.
+    """
+    if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
+        raise EnvError(f"expected num_envs to be an integer of 1 or more, got {num_envs!r}")
+    return int(num_envs)
+
+
+def check_seed(seed: object) -> int:
+    """Check a seed.
+
+    Raises:
+        EnvError: it is not an integer of 0 or more.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise EnvError(f"expected a seed that is an integer of 0 or more, got {seed!r}")
+    return int(seed)
+
+
+def check_actions(actions: Any, num_envs: int, count: int) -> NDArray[np.intp]:
+    """Check the actions of a step.
+
+    Args:
+        actions: what should be integers [num_envs].
+        num_envs: the number of environments.
+        count: the number of actions that there are.
+
+    Raises:
+        EnvError: they have another shape or type, or one is out of range.
+    """
+    given = np.asarray(actions)
+    if given.shape != (num_envs,):
+        raise EnvError(f"expected actions of shape [{num_envs}], one for each environment, got {list(given.shape)}")
+    if given.dtype.kind not in "iu":
+        raise EnvError(f"expected integer actions, got {given.dtype}; choose them by argmax or by sampling")
+    if given.min() < 0 or given.max() >= count:
+        wrong = given[(given < 0) | (given >= count)]
+        raise EnvError(f"expected actions from 0 to {count - 1}, got {wrong[0]}")
+    return given.astype(np.intp, copy=False)
+
+
+def check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.intp]:
+    """The environments that a reset mask names; all if there is none.
+
+    Raises:
+        EnvError: it is not a boolean array [num_envs] with a True in it.
+    """
+    if mask is None:
+        return np.arange(num_envs)
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_envs,):
+        got = f"{mask.dtype} {list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        raise EnvError(f"expected options['reset_mask'] to be a boolean array [{num_envs}], got {got}")
+    if not mask.any():
+        raise EnvError("expected at least one environment in options['reset_mask'], got none")
+    return np.flatnonzero(mask)

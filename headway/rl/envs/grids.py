@@ -1,0 +1,249 @@
+"""Grids: the numbers that MiniGrid writes into them, and pictures of them, drawn with NumPy alone.
+
+The numbers are Farama's (`minigrid.core.constants`, `minigrid.core.actions`), written down here so that the vectorised
+environment and the drawing work without that package. A test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.errors import EnvError
+
+
+class Thing(IntEnum):
+    """What is in a cell: the first channel."""
+
+    UNSEEN = 0
+    EMPTY = 1
+    WALL = 2
+    FLOOR = 3
+    DOOR = 4
+    KEY = 5
+    BALL = 6
+    BOX = 7
+    GOAL = 8
+    LAVA = 9
+    AGENT = 10
+
+
+class Colour(IntEnum):
+    """What colour it has: the second channel."""
+
+    RED = 0
+    GREEN = 1
+    BLUE = 2
+    PURPLE = 3
+    YELLOW = 4
+    GREY = 5
+
+
+class Door(IntEnum):
+    """The state of a door: the third channel. For the agent that channel is where it looks: right, down, left, up."""
+
+    OPEN = 0
+    CLOSED = 1
+    LOCKED = 2
+
+
+class Action(IntEnum):
+    """What the agent can do."""
+
+    LEFT = 0
+    RIGHT = 1
+    FORWARD = 2
+    PICKUP = 3
+    DROP = 4
+    TOGGLE = 5
+    DONE = 6
+
+
+Picture = NDArray[np.uint8]
+Shape = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.bool_]]
+"""Tells of points (x and y from 0 to 1, y downwards) whether they are inside."""
+
+SMALLEST_TILE = 4
+SMOOTH = 4
+"""Points per pixel and direction that a shape is sampled at."""
+
+COLOURS: dict[int, tuple[int, int, int]] = {
+    Colour.RED: (226, 70, 60),
+    Colour.GREEN: (74, 176, 92),
+    Colour.BLUE: (66, 118, 222),
+    Colour.PURPLE: (150, 88, 196),
+    Colour.YELLOW: (240, 196, 40),
+    Colour.GREY: (126, 132, 142),
+}
+STRANGE = (255, 0, 255)
+GROUND, LINE, UNSEEN, LAVA, DARK = (24, 26, 32), (44, 48, 56), (8, 8, 10), (232, 110, 32), (14, 15, 19)
+NOISE_RANGE = 2.5
+"""Noise of this size is black or white."""
+
+
+def render_grid(obs: NDArray[Any], tile: int = 16, noise: NDArray[Any] | None = None) -> Picture:
+    """Draw a grid.
+
+    Args:
+        obs: the codes of a grid [width, height, 3]; a fourth channel is drawn as noise.
+        tile: width and height of a cell in pixels.
+        noise: draw this [any width, any height] over the grid instead, stretched to its size.
+
+    Returns:
+        the picture [height * tile, width * tile, 3]. Noise is a speckle over the cells, from black (-2.5 or less) to
+        white; where it is exactly zero, there is none.
+
+    Raises:
+        EnvError: the observation is not a grid, or the tiles are too small.
+    """
+    obs = np.asarray(obs)
+    if obs.ndim != 3 or obs.shape[2] not in (3, 4):
+        raise EnvError(f"expected a grid of shape [width, height, 3 or 4], got {list(obs.shape)}; draw one at a time")
+    if tile < SMALLEST_TILE:
+        raise EnvError(f"expected tiles of {SMALLEST_TILE} pixels or more, got {tile}")
+    width, height = obs.shape[:2]
+    codes = obs[..., :3].astype(int).reshape(-1, 3).tolist()
+    tiles = np.stack([_tile(*code, tile) for code in codes]).reshape(width, height, tile, tile, 3)
+    if noise is None and obs.shape[2] == 4:
+        noise = obs[..., 3]
+    if noise is not None:
+        tiles = _speckled(tiles, _stretched(np.asarray(noise), width, height))
+    return tiles.transpose(1, 2, 0, 3, 4).reshape(height * tile, width * tile, 3)
+
+
+def _stretched(noise: NDArray[Any], width: int, height: int) -> NDArray[Any]:
+    """The nearest value for each cell: noise [any, any] -> [width, height]."""
+    columns = np.arange(width) * noise.shape[0] // width
+    rows = np.arange(height) * noise.shape[1] // height
+    return noise[columns[:, None], rows]
+
+
+def _speckled(tiles: Picture, noise: NDArray[Any]) -> Picture:
+    """Replace a third of the pixels, in diagonals, by the grey that stands for each cell's noise."""
+    side = tiles.shape[2]
+    block = max(1, side // 8)
+    at = np.arange(side) // block
+    board = (at[:, None] + at) % 3 == 0
+    level = np.clip((noise / NOISE_RANGE + 1) * 127.5, 0, 255).astype(np.uint8)
+    covered = board & (noise != 0)[..., None, None]
+    return np.where(covered[..., None], level[..., None, None, None], tiles)
+
+
+@lru_cache(maxsize=4096)
+def _tile(thing: int, colour: int, state: int, tile: int) -> Picture:
+    """One cell [tile, tile, 3]. An unknown code is drawn in pink, so that it is not overlooked."""
+    picture = _Canvas(tile)
+    paint = COLOURS.get(colour, STRANGE)
+    match thing:
+        case Thing.UNSEEN:
+            picture.fill(_rectangle(0, 1, 0, 1), UNSEEN)
+        case Thing.EMPTY:
+            pass
+        case Thing.WALL:
+            picture.fill(_rectangle(0, 1, 0, 1), paint)
+            picture.fill(_rectangle(0.04, 0.96, 0.04, 0.96), _mixed(paint, DARK, 0.25))
+        case Thing.FLOOR:
+            picture.fill(_rectangle(0.04, 1, 0.04, 1), _mixed(paint, GROUND, 0.6))
+        case Thing.GOAL:
+            picture.fill(_rectangle(0.04, 1, 0.04, 1), paint)
+        case Thing.LAVA:
+            picture.fill(_rectangle(0.04, 1, 0.04, 1), LAVA)
+            for middle in (0.3, 0.5, 0.7):
+                picture.fill(_wave(middle), DARK)
+        case Thing.DOOR:
+            _draw_door(picture, paint, state)
+        case Thing.KEY:
+            _draw_key(picture, paint)
+        case Thing.BALL:
+            picture.fill(_disc(0.5, 0.5, 0.32), paint)
+        case Thing.BOX:
+            picture.fill(_rectangle(0.12, 0.88, 0.12, 0.88), paint)
+            picture.fill(_rectangle(0.22, 0.78, 0.22, 0.78), GROUND)
+            picture.fill(_rectangle(0.22, 0.78, 0.45, 0.55), paint)
+        case Thing.AGENT:
+            picture.fill(_arrow(state), paint)
+        case _:
+            picture.fill(_rectangle(0, 1, 0, 1), STRANGE)
+    return picture.pixels()
+
+
+def _draw_door(picture: _Canvas, paint: tuple[int, int, int], state: int) -> None:
+    if state == Door.OPEN:  # only its frame, and the door itself seen from the side
+        picture.fill(_rectangle(0, 1, 0, 0.1), paint)
+        picture.fill(_rectangle(0, 1, 0.9, 1), paint)
+        picture.fill(_rectangle(0, 0.14, 0, 1), paint)
+        return
+    picture.fill(_rectangle(0, 1, 0, 1), paint)
+    if state == Door.LOCKED:
+        picture.fill(_rectangle(0.1, 0.9, 0.1, 0.9), _mixed(paint, DARK, 0.5))
+        picture.fill(_disc(0.5, 0.42, 0.15), DARK)
+        picture.fill(_rectangle(0.43, 0.57, 0.42, 0.75), DARK)
+    else:
+        picture.fill(_rectangle(0.1, 0.9, 0.1, 0.9), GROUND)
+        picture.fill(_rectangle(0.2, 0.8, 0.2, 0.8), _mixed(paint, DARK, 0.5))
+        picture.fill(_disc(0.68, 0.5, 0.09), paint)
+
+
+def _draw_key(picture: _Canvas, paint: tuple[int, int, int]) -> None:
+    picture.fill(_disc(0.5, 0.28, 0.2), paint)
+    picture.fill(_disc(0.5, 0.28, 0.08), GROUND)
+    picture.fill(_rectangle(0.43, 0.57, 0.4, 0.9), paint)
+    picture.fill(_rectangle(0.57, 0.74, 0.62, 0.71), paint)
+    picture.fill(_rectangle(0.57, 0.74, 0.8, 0.89), paint)
+
+
+class _Canvas:
+    """A cell of ground with a line at its upper and left edge, to draw shapes on."""
+
+    def __init__(self, tile: int) -> None:
+        points = tile * SMOOTH
+        at = (np.arange(points) + 0.5) / points
+        self._x, self._y = np.meshgrid(at, at)
+        self._colours = np.empty((points, points, 3))
+        self._colours[:] = GROUND
+        self._tile = tile
+        self.fill(_rectangle(0, 0.04, 0, 1), LINE)
+        self.fill(_rectangle(0, 1, 0, 0.04), LINE)
+
+    def fill(self, shape: Shape, colour: tuple[int, int, int]) -> None:
+        """Paint a shape."""
+        self._colours[shape(self._x, self._y)] = colour
+
+    def pixels(self) -> Picture:
+        """The picture [tile, tile, 3]: the mean over the points of each pixel."""
+        split = self._colours.reshape(self._tile, SMOOTH, self._tile, SMOOTH, 3)
+        return split.mean(axis=(1, 3)).round().astype(np.uint8)
+
+
+def _rectangle(left: float, right: float, top: float, bottom: float) -> Shape:
+    return lambda x, y: (x >= left) & (x <= right) & (y >= top) & (y <= bottom)
+
+
+def _disc(x0: float, y0: float, radius: float) -> Shape:
+    return lambda x, y: (x - x0) ** 2 + (y - y0) ** 2 <= radius**2
+
+
+def _wave(middle: float) -> Shape:
+    return lambda x, y: np.abs(y - middle - 0.05 * np.sin(4 * np.pi * x)) < 0.03
+
+
+def _arrow(direction: int) -> Shape:
+    """A triangle that points to the right, turned clockwise by quarters."""
+
+    def inside(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
+        for _ in range(direction % 4):
+            x, y = y, 1 - x  # turn the points back instead
+        return (x >= 0.14) & (np.abs(y - 0.5) <= 0.36 * (0.88 - x) / 0.74)
+
+    return inside
+
+
+def _mixed(colour: tuple[int, int, int], other: tuple[int, int, int], share: float) -> tuple[int, int, int]:
+    """A colour with a share of another one."""
+    red, green, blue = (round(a + (b - a) * share) for a, b in zip(colour, other, strict=True))
+    return red, green, blue

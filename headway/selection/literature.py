@@ -1,0 +1,318 @@
+"""Rules of the literature: EXP3.S, TSCL, ADO, group DRO and self-paced learning. See `headway.selection.rules`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from headway.errors import SelectionError
+from headway.selection.rules import Feedback, Learner
+from headway.signals.curves import Curves, slopes
+
+
+class _Tensors:
+    """A learner whose whole state is some tensors by name, and its latest shares."""
+
+    def __init__(self, sources: int, **tensors: Tensor) -> None:
+        self._state = {"shares": torch.full((sources,), 1 / sources, dtype=torch.float64), **tensors}
+
+    def shares(self) -> Tensor:
+        return self._state["shares"]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: value.clone() for name, value in self._state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, value in self._state.items():
+            value.copy_(state[name])
+
+
+def _zeros(*shape: int) -> Tensor:
+    return torch.zeros(*shape, dtype=torch.float64)
+
+
+def _check(**bounds: tuple[float, float, float]) -> None:
+    """Refuse a value outside its bounds: name=(value, least, greatest)."""
+    for name, (value, least, greatest) in bounds.items():
+        if not least <= value <= greatest:
+            raise SelectionError(f"expected {name} from {least:g} to {greatest:g}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class EXP3S:
+    """The adversarial bandit EXP3.S, as Graves et al. (2017) use it for curricula.
+
+        shares  p_i = (1 - explore) softmax(w)_i + explore / S
+        reward  R_i = (n_i / B) q_i / p_i          importance-weighted; q_i the source's scaled mean score
+        w_i  <- log((1 - a) exp(w_i + rate R_i) + a / (S - 1) sum_{j != i} exp(w_j + rate R_j)),   a = 1 / t
+
+    with n_i of the batch's B samples from source i. Scores are scaled to [-1, 1] by the quantiles 0.2 and 0.8 of those
+    of the last `history` batches.
+
+    Attributes:
+        rate: the step size.
+        explore: the share that is divided equally.
+        history: mean scores of sources that the quantiles look back on.
+    """
+
+    rate: float = 0.01
+    explore: float = 0.05
+    history: int = 1000
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        _check(rate=(self.rate, 0, math.inf), explore=(self.explore, 0, 1), history=(self.history, 2, math.inf))
+
+    def begin(self, sources: int, seed: int) -> Learner:
+        """See `Rule.begin`; nothing here is random."""
+        return _EXP3S(self, sources)
+
+
+class _EXP3S(_Tensors):
+    def __init__(self, rule: EXP3S, sources: int) -> None:
+        super().__init__(sources, log=_zeros(sources), past=_zeros(rule.history), seen=_zeros(1), steps=_zeros(1))
+        self._rule = rule
+
+    def learn(self, feedback: Feedback) -> None:
+        state, present = self._state, feedback.counts > 0
+        scaled = self._scaled(feedback.means[present])
+        shares, batch = state["shares"], feedback.counts.sum()
+        reward = torch.zeros_like(shares)
+        reward[present] = feedback.counts[present] / batch * scaled / shares[present]
+        state["steps"] += 1
+        grown = state["log"] + self._rule.rate * reward
+        state["log"].copy_(self._mixed(grown - grown.max()))
+        state["shares"].copy_(state["log"].softmax(0) * (1 - self._rule.explore) + self._rule.explore / len(shares))
+
+    def _mixed(self, grown: Tensor) -> Tensor:
+        """Each weight with a little of all others, less and less as time goes on."""
+        others = len(grown) - 1
+        if not others:
+            return grown
+        weights, mix = grown.exp(), 1 / float(self._state["steps"])
+        return ((1 - mix) * weights + mix / others * (weights.sum() - weights)).clamp(min=1e-300).log()
+
+    def _scaled(self, scores: Tensor) -> Tensor:
+        past, seen = self._state["past"], int(self._state["seen"])
+        places = (seen + torch.arange(len(scores))) % len(past)
+        past[places] = scores
+        self._state["seen"] += len(scores)
+        known = past[: min(seen + len(scores), len(past))]
+        low, high = known.quantile(torch.tensor([0.2, 0.8], dtype=torch.float64)).tolist()
+        return (2 * (scores - low) / (high - low) - 1).clamp(-1, 1) if high > low else torch.zeros_like(scores)
+
+
+@dataclass(frozen=True)
+class TSCL:
+    """Teacher-student curriculum learning (Matiisen et al., 2017): more of the sources whose score changes fastest.
+
+    The score's slope Q of each source comes from its batches: "online", an average Q <- (1 - rate) Q + rate (x_t -
+    x_{t-1}) of changes; "window", a straight line through its last `window` mean scores. Shares follow |Q|, so that
+    sources that are being forgotten come back.
+
+    Attributes:
+        slope: "online" or "window".
+        policy: "boltzmann", softmax(|Q| / temperature) with |Q| divided by the greatest; or "greedy", all but
+            `explore` for the source of the greatest |Q|.
+        rate: of the online average.
+        window: batches of a source.
+        temperature: of the Boltzmann policy.
+        explore: the share that is divided equally.
+    """
+
+    slope: Literal["online", "window"] = "window"
+    policy: Literal["boltzmann", "greedy"] = "boltzmann"
+    rate: float = 0.1
+    window: int = 20
+    temperature: float = 0.5
+    explore: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        _check(rate=(self.rate, 0, 1), window=(self.window, 3, math.inf), explore=(self.explore, 0, 1))
+        _check(temperature=(self.temperature, 1e-9, math.inf))
+        for name, value, choices in (
+            ("slope", self.slope, ("online", "window")),
+            ("policy", self.policy, ("boltzmann", "greedy")),
+        ):
+            if value not in choices:
+                raise SelectionError(f"expected {name} out of {', '.join(choices)}, got {value!r}")
+
+    def begin(self, sources: int, seed: int) -> Learner:
+        """See `Rule.begin`; nothing here is random."""
+        return _TSCL(self, sources)
+
+
+class _TSCL(_Tensors):
+    def __init__(self, rule: TSCL, sources: int) -> None:
+        super().__init__(sources, window=_zeros(sources, rule.window), seen=_zeros(sources), q=_zeros(sources))
+        self._rule = rule
+
+    def learn(self, feedback: Feedback) -> None:
+        state, present = self._state, feedback.counts > 0
+        window, had = state["window"], present & (state["seen"] > 0)
+        change = torch.where(had, feedback.means - window[:, -1], 0.0)
+        shifted = torch.cat([window[:, 1:], feedback.means.unsqueeze(1)], dim=1)
+        window.copy_(torch.where(present.unsqueeze(1), shifted, window))
+        state["seen"] += present
+        if self._rule.slope == "online":
+            state["q"] += torch.where(had, self._rule.rate * (change - state["q"]), 0.0)
+        else:
+            state["q"].copy_(slopes(window, state["seen"].long()))
+        state["shares"].copy_(self._policy(state["q"].abs()))
+
+    def _policy(self, size: Tensor) -> Tensor:
+        sources, best = len(size), float(size.max())
+        if best == 0:
+            return torch.full_like(size, 1 / sources)
+        if self._rule.policy == "greedy":
+            chosen = torch.zeros_like(size)
+            chosen[int(size.argmax())] = 1.0
+        else:
+            chosen = (size / best / self._rule.temperature).softmax(0)
+        return (1 - self._rule.explore) * chosen + self._rule.explore / sources
+
+
+@dataclass(frozen=True)
+class ADO:
+    """Adaptive data optimization (Jiang et al., 2024): shares follow how fast each source's scaling law falls.
+
+    Scores must be losses (`Curiosity()`). A power law e + b n^-a is fitted to each source's curve; then
+
+        preference  r_i = c_i^credit (-dL_i/dn) / sum      c the average of past shares
+        shares      p   = mix r + (1 - mix) (average of all shares so far), at least `least`
+
+    Attributes:
+        refit: batches between two fits; shares stay equal until the first.
+        credit: how far a source's fall is credited to its own samples.
+        mix: how much of the preference enters.
+        smoothing: how much of the average of past shares is kept from one batch to the next.
+        least: the least share of a source.
+    """
+
+    refit: int = 20
+    credit: float = 0.5
+    mix: float = 0.1
+    smoothing: float = 0.9
+    least: float = 0.01
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        _check(refit=(self.refit, 1, math.inf), credit=(self.credit, 0, 1), mix=(self.mix, 0, 1))
+        _check(smoothing=(self.smoothing, 0, 1), least=(self.least, 0, 1))
+
+    def begin(self, sources: int, seed: int) -> Learner:
+        """See `Rule.begin`; nothing here is random."""
+        return _ADO(self, sources)
+
+
+class _ADO(_Tensors):
+    def __init__(self, rule: ADO, sources: int) -> None:
+        memory: dict[str, Tensor] = {}
+        self._curves = Curves(memory, sources)
+        equal = torch.full((sources,), 1 / sources, dtype=torch.float64)
+        start = {"recent": equal.clone(), "average": equal.clone(), "preference": equal.clone(), "steps": _zeros(1)}
+        super().__init__(sources, **memory, **start)
+        self._rule = rule
+
+    def learn(self, feedback: Feedback) -> None:
+        state, rule = self._state, self._rule
+        self._curves.add(feedback.means * feedback.counts, feedback.counts)
+        state["steps"] += 1
+        steps = float(state["steps"])
+        state["recent"].lerp_(state["shares"], 1 - rule.smoothing)
+        state["average"].lerp_(state["shares"], 1 / steps)
+        if steps % rule.refit == 0:
+            fall = self._curves.fit().slope(state["seen"])
+            if bool((fall > 0).any()):
+                credited = state["recent"].pow(rule.credit) * fall
+                state["preference"].copy_(credited / credited.sum())
+        if steps >= rule.refit:
+            shares = (rule.mix * state["preference"] + (1 - rule.mix) * state["average"]).clamp(min=rule.least)
+            state["shares"].copy_(shares / shares.sum())
+
+
+@dataclass(frozen=True)
+class GroupDRO:
+    """Group distributionally robust optimization, as in DoReMi (Xie et al., 2023; Sagawa et al., 2020).
+
+        w <- w * exp(rate * max(score, 0)),   shares = (1 - explore) w / sum + explore / S
+
+    Scores are losses for the worst group, or `Excess` losses for DoReMi. DoReMi trains with the average of the shares
+    in the end: `average=True`.
+
+    Attributes:
+        rate: the step size, in the scores' own unit.
+        explore: the share that is divided equally.
+        average: use the average of the shares of all batches so far.
+    """
+
+    rate: float = 1.0
+    explore: float = 1e-3
+    average: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        _check(rate=(self.rate, 0, math.inf), explore=(self.explore, 0, 1))
+
+    def begin(self, sources: int, seed: int) -> Learner:
+        """See `Rule.begin`; nothing here is random."""
+        return _GroupDRO(self, sources)
+
+
+class _GroupDRO(_Tensors):
+    def __init__(self, rule: GroupDRO, sources: int) -> None:
+        super().__init__(sources, log=_zeros(sources), steps=_zeros(1))
+        self._rule = rule
+
+    def learn(self, feedback: Feedback) -> None:
+        state = self._state
+        state["log"] += self._rule.rate * feedback.smoothed.clamp(min=0)
+        state["log"] -= state["log"].max()
+        state["steps"] += 1
+        shares = (1 - self._rule.explore) * state["log"].softmax(0) + self._rule.explore / len(state["log"])
+        state["shares"].lerp_(shares, 1 / float(state["steps"]) if self._rule.average else 1.0)
+
+
+@dataclass(frozen=True)
+class SelfPaced:
+    """Self-paced learning (Kumar et al., 2010) over sources: easy ones first, the others as time goes on.
+
+    A source takes part, with all others that do in equal shares, while its smoothed score (a loss) is at most the
+    quantile q of all sources' scores; q rises from `start` to 1 over `steps` batches.
+
+    Attributes:
+        start: the share of the sources that takes part at first.
+        steps: batches until all do.
+        explore: the share that is divided equally.
+    """
+
+    start: float = 0.3
+    steps: int = 1000
+    explore: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        _check(start=(self.start, 0, 1), steps=(self.steps, 1, math.inf), explore=(self.explore, 0, 1))
+
+    def begin(self, sources: int, seed: int) -> Learner:
+        """See `Rule.begin`; nothing here is random."""
+        return _SelfPaced(self, sources)
+
+
+class _SelfPaced(_Tensors):
+    def __init__(self, rule: SelfPaced, sources: int) -> None:
+        super().__init__(sources, batches=_zeros(1))
+        self._rule = rule
+
+    def learn(self, feedback: Feedback) -> None:
+        state, rule = self._state, self._rule
+        state["batches"] += 1
+        level = min(1.0, rule.start + (1 - rule.start) * float(state["batches"]) / rule.steps)
+        easy = (feedback.smoothed <= feedback.smoothed.quantile(level)).double()
+        state["shares"].copy_((1 - rule.explore) * easy / easy.sum() + rule.explore / len(easy))

@@ -1,0 +1,324 @@
+"""Requests: the runs that a command line, or a section of a campaign file, asks for.
+
+A field of a request is an option of `headway run EXPERIMENT` and a key of a section, under the same name. Its values
+are texts on a command line and plain values in a file; `Request.read` takes both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from headway.errors import ProtocolError, SpecError, UsageError, did_you_mean
+from headway.registry import Registry
+from headway.runs import RunSpec
+from headway.runs.text import shorten
+
+MOST_SEEDS = 100_000
+MOST_RUNS = 1_000_000
+_RANGE = re.compile(r"(\d{1,18})(?::(\d{1,18}))?", re.ASCII)
+Own = TypeVar("Own", bound="Request")
+REQUESTS: Registry[type[Request]] = Registry("experiment", UsageError)
+
+
+def register_request(name: str) -> Callable[[type[Own]], type[Own]]:
+    """Add what `headway run NAME` and sections of campaign files can ask for: a class of `Request`.
+
+    Raises:
+        UsageError: the name is taken or not valid.
+    """
+    return REQUESTS.register(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        summary: what the experiment is, in a few words.
+        description: the same in a sentence.
+    """
+
+    summary: ClassVar[str] = ""
+    description: ClassVar[str] = ""
+
+    @classmethod
+    def read(cls: type[Own], values: Mapping[str, Any]) -> Own:
+        """A request of texts or plain values by name.
+
+        Raises:
+            UsageError: no such option, or no such value.
+        """
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for name in values:
+            if name not in fields:
+                known = ", ".join(fields)
+                raise UsageError(f"expected options out of {known}, got {name!r}{did_you_mean(name, fields)}")
+        return cls(**{name: fields[name].metadata["read"](name, value) for name, value in values.items()})
+
+    def specs(self) -> list[RunSpec]:
+        """The runs.
+
+        Raises:
+            UsageError: a name or a value does not exist, or two do not go together.
+        """
+        try:
+            return self.expand()
+        except (ProtocolError, SpecError) as error:
+            raise UsageError(str(error)) from error
+
+    def expand(self) -> list[RunSpec]:
+        """The runs; also errors of protocols and specs may be raised."""
+        raise NotImplementedError
+
+
+# Readers of options: text or plain value -> what a request holds.
+
+
+def names(name: str, value: Any) -> tuple[str, ...]:
+    """One or more names."""
+    words = [value] if isinstance(value, str) else value
+    if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
+        raise UsageError(f"{name}: expected text, or a list of texts, got {shown(value)}")
+    return tuple(words)
+
+
+def word(name: str, value: Any) -> str:
+    """One name."""
+    if not isinstance(value, str):
+        raise UsageError(f"{name}: expected text, got {shown(value)}")
+    return value
+
+
+def whole(name: str, value: Any) -> int:
+    """A whole number of at least 1."""
+    try:
+        number = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else 0
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise UsageError(f"{name}: expected a whole number of at least 1, got {shown(value)}")
+    return number
+
+
+def seeds(name: str, value: Any) -> tuple[int, ...]:
+    """Seeds: "5", "0,3,7", "0:20" (without 20), or several of them; or whole numbers."""
+    values = value if isinstance(value, list) else [value]
+    found: dict[int, None] = {}
+    for part in itertools.chain.from_iterable(str(each).split(",") for each in values):
+        match = _RANGE.fullmatch(part.strip())
+        first = int(match[1]) if match else 0
+        last = int(match[2]) if match and match[2] else first + 1
+        if match is None or last <= first:
+            raise UsageError(f"expected seeds such as 5 or 0,3,7 or 0:20 (0 to 19), got {shown(value)}")
+        if len(found) + last - first > MOST_SEEDS:
+            raise UsageError(f"expected at most {MOST_SEEDS} seeds, got {shown(value)}")
+        found.update(dict.fromkeys(range(first, last)))
+    return tuple(found)
+
+
+def settings(name: str, value: Any) -> Mapping[str, Any]:
+    """Fields of the protocol and their values: texts such as "beta=0.99", or a table."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    found: dict[str, str] = {}
+    for text in [value] if isinstance(value, str) else value:
+        key, equals, own = str(text).partition("=")
+        if not (key.strip() and equals):
+            raise UsageError(f"expected FIELD=VALUE, got {text!r}")
+        if key.strip() in found:
+            raise UsageError(f"expected every field once, got {key.strip()!r} twice")
+        found[key.strip()] = own.strip()
+    return found
+
+
+def sweeps(name: str, value: Any) -> Mapping[str, tuple[Any, ...]]:
+    """Fields of the protocol, each with several values: texts such as "beta=0.9,0.99", or a table of lists."""
+    found = {}
+    for key, own in settings(name, value).items():
+        values = own.split(",") if isinstance(own, str) else own if isinstance(own, list) else [own]
+        found[key] = tuple(each.strip() if isinstance(each, str) else each for each in values)
+        if not all(each != "" for each in found[key]):
+            raise UsageError(f"expected FIELD=VALUE,VALUE,..., got {key + '=' + str(own)!r}")
+    return found
+
+
+def shown(value: Any) -> str:
+    """A value in a message; what is too deep or too long to be written is only named."""
+    try:
+        return shorten(repr(value), 100)
+    except (RecursionError, ValueError):
+        return f"a {type(value).__name__}"
+
+
+# What requests have in common.
+
+
+def option(default: Any, read: Callable[[str, Any], Any], text: str, **argparse: Any) -> Any:
+    """A field of a request.
+
+    Args:
+        default: its value.
+        read: its reader.
+        text: what it is, for the help.
+        argparse: arguments of `ArgumentParser.add_argument`.
+    """
+    several = {"action": "extend", "nargs": "+", "metavar": "NAME"} if read is names else {}
+    metadata = {"read": read, "help": text, **several, **argparse}
+    return (
+        field(default_factory=dict, metadata=metadata) if default == {} else field(default=default, metadata=metadata)
+    )
+
+
+SEEDS = "0:20 for 0 to 19; 0,3,7; or 5 for seed 5 alone"
+REPEATED = {"action": "append"}
+
+
+def combinations(sweep: Mapping[str, tuple[Any, ...]], runs_each: int) -> list[dict[str, Any]]:
+    """One set of settings for every combination of the values of a sweep.
+
+    Raises:
+        UsageError: there are too many runs.
+    """
+    runs = runs_each * math.prod(map(len, sweep.values()))
+    if runs > MOST_RUNS:
+        raise UsageError(f"expected at most {MOST_RUNS} runs, got {runs}; sweep over fewer values or seeds")
+    return [dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())]
+
+
+def check_said_once(what: str, name: str, value: object | None, fields: Iterable[str], given: Container[str]) -> None:
+    """Refuse an option beside fields that it would overrule: the same work would have several ids.
+
+    Raises:
+        UsageError: both were given.
+    """
+    doubled = [field for field in fields if field in given]
+    if value is not None and doubled:
+        raise UsageError(f"expected {what} once, got --{name} and {doubled[0]}=...; leave one of them out")
+
+
+# The experiments of headway.
+
+
+@register_request("controlled")
+@dataclass(frozen=True, kw_only=True)
+class ControlledRequest(Request):
+    """Runs of the controlled study."""
+
+    summary = "curricula over labelled images, with and without noise"
+    description = "Compares signals that choose what a classifier learns from next."
+    lengths: ClassVar[tuple[str, ...]] = ("epochs", "epochs_curriculum_mnist")
+
+    dataset: tuple[str, ...] = option(("digits",), names, "such as mnist, fashion-mnist, cifar10, or a plugin's")
+    condition: tuple[str, ...] = option(("curriculum", "noise"), names, "out of curriculum, noise")
+    signal: tuple[str, ...] = option(
+        ("uniform", "curiosity", "gmc", "norm_last", "norm_all", "delta_loss"),
+        names,
+        "also dot, cosine, projection, gmc_hard, gmc_soft, or a plugin's",
+    )
+    seeds: tuple[int, ...] = option((0, 1, 2), seeds, SEEDS, metavar="SEEDS")
+    protocol: str = option("released", word, "paper, released or demo", metavar="NAME")
+    set: Mapping[str, Any] = option({}, settings, "change a field; repeatable", metavar="FIELD=VALUE", **REPEATED)
+    sweep: Mapping[str, tuple[Any, ...]] = option(
+        {}, sweeps, "every value of a field; repeatable", metavar="FIELD=V1,V2,...", **REPEATED
+    )
+    epochs: int | None = option(None, whole, "length of each run, instead of the protocol's", metavar="N")
+
+    def expand(self) -> list[RunSpec]:
+        """All combinations."""
+        from headway.study.controlled import specs
+        from headway.study.protocols.controlled import Protocol
+
+        each = len(self.dataset) * len(self.condition) * len(self.signal) * len(self.seeds)
+        swept = combinations(self.sweep, each)
+        check_said_once("the length of runs", "epochs", self.epochs, self.lengths, {**self.set, **swept[0]})
+        protocol = Protocol.named(self.protocol).override(self.set)
+        found = []
+        for values in swept:
+            own, epochs = protocol.override(values), self.epochs
+            # The general field for the length, given alone, also holds where a special one would.
+            if [name for name in self.lengths if name in {**self.set, **values}] == ["epochs"]:
+                epochs = own.epochs
+            found += specs(self.dataset, self.condition, self.signal, self.seeds, own, epochs)
+        return found
+
+
+@register_request("ablation")
+@dataclass(frozen=True, kw_only=True)
+class AblationRequest(ControlledRequest):
+    """Runs that say which part of GMC does the work."""
+
+    summary = "the same for GMC and its variants"
+    description = "GMC beside its variants, which take the absolute value or the norm elsewhere."
+
+    condition: tuple[str, ...] = option(("curriculum",), names, "out of curriculum, noise")
+    signal: tuple[str, ...] = option(("uniform", "gmc", "dot", "cosine", "projection"), names, "which signals")
+
+
+@register_request("sensitivity")
+@dataclass(frozen=True, kw_only=True)
+class SensitivityRequest(ControlledRequest):
+    """Runs that say how far GMC depends on its constants."""
+
+    grid: ClassVar[Mapping[str, tuple[float, ...]]] = {
+        "beta": (0.9, 0.99, 0.999, 0.9999),
+        "floor": (1e-8, 1e-5, 1e-3, 1e-1),
+    }
+    constants: ClassVar[Mapping[str, Any]] = {"floor_unit": "sample", "bias_correction": True}
+    summary = "the same for GMC over a grid of its constants"
+    description = (
+        "GMC over a grid, beta=0.9,0.99,0.999,0.9999 by floor=1e-8,1e-5,1e-3,1e-1 in the unit of a sample's own "
+        "gradient; --sweep replaces it."
+    )
+
+    signal: tuple[str, ...] = option(("gmc",), names, "which signals")
+    seeds: tuple[int, ...] = option((0, 1), seeds, SEEDS, metavar="SEEDS")
+
+    def expand(self) -> list[RunSpec]:
+        """All combinations."""
+        full = {"set": {**self.constants, **self.set}, "sweep": self.sweep or self.grid}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return ControlledRequest(**{**values, **full}).expand()
+
+
+@register_request("doorkey")
+@dataclass(frozen=True, kw_only=True)
+class DoorkeyRequest(Request):
+    """Runs of agents that explore."""
+
+    summary = "exploration of a grid world, with and without noise at its door"
+    description = "Compares intrinsic rewards of an agent that explores a grid with a key, a door and noise."
+
+    method: tuple[str, ...] = option(
+        ("ppo", "icm", "gmc", "icm+gmc"), names, "also forward, rnd, rnd+gmc, or PREDICTOR+SCORER, such as icm+gmc_hard"
+    )
+    noise: tuple[str, ...] = option(("none", "door"), names, "out of none, door")
+    seeds: tuple[int, ...] = option((0, 1, 2), seeds, SEEDS, metavar="SEEDS")
+    preset: str = option("released", word, "released, paper, fast or quick", metavar="NAME")
+    env: str | None = option(None, word, "the environment, instead of the preset's; also a plugin's", metavar="ID")
+    steps: int | None = option(None, whole, "length of each run in steps, up to whole rollouts", metavar="N")
+    set: Mapping[str, Any] = option({}, settings, "change a field; repeatable", metavar="FIELD=VALUE", **REPEATED)
+    sweep: Mapping[str, tuple[Any, ...]] = option(
+        {}, sweeps, "every value of a field; repeatable", metavar="FIELD=V1,V2,...", **REPEATED
+    )
+
+    def expand(self) -> list[RunSpec]:
+        """All combinations."""
+        from headway.study.doorkey import specs
+        from headway.study.protocols.doorkey import ExplorationProtocol
+
+        swept = combinations(self.sweep, len(self.method) * len(self.noise) * len(self.seeds))
+        given = {**self.set, **swept[0]}
+        check_said_once("the length of runs", "steps", self.steps, ["steps"], given)
+        check_said_once("the environment", "env", self.env, ["env_id"], given)
+        protocol = ExplorationProtocol.named(self.preset).override(self.set)
+        found = []
+        for values in swept:
+            own = protocol.override(values)
+            found += specs(self.method, self.noise, self.seeds, own, self.preset, self.env, self.steps)
+        return found
