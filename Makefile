@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help chromium run explore check test lint bench soak faults fuzz rllte docs clean
+.PHONY: help chromium run explore check test lint bench soak faults fuzz rllte docs package clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ help:  ## show this list
 run: $(VENV)/.stamp-dev  ## the demo: six signals choose what a small model learns from; a few minutes, then report/index.html
 	$(BIN)/headway demo $(ARGS)
 
-explore: $(VENV)/.stamp-dev  ## PPO, alone and paid by ICM+GMC, solves a small grid: three seeds each, a few minutes
+explore: $(VENV)/.stamp-dev  ## PPO, alone and rewarded by ICM+GMC, solves a small grid: three seeds each, a few minutes
 	$(BIN)/headway run doorkey --preset quick --method ppo icm+gmc --noise none --seeds 0:3 --out runs/quick $(ARGS)
 
 chromium:  ## install Chromium for the browser tests, if there is none (Debian and Ubuntu)
@@ -72,6 +72,11 @@ docs: $(VENV)/.stamp-docs  ## build the docs into site/
 	$(SPHINX)
 	@echo "built: site/index.html"
 
+package: $(VENV)/.stamp-package  ## build the sdist and the wheel into dist/, and check both
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+
 clean:  ## remove .venv, caches and built docs; results in runs/ and report/ stay
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -91,6 +96,6 @@ $(VENV)/.stamp-backpack: $(VENV)/.stamp-torch
 
 # One stamp for each extra of pyproject.toml.
 $(VENV)/.stamp-%: pyproject.toml constraints.txt $(VENV)/.stamp-torch
-	@echo "installing headway[$*] into $(VENV) (this may take some minutes) ..."
+	@echo "installing headway-torch[$*] into $(VENV) (this may take some minutes) ..."
 	@$(PIP_INSTALL) -e '.[$*]'
 	@touch $@

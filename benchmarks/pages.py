@@ -229,10 +229,10 @@ def study() -> str:
     table_rows = [list(row) for row in zip(map(title, wanted), *columns.values(), strict=True)]
     notes = [f"{MARK} {name} is a JPEG-compressed copy, not the official files." for name in sorted(remarks)]
     intro = (
-        "The paper's study again, with the constants of its released code: signals choose what a classifier learns\n"
-        "from. Area under its loss, relative to that of even draws (lower is better), with 95% intervals over\n"
-        f"{' to '.join(map(str, sorted(seeds)))} seeds; in the noise also the share of the last draws that went to\n"
-        "the noisiest of four groups ([more](docs/results.md)):"
+        "In the paper's study a signal chooses what a classifier learns from. Area under the test-loss curve,\n"
+        "relative to uniform sampling (lower is better), with 95% intervals over\n"
+        f"{' to '.join(map(str, sorted(seeds)))} seeds; with noise also the share of the last samples from the\n"
+        "noisiest group ([more](docs/results.md)):"
     )
     return "\n\n".join((intro, table(["signal", *columns], table_rows), *notes))
 

@@ -7,7 +7,7 @@ from sphinx.application import Sphinx
 project = "headway"
 author = "The headway developers"
 copyright = "2026, The headway developers"
-version = release = installed_version("headway")
+version = release = installed_version("headway-torch")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,9 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for: `headway status` need not wait for torch."""
     if name not in __all__:
         raise AttributeError(f"module 'headway' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES.get(name, "headway.signals")), name)
+    with warnings.catch_warnings():  # without NumPy, which headway does not need, torch warns when it is imported
+        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+        value = getattr(import_module(_HOMES.get(name, "headway.signals")), name)
     globals()[name] = value
     return value
 

@@ -79,7 +79,7 @@ class MissingExtraError(HeadwayError, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         """Name the package that is missing and the command that installs it."""
-        super().__init__(f"{package} is not installed; run: pip install 'headway[{extra}]'")
+        super().__init__(f"{package} is not installed; run: pip install 'headway-torch[{extra}]'")
 
 
 class WrongVersionError(HeadwayError, ImportError):
@@ -88,7 +88,7 @@ class WrongVersionError(HeadwayError, ImportError):
     def __init__(self, package: str, least: str, found: str, extra: str) -> None:
         """Name both versions and the command that installs a newer one."""
         super().__init__(
-            f"expected {package} {least} or newer, got {found}; run: pip install --upgrade 'headway[{extra}]'"
+            f"expected {package} {least} or newer, got {found}; run: pip install --upgrade 'headway-torch[{extra}]'"
         )
 
 

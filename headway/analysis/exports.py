@@ -11,7 +11,6 @@ import math
 import platform
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,6 +22,7 @@ from headway.errors import DamagedError, HeadwayError, NewerSchemaError, StoreEr
 from headway.runs import RunSpec, State
 from headway.runs.files import read_bytes, store_error, write_atomic
 from headway.runs.metrics import MAX_VALUES, open_parquet, pyarrow
+from headway.runs.provenance import version_of
 
 EXPORT_SCHEMA = 1
 SUFFIX = ".parquet"
@@ -285,10 +285,4 @@ def _piece(flat: Array, inner: Array | None, first: int, last: int) -> Array:
 
 
 def _made_with() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in ("headway", "numpy", "pyarrow"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:  # used from a checkout that was never installed
-            versions[package] = "unknown"
-    return versions
+    return {"python": platform.python_version(), **{name: version_of(name) for name in ("headway", "numpy", "pyarrow")}}

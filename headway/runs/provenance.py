@@ -12,6 +12,7 @@ from pathlib import Path
 
 NUMBERS_COME_FROM = ("data", "grads", "meter.py", "moments.py", "rl", "selection", "signals", "study")
 """The parts whose code decides the numbers of a run."""
+UNKNOWN_VERSION = "unknown"
 UNKNOWN = "not recorded"
 """What a run was made with up to a checkpoint that does not tell."""
 
@@ -36,10 +37,10 @@ def code_fingerprint() -> str:
 def provenance(*packages: str) -> dict[str, str]:
     """The versions of headway, Python and some packages, and the fingerprint of headway's code."""
     return {
-        "headway": _version("headway"),
+        "headway": version_of("headway"),
         "code": code_fingerprint(),
         "python": platform.python_version(),
-        **{name: _version(name) for name in packages},
+        **{name: version_of(name) for name in packages},
     }
 
 
@@ -65,6 +66,16 @@ def in_words(history: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 
 @cache
-def _version(package: str) -> str:
-    """The version of a package; kept, because another one may be installed while a process lives."""
-    return metadata.version(package)
+def version_of(package: str) -> str:
+    """The version of a package; kept, because another one may be installed while a process lives.
+
+    Args:
+        package: its name. headway's distribution is called headway-torch.
+
+    Returns:
+        "unknown" for one that is not installed, such as headway itself when it is used from a checkout.
+    """
+    try:
+        return metadata.version("headway-torch" if package == "headway" else package)
+    except metadata.PackageNotFoundError:
+        return UNKNOWN_VERSION

@@ -5,13 +5,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 
 from headway.analysis.rundata import RunData
 from headway.analysis.settings import Setting
 from headway.analysis.table import ranges
 from headway.runs import Json
 from headway.runs.later import compared
+from headway.runs.provenance import UNKNOWN_VERSION, version_of
 from headway.runs.text import duration, shorten
 from headway.study.protocols.names import title
 
@@ -109,13 +109,8 @@ def protocols(runs: Iterable[RunData]) -> list[ProtocolFields]:
 
 def versions() -> list[tuple[str, str]]:
     """What this report was made with."""
-    found = [("python", platform.python_version())]
-    for package in PACKAGES:
-        try:
-            found.append((package, metadata.version(package)))
-        except metadata.PackageNotFoundError:  # used from a checkout, or not needed
-            continue
-    return found
+    found = [(package, version_of(package)) for package in PACKAGES]
+    return [("python", platform.python_version()), *(pair for pair in found if pair[1] != UNKNOWN_VERSION)]
 
 
 def _distinct(values: Iterable[Json]) -> str:

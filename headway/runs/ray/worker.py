@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import Any
 
 from headway.errors import HeadwayError
 from headway.runs.context import Context
 from headway.runs.experiments import register_experiments
 from headway.runs.progress import Advanced, Ended, Event
+from headway.runs.provenance import version_of
 from headway.runs.queue import Task
 from headway.runs.ray.cluster import import_ray
 from headway.runs.store import RunStore
@@ -173,7 +173,7 @@ def carry_out(task: Task, attempt: int, setup: RaySetup, board: Any) -> Ended | 
 
 def versions() -> dict[str, str]:
     """The versions of what decides the numbers of a run, without the build: torch has one for every kind of machine."""
-    return {name: version(name).split("+")[0] for name in ("headway", "torch")}
+    return {name: version_of(name).split("+")[0] for name in ("headway", "torch")}
 
 
 def _unfit(setup: RaySetup, task: Task) -> str:
