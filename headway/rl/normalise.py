@@ -132,8 +132,8 @@ class RewardNormaliser(nn.Module):
     more than the mean at every step has an intrinsic return of 1.
 
     Without centring, rewards are divided by the running deviation of their discounted sums, R_t = gamma R_{t-1} + r_t
-    in each environment, which go on where an episode ends (Burda et al., 2018). They stay above zero and pay for staying
-    alive, which only suits values that do not end with the episode.
+    in each environment, which go on where an episode ends (Burda et al., 2018). They stay above zero and pay for
+    staying alive, which only suits values that do not end with the episode.
 
     A scorer with moments pays zero until it has some. Centred rewards leave such zeros out of all statistics.
 
