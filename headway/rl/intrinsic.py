@@ -50,7 +50,7 @@ class IntrinsicConfig:
     """Decay rate of the first moment, per training step."""
     beta_v: float = 0.99
     """Decay rate of the second moment."""
-    floor: float = 1.0
+    floor: float = 0.1
     """The least value of the second moment."""
     floor_unit: Literal["sample", "batch", "relative"] = "relative"
     """What the floor is compared with: a sample's own squared gradient, that of its share 1/B in the batch mean, or the
