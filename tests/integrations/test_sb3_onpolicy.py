@@ -302,6 +302,21 @@ def test_normalised_observations_are_seen_as_the_policy_sees_them() -> None:
     assert float(batch.next_obs[:, 2].abs().max()) < 4  # raw steps go up to 5, normalised ones do not
 
 
+def test_normalised_whole_numbers_are_refused_and_floats_taken() -> None:
+    """The rollout buffer has the type of the space, which VecNormalize leaves as it is."""
+
+    def made(*types: type) -> VecNormalize:
+        env: Any = Clock()
+        for each in types:
+            env = gymnasium.wrappers.DtypeObservation(env, each)
+        return VecNormalize(DummyVecEnv([lambda: env]))
+
+    with pytest.raises(EnvError, match=r"got one of int16 .* DtypeObservation\(env, np.float32\)"):
+        played(OnPolicyIntrinsicCallback(Known()), env=made(np.int16))
+    _, look = played(OnPolicyIntrinsicCallback(Known()), env=made(np.int16, np.float32))
+    assert (look.buffers[0].observations < 0).any()
+
+
 def test_observations_of_several_parts_are_refused() -> None:
     parts = spaces.Dict({"a": spaces.Discrete(2)})
     env = DummyVecEnv([lambda: Rows(parts, FORCES)])
