@@ -55,6 +55,7 @@ def test_torchrl() -> None:
         assert float((with_ - without)[n, t]) == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.slow  # numba compiles parts of it
 def test_tianshou() -> None:
     pytest.importorskip("tianshou")
     from tianshou.algorithm import PPO
