@@ -168,9 +168,9 @@ def table(results: Results) -> str:
     for name, by_method in results.items():
         for method, returns in by_method.items():
             values = [returns[seed] for seed in sorted(returns, key=int)]
-            error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
+            error = f"{np.std(values, ddof=1) / len(values) ** 0.5:.2f}" if len(values) > 1 else "–"
             seeds = " ".join(f"{value:.2f}" for value in values)
-            lines.append(f"| {name} | {method} | {np.mean(values):.2f} | {error:.2f} | {seeds} |")
+            lines.append(f"| {name} | {method} | {np.mean(values):.2f} | {error} | {seeds} |")
     return "\n".join(lines)
 
 
