@@ -1,11 +1,17 @@
-"""Does an intrinsic reward with its default settings help? Returns of PPO alone and paid, over seeds.
+"""Does an intrinsic reward with its default settings help? Returns of PPO alone and with a bonus, over seeds.
 
-    python benchmarks/bonus.py [--env doorkey lock] [--method ppo icm icm+gmc] [--seeds 6] [--out FILE.json]
+    python benchmarks/bonus.py [--task doorkey lock] [--method ppo icm icm+gmc] [--seeds 0:6] [--out FILE.json]
 
-Stable-Baselines3's PPO learns in DoorKey-5x5, which it solves with some seeds, and opens a lock of 20 numbers, which
-it does not: a wrong number begins it anew, so that nobody finds the end by chance. The callback, with its defaults, is
-all that differs between methods. A return is the mean over the episodes that end in the last fifth of the training.
-Rows that the file has already are not computed again. DoorKey is that of `headway.rl.make_env`: the rules are Farama's.
+Stable-Baselines3's PPO learns four tasks:
+
+    doorkey    DoorKey-5x5, the whole grid; PPO alone solves it with some seeds
+    lock       20 numbers to be entered in order, a wrong one begins anew: nobody gets to the end by chance
+    zoo        DoorKey-5x5 with the settings of rl-zoo3, and observations as float32
+    zoo-bytes  the same with observations as bytes, as rl-zoo3 has them: the rollout buffer spoils what is normalised
+
+The callback, with its defaults, is all that differs between methods; `--set` changes a setting of it. A return is the
+mean over the episodes that end in the last fifth of the training. Rows that the file has already are not computed
+again. The grid of `doorkey` is that of `headway.rl.make_env`, that of `zoo` is Farama's.
 """
 
 from __future__ import annotations
@@ -17,24 +23,28 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import minigrid  # noqa: F401  (registers its environments)
 import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium import spaces
+from gymnasium.wrappers import DtypeObservation
+from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecEnv, VecMonitor
+from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 
 from headway.integrations.sb3 import OnPolicyIntrinsicCallback
-from headway.rl import Episodes, make_env
+from headway.rl import Episodes, IntrinsicConfig, make_env
 
 Array = npt.NDArray[Any]
 ENVS, NUMBERS = 8, 20
-STEPS = {"doorkey": 61_440, "lock": 61_440}
+STEPS = {"doorkey": 61_440, "lock": 61_440, "zoo": 102_400, "zoo-bytes": 102_400}
 METHODS = ("ppo", "icm", "icm+gmc")
+ZOO = {"n_steps": 128, "batch_size": 64, "n_epochs": 10, "learning_rate": 2.5e-4, "ent_coef": 0.0}
 Results = dict[str, dict[str, dict[str, float]]]
-"""Returns by environment, method and seed."""
+"""Returns by task, method and seed."""
 
 
 class Lock(gymnasium.Env[Array, int]):
@@ -123,53 +133,72 @@ class Returns(BaseCallback):
         return True
 
 
-def train(env_name: str, method: str, seed: int, steps: int) -> float:
+def make(task: str, seed: int) -> VecEnv:
+    """The environments of a task."""
+    if task == "doorkey":
+        return VecMonitor(Grids("MiniGrid-DoorKey-5x5-v0", seed))
+    if task == "lock":
+        return make_vec_env(Lock, ENVS, seed=seed)
+
+    def wrapped(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        flat = FlatObsWrapper(env)
+        return DtypeObservation(flat, np.float32) if task == "zoo" else flat
+
+    return VecNormalize(make_vec_env("MiniGrid-DoorKey-5x5-v0", ENVS, seed=seed, wrapper_class=wrapped))
+
+
+def train(task: str, method: str, seed: int, steps: int, changes: dict[str, Any] | None = None) -> float:
     """The mean return at the end."""
-    env = (
-        VecMonitor(Grids("MiniGrid-DoorKey-5x5-v0", seed))
-        if env_name == "doorkey"
-        else make_vec_env(Lock, ENVS, seed=seed)
-    )
-    model = PPO("MlpPolicy", env, n_steps=256, batch_size=256, learning_rate=1e-3, seed=seed, device="cpu")
+    settings = ZOO if task.startswith("zoo") else {"n_steps": 256, "batch_size": 256, "learning_rate": 1e-3}
+    model = PPO("MlpPolicy", make(task, seed), seed=seed, device="cpu", **settings)
     returns = Returns(steps)
-    paid = [] if method == "ppo" else [OnPolicyIntrinsicCallback(method, seed=seed)]
+    changes = dict(changes or {})
+    options = {name: changes.pop(name) for name in ("coefficient", "centre", "normalise") if name in changes}
+    config = IntrinsicConfig(**changes) if changes else None
+    paid = [] if method == "ppo" else [OnPolicyIntrinsicCallback(method, config=config, seed=seed, **options)]
     model.learn(steps, callback=[*paid, returns])
-    return float(np.mean(returns.returns))
+    return float(np.mean(returns.returns)) if returns.returns else 0.0
 
 
 def table(results: Results) -> str:
-    """Means and single seeds, as the page has them."""
-    lines = ["| task | method | mean return | seeds |", "| --- | --- | --- | --- |"]
+    """Means, their standard errors and single seeds, as the page has them."""
+    lines = ["| task | method | mean return | standard error | seeds |", "| --- | --- | --- | --- | --- |"]
     for name, by_method in results.items():
         for method, returns in by_method.items():
-            seeds = ", ".join(f"{seed}: {value:.2f}" for seed, value in sorted(returns.items()))
-            lines.append(f"| {name} | {method} | {np.mean(list(returns.values())):.2f} | {seeds} |")
+            values = [returns[seed] for seed in sorted(returns, key=int)]
+            error = f"{np.std(values, ddof=1) / len(values) ** 0.5:.2f}" if len(values) > 1 else "–"
+            seeds = " ".join(f"{value:.2f}" for value in values)
+            lines.append(f"| {name} | {method} | {np.mean(values):.2f} | {error} | {seeds} |")
     return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> Results:
     """Train, print, and keep."""
     parser = argparse.ArgumentParser(description="returns of PPO alone and with an intrinsic reward")
-    parser.add_argument("--env", nargs="+", default=list(STEPS), choices=list(STEPS))
+    parser.add_argument("--task", nargs="+", default=["doorkey", "lock"], choices=list(STEPS))
     parser.add_argument("--method", nargs="+", default=list(METHODS))
-    parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--steps", type=int, help="instead of each environment's own number")
+    parser.add_argument("--seeds", default="0:6", help="FIRST:END")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="of IntrinsicConfig or the callback")
+    parser.add_argument("--steps", type=int, help="instead of each task's own number")
     parser.add_argument("--out", type=Path, help="the results as JSON; rows that it has are not computed again")
     options = parser.parse_args(arguments)
+    changes = dict(each.split("=", 1) for each in options.set)
+    typed = {name: value if value.isidentifier() else json.loads(value) for name, value in changes.items()}
     torch.set_num_threads(1)
     results: Results = {}
-    for seed in range(options.seeds):
-        for name in options.env:
+    for seed in range(*map(int, options.seeds.split(":"))):
+        for name in options.task:
             for method in options.method:
                 if options.out and options.out.exists():
                     results = json.loads(options.out.read_text())["returns"]
-                rows = results.setdefault(name, {}).setdefault(method, {})
+                label = " ".join([method, *options.set]) if method != "ppo" else method
+                rows = results.setdefault(name, {}).setdefault(label, {})
                 if str(seed) in rows:
                     continue
-                rows[str(seed)] = train(name, method, seed, options.steps or STEPS[name])
-                print(f"{name:8} {method:8} seed {seed}: {rows[str(seed)]:.3f}", flush=True)
+                rows[str(seed)] = train(name, method, seed, options.steps or STEPS[name], typed)
+                print(f"{name:9} {label:8} seed {seed}: {rows[str(seed)]:.3f}", flush=True)
                 if options.out:
-                    versions = {each: version(each) for each in ("stable-baselines3", "gymnasium", "torch")}
+                    versions = {each: version(each) for each in ("stable-baselines3", "gymnasium", "minigrid", "torch")}
                     options.out.write_text(json.dumps({"versions": versions, "returns": results}, indent=1) + "\n")
     print(table(results))
     return results

@@ -106,6 +106,13 @@ def sb3() -> str:
     return table(["environment", "environments", "steps per second kept", "single rounds"], rows)
 
 
+def bonus(name: str) -> str:
+    """Returns with and without an intrinsic reward."""
+    from benchmarks.bonus import table as returns_table  # needs Stable-Baselines3
+
+    return returns_table(stored(name)["returns"])
+
+
 def controlled() -> str:
     """Milliseconds per batch of the controlled study."""
     names = {
@@ -309,6 +316,9 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "sampler": ("docs/howto/pytorch.md", sampler),
     "huggingface": ("docs/howto/transformers.md", huggingface),
     "sb3": ("docs/howto/sb3.md", sb3),
+    "bonus": ("docs/howto/sb3.md", partial(bonus, "bonus")),
+    "bonus-defaults": ("docs/intrinsic.md", partial(bonus, "bonus")),
+    "zoo": ("docs/howto/sb3.md", partial(bonus, "zoo")),
     "controlled": ("docs/study.md", controlled),
     "floors": ("docs/mathematics.md", floors),
     "architectures": ("docs/study.md", architectures),

@@ -185,9 +185,8 @@ class IntrinsicRewardWrapper(VectorWrapper):
         env: a vector environment; its observations may have several parts (Dict, Tuple).
         method: such as "icm+gmc", or an `IntrinsicReward` of your own.
         coefficient: what the intrinsic reward is multiplied by.
-        normalise: divide it by the running deviation of its discounted sums.
-        centre: with `normalise`, take the running mean of each environment off first, so that being alive is worth
-            nothing.
+        normalise: bring it to the scale of `headway.rl.RewardNormaliser`, in units of the task's return.
+        centre: with `normalise`, take the mean off first, so that being alive is worth nothing.
         add: also add the scaled reward to the rewards that `step` returns; the task's own are then in
             `infos["task_reward"]`. Put `RecordEpisodeStatistics` inside this wrapper, not around it.
         update_every: the number of transitions that the predictor learns from at once. A floor in the unit "batch" is

@@ -34,8 +34,8 @@ class RolloutReward:
             are none at hand: then `spaces` must be given.
         method: such as "icm+gmc", or an `IntrinsicReward` of your own.
         coefficient: what the intrinsic reward is multiplied by.
-        normalise: divide it by the running deviation of its discounted sums.
-        centre: with `normalise`, take the running mean of each environment off first.
+        normalise: bring it to the scale of `headway.rl.RewardNormaliser`, in units of the task's return.
+        centre: with `normalise`, take the mean off first, so that being alive is worth nothing.
         gamma: the discount of the sums.
         config: settings of the predictor and the scorer.
         seed: of the predictor's weights.

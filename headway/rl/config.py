@@ -28,11 +28,11 @@ class PPOConfig:
     extrinsic_scale: float = 1.0
     """A factor on the rewards of the environment."""
     intrinsic_scale: float = 0.05
-    """A factor on the intrinsic rewards: with normalisation what a deviation of their return is worth in reward."""
+    """A factor on the intrinsic rewards: once centred and normalised, the return of one deviation more at each step."""
     normalise_intrinsic: bool = True
-    """Divide intrinsic rewards by the running deviation of their discounted sums, before the factor."""
+    """Bring intrinsic rewards to the scale of `RewardNormaliser`, before the factor."""
     centre_intrinsic: bool = True
-    """Take their running mean off before, in each environment: being alive alone is then worth nothing."""
+    """Take their mean off before: being alive alone is then worth nothing."""
     warm_up_steps: int = 0
     """Steps of random actions in each environment before the first rollout, from which a predictor takes its statistics
     of observations; they do not count as steps."""

@@ -50,9 +50,9 @@ class IntrinsicConfig:
     """Decay rate of the first moment, per training step."""
     beta_v: float = 0.99
     """Decay rate of the second moment."""
-    floor: float = 1e-8
+    floor: float = 0.1
     """The least value of the second moment."""
-    floor_unit: Literal["sample", "batch", "relative"] = "batch"
+    floor_unit: Literal["sample", "batch", "relative"] = "relative"
     """What the floor is compared with: a sample's own squared gradient, that of its share 1/B in the batch mean, or the
     mean of the second moment over all parameters."""
     bias_correction: bool = True
@@ -107,7 +107,14 @@ class IntrinsicConfig:
     @classmethod
     def released(cls) -> IntrinsicConfig:
         """The choices of the authors' released code: one step of Adam per rollout, on observations as they are."""
-        return cls(normalise_observations=False, learning_rate=1e-4, epochs=1, minibatches=1)
+        return cls(
+            normalise_observations=False,
+            learning_rate=1e-4,
+            epochs=1,
+            minibatches=1,
+            floor=1e-8,
+            floor_unit="batch",
+        )
 
     @classmethod
     def paper(cls) -> IntrinsicConfig:

@@ -17,8 +17,12 @@ from headway.errors import MethodError, StateError
 
 Array = npt.NDArray[Any]
 
-HORIZON = 1000
-"""Steps of one environment over which intrinsic rewards are centred."""
+HORIZON = 256
+"""Steps over which the mean of intrinsic rewards is taken, where a rollout is shorter."""
+OWN_HORIZON = 10 * HORIZON
+"""Steps over which an environment's own distance from that mean is taken."""
+ROUNDING = 1e-6
+"""A deviation below this share of the mean is rounding: rewards are float32."""
 
 
 class RunningMoments(nn.Module):
@@ -118,28 +122,30 @@ class ObservationNormaliser(nn.Module):
 
 
 class RewardNormaliser(nn.Module):
-    """Rewards minus their running mean, divided by the running deviation of their discounted sums.
+    """Intrinsic rewards on a scale that a coefficient can refer to.
 
-    Each environment has a running mean of its own: all steps count alike up to `horizon` of them, later ones fade with
-    the rate 1 / horizon. A reward that does not change is worth nothing, however long the agent lives: what is left
-    is the difference that an action makes.
+    By default rewards are centred: r becomes (r - mean) (1 - gamma) / deviation. The mean is that of the rollout over
+    all environments, plus a slower one of what sets each environment apart; the deviation is that of all centred
+    rewards so far. A constant reward is worth nothing, however long the agent lives. An agent that earns one deviation
+    more than the mean at every step has an intrinsic return of 1.
 
-    The sums look back, R_t = gamma R_{t-1} + r_t in each environment, and do not stop where an episode ends: so an
-    intrinsic reward keeps one scale, however it changes while the agent learns.
+    Without centring, rewards are divided by the running deviation of their discounted sums, R_t = gamma R_{t-1} + r_t
+    in each environment, which go on where an episode ends (Burda et al., 2018). They stay above zero and reward
+    staying alive, which only suits values that do not end with the episode.
 
-    A scorer with moments gives zero until it has some. Such zeros at the beginning are left out of all statistics.
+    A scorer with moments gives zero until it has some. Centred rewards leave such zeros out of all statistics.
 
     Args:
         environments: how many there are.
         gamma: the discount.
         clip: results are kept within -clip and clip; None for no limit.
-        centre: take the running mean off. Without it rewards stay above zero and reward staying alive, which only
-            suits values that do not end with the episode.
-        horizon: steps of one environment that its mean looks back.
+        centre: as above.
+        horizon: the steps of each environment that the mean covers, where a rollout is shorter.
     """
 
     sums: Tensor
-    means: Tensor
+    mean: Tensor
+    distances: Tensor
     steps: Tensor
 
     def __init__(
@@ -157,14 +163,30 @@ class RewardNormaliser(nn.Module):
         if horizon < 1:
             raise MethodError(f"horizon: expected at least 1 step, got {horizon}")
         self.moments = RunningMoments()
+        self.environments = environments
         self.gamma = gamma
         self.clip = clip
         self.centre = centre
         self.horizon = horizon
-        self.register_buffer("sums", torch.zeros(environments, dtype=torch.float64))
+        names = ("distances", "steps") if centre else ("sums",)
+        for name in names:
+            self.register_buffer(name, torch.zeros(environments, dtype=torch.float64))
         if centre:
-            self.register_buffer("means", torch.zeros(environments, dtype=torch.float64))
-            self.register_buffer("steps", torch.zeros(environments, dtype=torch.float64))
+            self.register_buffer("mean", torch.zeros((), dtype=torch.float64))
+
+    @property
+    def means(self) -> Tensor:
+        """What is taken off the rewards of each environment [environments]."""
+        return self.mean + self.distances
+
+    @property
+    def scale(self) -> Tensor:
+        """What rewards are divided by, one number; 1 as long as they do not differ."""
+        deviation = self.moments.deviation
+        if not self.centre:
+            return torch.where(deviation > 0, deviation, 1.0)
+        span = 1 / max(1 - self.gamma, 1 / OWN_HORIZON)
+        return torch.where(deviation > ROUNDING * self.mean.abs(), deviation * span, 1.0)
 
     @torch.no_grad()
     def update(self, rewards: Tensor, valid: Tensor | None = None) -> None:
@@ -172,48 +194,61 @@ class RewardNormaliser(nn.Module):
 
         Args:
             rewards: in the order of time.
-            valid: where there was a transition; others do not count and leave the sums as they are.
+            valid: where there was a transition; others do not count.
         """
-        if rewards.dim() != 2 or rewards.shape[1] != len(self.sums):
+        if rewards.dim() != 2 or rewards.shape[1] != self.environments:
             raise MethodError(
-                f"expected rewards of shape [steps, {len(self.sums)}], got {list(rewards.shape)}; "
+                f"expected rewards of shape [steps, {self.environments}], got {list(rewards.shape)}; "
                 f"the second number is that of the environments"
             )
         counted = np.ones(rewards.shape, dtype=bool) if valid is None else valid.cpu().numpy().astype(bool)
-        sums, history = self.sums.cpu().numpy(), rewards.detach().cpu().double().numpy().copy()
+        history = rewards.detach().cpu().double().numpy()
         if self.centre:
-            if self.moments.is_empty and not history[counted].any():
+            if not counted.any() or (self.moments.is_empty and not history[counted].any()):
                 return
-            history -= self._follow(history, counted)
-        for reward, counts in zip(history, counted, strict=True):  # on the host: steps are many, environments few
-            sums = np.where(counts, self.gamma * sums + reward, sums)
-            reward[:] = sums
-        self.sums.copy_(torch.from_numpy(sums))
+            history = history - self._follow(history, counted)
+        else:
+            history = self._summed(history, counted)
         self.moments.update(torch.from_numpy(history[counted]))
 
+    def _summed(self, rewards: Array, counted: Array) -> Array:
+        """Discounted sums [steps, environments] of a rollout, from where the last one ended."""
+        sums, history = self.sums.cpu().numpy(), []
+        for reward, counts in zip(rewards, counted, strict=True):  # on the host: steps are many, environments few
+            sums = np.where(counts, self.gamma * sums + reward, sums)
+            history.append(sums)
+        self.sums.copy_(torch.from_numpy(sums))
+        return np.stack(history) if history else rewards
+
     def _follow(self, rewards: Array, counted: Array) -> Array:
-        """Move the running means on by a rollout [steps, environments]; returns them [environments]."""
-        means, steps = self.means.cpu().numpy(), self.steps.cpu().numpy()
-        for reward, counts in zip(rewards, counted, strict=True):
-            steps = steps + counts
-            share = np.where(counts, 1 / np.clip(steps, 1, self.horizon), 0.0)
-            means = means + share * (reward - means)
-        self.means.copy_(torch.from_numpy(means))
-        self.steps.copy_(torch.from_numpy(steps))
-        return means
+        """Move the means on by a rollout [steps, environments]; returns them [environments].
+
+        With k counted steps of n so far, a running mean moves by k / min(n, horizon) of the way, at most all of it.
+        """
+        steps = counted.sum(0)
+        total = self.steps.cpu().numpy() + steps
+        sums = np.where(counted, rewards, 0.0).sum(0)
+        mean, share = sums.sum() / steps.sum(), steps.sum() / min(total.sum(), self.horizon * len(total))
+        distances = np.where(steps > 0, sums / np.maximum(steps, 1) - mean, 0.0)
+        shares = np.minimum(steps / np.clip(total, 1, OWN_HORIZON), 1.0)
+        self.mean += min(share, 1.0) * (mean - self.mean)
+        self.distances += torch.from_numpy(shares).to(self.mean) * (
+            torch.from_numpy(distances).to(self.mean) - self.distances
+        )
+        self.steps.copy_(torch.from_numpy(total))
+        return self.means.cpu().numpy()
 
     def forward(self, rewards: Tensor) -> Tensor:
-        """Rewards, centred and divided by the deviation; the statistics stay as they are.
+        """Rewards on the scale; the statistics stay as they are.
 
         Args:
             rewards: [..., environments], each centred with the mean of its environment; of another shape, such as
                 samples from a replay buffer, with the mean of all.
         """
         if self.centre:
-            own = rewards.dim() and rewards.shape[-1] == len(self.means)
-            rewards = rewards - (self.means if own else self.means.mean()).to(rewards)
-        deviation = self.moments.deviation
-        scaled = rewards / torch.where(deviation > 0, deviation, 1.0).to(rewards)
+            own = rewards.dim() and rewards.shape[-1] == self.environments
+            rewards = rewards - (self.means if own else self.mean).to(rewards)
+        scaled = rewards / self.scale.to(rewards)
         return scaled if self.clip is None else scaled.clamp(-self.clip, self.clip)
 
     def resume(self, state: Mapping[str, Tensor]) -> None:
@@ -222,11 +257,8 @@ class RewardNormaliser(nn.Module):
         Raises:
             StateError: it is that of rewards that are centred, and these are not, or the other way round.
         """
-        if ("means" in state) != self.centre:
-            raise StateError(f"expected the state of a normaliser with centre={self.centre}, got {not self.centre}")
-        saved = dict(state)
-        if saved["sums"].shape != self.sums.shape:
-            saved["sums"] = torch.zeros_like(self.sums)
-            for name in ("means", "steps") if self.centre else ():
-                saved[name] = saved[name].mean().expand_as(self.sums).clone()
-        self.load_state_dict(saved)
+        own = self.state_dict()
+        if state.keys() != own.keys():
+            raise StateError(f"expected the state of a normaliser with centre={self.centre}, got one of another kind")
+        same = {name: value if value.shape == own[name].shape else own[name] for name, value in state.items()}
+        self.load_state_dict(same)

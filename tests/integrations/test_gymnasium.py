@@ -125,14 +125,13 @@ def test_scaled_rewards_follow_the_statistics_of_the_last_update(centre: bool) -
     assert (scaled[:10] == 0).all()  # nothing to normalise with before the first update
     for last in (10, 20, 30):
         mean = raw[:last].mean(0) if centre else 0
-        sums, now = [], np.zeros(3)
+        values, now = [], np.zeros(3)
         for start in range(0, last, 10):  # each update centres its own steps with the mean that it leaves
-            middle = raw[: start + 10].mean(0) if centre else 0
             for row in raw[start : start + 10]:
-                now = 0.9 * now + row - middle
-                sums.append(now)
-        expected = 2 * (raw[last : last + 10] - mean) / np.std(sums)
-        np.testing.assert_allclose(scaled[last : last + 10], expected, rtol=1e-6)
+                now = row - raw[: start + 10].mean(0) if centre else 0.9 * now + row
+                values.append(now)
+        expected = 2 * (raw[last : last + 10] - mean) / np.std(values) * (0.1 if centre else 1)
+        np.testing.assert_allclose(scaled[last : last + 10], expected, rtol=1e-6, atol=1e-12)
 
 
 def test_rewards_are_computed_when_somebody_looks_and_all_that_wait_at_once() -> None:

@@ -203,8 +203,7 @@ def test_what_is_learned_and_what_is_paid_for_look_alike_under_normalisation() -
 
 
 def test_the_floor_is_that_of_the_predictors_own_batches() -> None:
-    config = IntrinsicConfig(features=5, hidden=8)
-    callback = OffPolicyIntrinsicCallback("icm+gmc", config=config, update_every=50)
+    callback = OffPolicyIntrinsicCallback("icm+gmc", config=SMALL, update_every=50)
     agent().learn(20, callback=callback)
     assert callback.reward.config.floor == pytest.approx(1e-8 * 50**2)
     assert callback.reward.config.floor_unit == "sample"

@@ -121,17 +121,20 @@ def test_the_coefficient_may_follow_the_progress() -> None:
 
 
 @pytest.mark.parametrize("centre", [True, False])
-def test_normalised_rewards_are_divided_by_the_deviation_of_their_discounted_sums(centre: bool) -> None:
+def test_rewards_are_normalised_as_the_documentation_says(centre: bool) -> None:
     reward = Known()
     _, plain = played(None)
     _, paid = played(OnPolicyIntrinsicCallback(reward, coefficient=0.5, centre=centre))
     raw = reward.of(reward.shown[0].obs, reward.shown[0].next_obs).double().numpy().reshape(STEPS, 2)
-    raw = raw - raw.mean(0) if centre else raw  # each environment with its own mean
-    sums, now = [], np.zeros(2)
-    for row in raw:
-        now = 0.9 * now + row
-        sums.append(now)
-    theory = 0.5 * raw / np.std(sums)
+    if centre:
+        raw = raw - raw.mean(0)  # the first rollout: each environment with its own mean
+        theory = 0.5 * (1 - 0.9) * raw / raw.std()
+    else:
+        sums, now = [], np.zeros(2)
+        for row in raw:
+            now = 0.9 * now + row
+            sums.append(now)
+        theory = 0.5 * raw / np.std(sums)
     np.testing.assert_allclose(paid.buffers[0].rewards - plain.buffers[0].rewards, theory, rtol=1e-5, atol=2e-6)
 
 
@@ -304,6 +307,21 @@ def test_normalised_observations_are_seen_as_the_policy_sees_them() -> None:
     batch = reward.shown[0]
     assert np.array_equal(batch.obs.numpy(), look.buffers[0].observations.reshape(-1, 3))
     assert float(batch.next_obs[:, 2].abs().max()) < 4  # raw steps go up to 5, normalised ones do not
+
+
+def test_normalised_whole_numbers_are_refused_and_floats_taken() -> None:
+    """The rollout buffer has the type of the space, which VecNormalize leaves as it is."""
+
+    def made(*types: type) -> VecNormalize:
+        env: Any = Clock()
+        for each in types:
+            env = gymnasium.wrappers.DtypeObservation(env, each)
+        return VecNormalize(DummyVecEnv([lambda: env]))
+
+    with pytest.raises(EnvError, match=r"got one of int16 .* DtypeObservation\(env, np.float32\)"):
+        played(OnPolicyIntrinsicCallback(Known()), env=made(np.int16))
+    _, look = played(OnPolicyIntrinsicCallback(Known()), env=made(np.int16, np.float32))
+    assert (look.buffers[0].observations < 0).any()
 
 
 def test_observations_of_several_parts_are_refused() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -56,6 +55,7 @@ def test_torchrl() -> None:
         assert float((with_ - without)[n, t]) == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.slow  # numba compiles parts of it
 def test_tianshou() -> None:
     pytest.importorskip("tianshou")
     from tianshou.algorithm import PPO
@@ -101,26 +101,33 @@ def test_tianshou() -> None:
     assert np.array_equal(buffer[indices].rew, np.ones(len(indices)))  # the buffer keeps the task's
 
 
-def test_rllib() -> None:
-    pytest.importorskip("ray.rllib")
-    pytest.importorskip("tree")
+def episodes_of_rllib() -> list[Any]:
+    """An episode of each of two clocks, the first one cut off."""
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-    from headway.integrations.rllib import IntrinsicRewardConnector
-
-    reward, pay = known()
     episodes = []
     for name in range(2):
         clock = Clock(name)
-        obs, _ = clock.reset()
+        for _ in range(1 + name):  # the second episode of a clock ends by itself
+            obs, _ = clock.reset()
         episode = SingleAgentEpisode(observation_space=CLOCK, action_space=CHOICES)
         episode.add_env_reset(obs)
-        is_over = False
-        while not is_over:
-            obs, pay_, terminated, truncated, _ = clock.step(1)
-            is_over = terminated or truncated
-            episode.add_env_step(obs, 1, pay_, terminated=terminated, truncated=truncated)
+        while not episode.is_done:
+            obs, reward, terminated, truncated, _ = clock.step(1)
+            episode.add_env_step(
+                obs, 1, reward, terminated=terminated, truncated=truncated, extra_model_outputs={"action_logp": 0.0}
+            )
         episodes.append(episode)
+    return episodes
+
+
+def test_rllib() -> None:
+    pytest.importorskip("ray.rllib")
+    pytest.importorskip("tree")
+    from headway.integrations.rllib import IntrinsicRewardConnector
+
+    reward, pay = known()
+    episodes = episodes_of_rllib()
     IntrinsicRewardConnector(pay)(rl_module=None, batch={}, episodes=episodes)
     for each in reward.shown:
         assert_within_episodes(each)
@@ -134,24 +141,42 @@ def test_rllib_computes_advantages_from_what_was_paid() -> None:
     pytest.importorskip("ray.rllib")
     pytest.importorskip("tree")
     from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.tune.registry import register_env
 
     from headway.integrations.rllib import IntrinsicRewardConnector
 
-    env = gymnasium.make("CartPole-v1")
-    pay = RolloutReward(None, "icm", spaces=(env.observation_space, env.action_space, 1))
+    register_env("clock", lambda _: Clock())
+    _, pay = known()
     config = (
         PPOConfig()
-        .environment("CartPole-v1")
+        .environment("clock")
         .env_runners(num_env_runners=0)
-        .training(train_batch_size_per_learner=64, minibatch_size=32, num_epochs=1)
+        .training(gamma=0.9, lambda_=0.8, train_batch_size_per_learner=64, minibatch_size=32, num_epochs=1)
         .training(learner_connector=lambda *spaces: IntrinsicRewardConnector(pay))
     )
     algorithm = config.build_algo()
     try:
-        pieces = [type(piece).__name__ for piece in algorithm.learner_group._learner._learner_connector.connectors]
-        assert pieces.index("IntrinsicRewardConnector") < pieces.index("GeneralAdvantageEstimation")
+        learner = algorithm.learner_group._learner
+        pipeline = learner._learner_connector
+
+        def computed(coefficient: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            pay.coefficient = coefficient
+            batch = pipeline(rl_module=learner.module, batch={}, episodes=episodes_of_rllib(), shared_data={})
+            own = batch["default_policy"]
+            values = learner.module["default_policy"].compute_values(own)
+            return tuple(each.detach().numpy() for each in (own["value_targets"], own["advantages"], values))
+
+        (plain, *_), (targets, advantages, values) = computed(0.0), computed(0.5)
+        raw = targets - values
+        np.testing.assert_allclose(advantages, (raw - raw.mean()) / raw.std(), atol=1e-5)
+        start = 0
+        for episode in episodes_of_rllib():
+            own = theory(np.asarray(episode.get_observations())[:-1])
+            for t in range(len(own)):
+                expected = sum(0.72 ** (k - t) * own[k] for k in range(t, len(own)))
+                assert targets[start + t] - plain[start + t] == pytest.approx(expected, rel=1e-4)
+            start += len(own) + 1  # RLlib adds a step to each, for the value of what follows
         algorithm.train()
-        assert pay.metrics["predictor_loss"] > 0
     finally:
         algorithm.stop()
 

@@ -99,20 +99,32 @@ def test_the_discounted_income_of_living_is_zero(steps: int, gamma: float) -> No
         assert (normaliser(part) == 0).all()
 
 
-def test_what_is_paid_has_mean_zero_and_sums_of_deviation_one() -> None:
+def test_one_deviation_at_every_step_is_a_return_of_one() -> None:
     rewards = 5 + np.random.default_rng(0).exponential(size=(600, 2)) + np.array([0.0, 3.0])
     normaliser = RewardNormaliser(2, gamma=0.9)
     normaliser.update(torch.from_numpy(rewards))
-    centred = rewards - rewards.mean(0)  # fewer steps than the horizon: the plain mean of each environment
+    centred = rewards - rewards.mean(0)
     np.testing.assert_allclose(normaliser.means, rewards.mean(0), rtol=1e-12)
-    sums, history = np.zeros(2), []
-    for row in centred:
-        sums = 0.9 * sums + row
-        history.append(sums)
-    np.testing.assert_allclose(normaliser(torch.from_numpy(rewards)), centred / np.std(history), rtol=1e-9, atol=1e-9)
+    paid = normaliser(torch.from_numpy(rewards))
+    np.testing.assert_allclose(paid, 0.1 * centred / centred.std(), rtol=1e-9, atol=1e-9)
+    income = normaliser(torch.from_numpy(rewards.mean(0) + centred.std()))  # one deviation above the mean
+    assert float((income * 0.9 ** torch.arange(500)[:, None]).sum(0)[0]) == pytest.approx(1)
     samples = torch.tensor([[5.0], [6.0]])  # of no environment in particular
-    expected = (samples - rewards.mean()) / np.std(history)
-    torch.testing.assert_close(normaliser(samples), expected.float())
+    torch.testing.assert_close(normaliser(samples), (0.1 * (samples - rewards.mean()) / centred.std()).float())
+
+
+def test_a_rollout_is_centred_by_its_own_mean_over_all_environments() -> None:
+    """However the rewards rise, a rollout pays nothing on average; what an environment gained lately stays its own."""
+    generator = torch.Generator().manual_seed(0)
+    normaliser = RewardNormaliser(2)
+    normaliser.update(torch.rand(5000, 2, generator=generator))
+    for scale in (1, 30, 1000):
+        rollout = scale * torch.rand(256, 2, generator=generator).double()
+        rollout[:, 1] += scale
+        normaliser.update(rollout)
+        paid = normaliser(rollout)
+        assert float(paid.mean()) == pytest.approx(0, abs=1e-12)
+        assert float(paid[:, 1].mean()) > 5 * float(paid[:, 0].std() / 16)
 
 
 def test_a_mean_follows_within_its_horizon() -> None:
@@ -138,8 +150,7 @@ def test_another_number_of_environments_starts_from_the_mean() -> None:
     one.update(torch.tensor([[1.0], [2.0]]))
     two.resume(one.state_dict())
     assert two.means.tolist() == [1.5, 1.5]
-    assert two.sums.tolist() == [0.0, 0.0]
-    with pytest.raises(StateError, match="with centre=False, got True"):
+    with pytest.raises(StateError, match="with centre=False, got one of another kind"):
         RewardNormaliser(1, centre=False).resume(one.state_dict())
     with pytest.raises(MethodError, match="horizon: expected at least 1 step, got 0"):
         RewardNormaliser(1, horizon=0)

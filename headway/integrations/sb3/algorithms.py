@@ -45,6 +45,18 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
         self._steps = 0
         self._has_rewarded = False
 
+    def _check(self, model: BaseAlgorithm) -> None:
+        """Refuse also normalised observations that the buffer would round."""
+        super()._check(model)
+        normalised, space = model.get_vec_normalize_env(), model.observation_space
+        dtype = self.model.rollout_buffer.observations.dtype
+        if normalised is not None and normalised.norm_obs and dtype.kind not in "fc":
+            raise EnvError(
+                f"expected a rollout buffer of float32 for observations that VecNormalize normalises, got one of {dtype} "
+                f"for {space}: every value would be cut to a whole number; wrap each environment in "
+                f"gymnasium.wrappers.DtypeObservation(env, np.float32)"
+            )
+
     def _on_rollout_start(self) -> None:
         self._ends, self._steps, self._has_rewarded = [], 0, False
         self._intercept.start(self.model.rollout_buffer)

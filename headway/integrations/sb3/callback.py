@@ -87,10 +87,10 @@ class IntrinsicCallback(BaseCallback):
         method: such as "icm+gmc", or an `IntrinsicReward` of your own.
         coefficient: what the intrinsic reward is multiplied by: a number, or a function of the remaining progress,
             which falls from 1 to 0, as learning rates are given to Stable-Baselines3.
-        normalise: divide the intrinsic reward by the running deviation of its discounted sums. The intrinsic return
-            then varies by about 1, and the coefficient says how much that is worth in units of the task's return.
-        centre: with `normalise`, take the running mean of each environment off first, so that being alive is worth
-            nothing.
+        normalise: bring the intrinsic reward to a scale on which one deviation more than the mean at every step is a
+            return of 1. The coefficient says what that is worth in units of the task's return.
+        centre: with `normalise`, take the mean off, so that being alive is worth nothing; without it, rewards are
+            divided by the running deviation of their discounted sums. See `headway.rl.RewardNormaliser`.
         config: settings of the predictor and the scorer; None for those that suit the observations.
         seed: of the predictor's weights.
         device: where the predictor lives; "auto" for the model's device.
