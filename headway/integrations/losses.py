@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from headway.grads.segments import Segments, segments
 from headway.meter import Meter
 
 
@@ -63,3 +64,16 @@ class _Factor:
 
     def scale(self, outputs: Any) -> Any:
         return outputs * self._factor
+
+
+def packed_segments(inputs: Mapping[str, Any]) -> Segments | None:
+    """Which sample each position of a packed batch [1, N] belongs to; None for a batch of another kind.
+
+    Args:
+        inputs: those of a language model, with `seq_idx` or `position_ids` as DataCollatorWithFlattening makes them.
+    """
+    tokens, numbers, places = (inputs.get(key) for key in ("input_ids", "seq_idx", "position_ids"))
+    if tokens is None or len(tokens) != 1 or (numbers is None and places is None):
+        return None
+    found = segments(position_ids=places) if numbers is None else segments(numbers)
+    return found if found.samples > 1 else None
