@@ -158,7 +158,7 @@ class Meter(Generic[Scores]):
             retain_graph: as in `Tensor.backward`.
 
         Returns:
-            One score per sample [B]; a dict by signal name for several signals; None for a batch that `every` leaves out.
+            One score per sample [B]; a dict by signal for several signals; None for a batch that `every` leaves out.
 
         Raises:
             LossError: losses of another shape, without samples, or without a path to the model.
