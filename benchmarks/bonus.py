@@ -42,7 +42,7 @@ Array = npt.NDArray[Any]
 ENVS, NUMBERS = 8, 20
 STEPS = {"doorkey": 61_440, "lock": 61_440, "zoo": 102_400, "zoo-bytes": 102_400}
 METHODS = ("ppo", "icm", "icm+gmc")
-ZOO = {"n_steps": 128, "batch_size": 64, "n_epochs": 10, "learning_rate": 2.5e-4, "ent_coef": 0.0}
+ZOO: dict[str, Any] = {"n_steps": 128, "batch_size": 64, "n_epochs": 10, "learning_rate": 2.5e-4, "ent_coef": 0.0}
 Results = dict[str, dict[str, dict[str, float]]]
 """Returns by task, method and seed."""
 
@@ -149,7 +149,7 @@ def make(task: str, seed: int) -> VecEnv:
 
 def train(task: str, method: str, seed: int, steps: int, changes: dict[str, Any] | None = None) -> float:
     """The mean return at the end."""
-    settings = ZOO if task.startswith("zoo") else {"n_steps": 256, "batch_size": 256, "learning_rate": 1e-3}
+    settings: dict[str, Any] = ZOO if task.startswith("zoo") else {"n_steps": 256, "batch_size": 256, "learning_rate": 1e-3}
     model = PPO("MlpPolicy", make(task, seed), seed=seed, device="cpu", **settings)
     returns = Returns(steps)
     changes = dict(changes or {})

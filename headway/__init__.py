@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headway.errors import HeadwayError
     from headway.grads import Reduction, register_rule, unregister_rule
+    from headway.grads.segments import segments
     from headway.meter import Meter
     from headway.moments import Decay, Moments
     from headway.selection import SourceSampler
@@ -58,6 +59,7 @@ __all__ = [
     "__version__",
     "prediction_gain",
     "register_rule",
+    "segments",
     "unregister_rule",
 ]
 
@@ -66,6 +68,7 @@ _HOMES = {
     "Reduction": "headway.grads",
     "register_rule": "headway.grads",
     "unregister_rule": "headway.grads",
+    "segments": "headway.grads.segments",
     "Meter": "headway.meter",
     "Decay": "headway.moments",
     "Moments": "headway.moments",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headway.errors import LossError, ModelError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
-from headway.grads.accounting import check_complete, check_losses, check_reached
+from headway.grads.accounting import check_aux, check_complete, check_losses, check_reached
 from headway.grads.accumulation import Accumulation, LossScaler, scale_of
 from headway.grads.checks import Checker
 from headway.grads.passes import Pass
@@ -19,10 +19,10 @@ from headway.grads.plans import by_parameter, handed_out, merged, own_gradients
 from headway.grads.rounding import least_precision
 from headway.grads.schedule import Check
 from headway.grads.verification import Verification, compare, one_at_a_time
-from headway.grads.wrappers import Structure, Wrapper, trainable_parameters, unwrap
+from headway.grads.wrappers import Structure, Wrapper, accelerator_steps, trainable_parameters, unwrap
 from headway.moments import Decay, Moments
 from headway.signals import Batch, Scope, Signal
-from headway.signals.base import check_state, select, signals_by_name
+from headway.signals.base import load_state, select, signals_by_name
 
 if TYPE_CHECKING:
     import typing_extensions
@@ -40,7 +40,7 @@ class _Rest(TypedDict, total=False):
     """What a meter can be told, besides `every`; see `Meter`."""
 
     reduction: Literal["mean", "sum"]
-    accumulate: int
+    accumulate: int | None
     layout: Layout | Mapping[str, Layout] | None
     simultaneous: bool
     check: Check
@@ -66,14 +66,12 @@ class Meter(Generic[Scores]):
         every: score each k-th batch only; the others cost a plain backward pass and the update of the moments.
         accumulate: micro-batches per optimizer step. Each divides its gradient by this number, and the moments are
             updated with the last (under DistributedDataParallel, with the first from there on that synchronises). If
-            the gradients are zeroed before, as after the rest of an epoch, the moments leave that step out.
+            the gradients are zeroed before, as after the rest of an epoch, the moments leave that step out. None is the
+            number of accelerate's Accelerator, if the process has one, and 1 otherwise.
         layout: where the samples are in tensors that do not show it, see `headway.grads.layout`.
         simultaneous: sum the weight gradients of layers with several positions from the per-sample gradients.
-        check: when to hold the per-sample gradients of a batch against autograd, by one more backward pass with random
-            weights over its samples. "auto" does it for the first batch of every situation (shapes, modes, uses of
-            parameters) and for batches 1, 2, 4, ..., 1024, 2048, 3072, ... of the run and of each situation; "always"
-            for every batch, a number k for the first and every k-th, "first" for the first of every situation, "never"
-            for none.
+        check: which batches are held against autograd, by one more backward pass with random weights over the samples:
+            "auto", "always", every k-th, "first" or "never"; see `headway.grads.schedule.Schedule`.
         verify: compare every scored batch with one-sample-at-a-time autograd. Slow; see `verification`.
 
     Raises:
@@ -107,7 +105,7 @@ class Meter(Generic[Scores]):
         *,
         reduction: Literal["mean", "sum"] = "mean",
         every: int = 1,
-        accumulate: int = 1,
+        accumulate: int | None = None,
         layout: Layout | Mapping[str, Layout] | None = None,
         simultaneous: bool = True,
         check: Check = "auto",
@@ -115,6 +113,7 @@ class Meter(Generic[Scores]):
     ) -> None:
         if reduction not in ("mean", "sum"):
             raise LossError(f"expected reduction 'mean' or 'sum', got {reduction!r}")
+        accumulate = accelerator_steps() if accumulate is None else accumulate
         for label, number in (("every", every), ("accumulate", accumulate)):
             if number < 1:
                 raise LossError(f"expected {label} to be at least 1, got {number}")
@@ -131,7 +130,7 @@ class Meter(Generic[Scores]):
         self._batches = 0
         self._since_step = Accumulation(self._trainable, reduction, accumulate)
         self.verification: Verification | None = None
-        plans = self._plans(_probe(self._trainable)).values()
+        plans = self._plans(Batch(next(iter(self._trainable.values())).new_zeros(1))).values()
         names = {name for plan in plans for by_parameter in plan.values() for name in by_parameter}
         self._engine = Engine(self.model, names, layout, simultaneous and not verify)
         self._checker = Checker(self._engine, check)
@@ -144,6 +143,7 @@ class Meter(Generic[Scores]):
         losses: Tensor,
         *,
         groups: Tensor | None = None,
+        aux: Tensor | None = None,
         scaler: LossScaler | None = None,
         retain_graph: bool = False,
     ) -> Scores:
@@ -152,12 +152,13 @@ class Meter(Generic[Scores]):
         Args:
             losses: one loss per sample [B], with the graph that leads to the model.
             groups: the group (arm, source) of each sample [B], for signals that ask for it.
+            aux: a loss [] of the batch as a whole, such as one that balances the load of experts. It trains the model
+                as if it had been added to the mean of the losses, and is part of no sample's score.
             scaler: a GradScaler; `.grad` then carries its scale, as after `scaler.scale(loss).backward()`.
             retain_graph: as in `Tensor.backward`.
 
         Returns:
-            One score per sample [B], detached; a dict by signal name if the meter was given several; None for
-            a batch that `every` leaves out.
+            One score per sample [B]; a dict by signal for several signals; None for a batch that `every` leaves out.
 
         Raises:
             LossError: losses of another shape, without samples, or without a path to the model.
@@ -166,15 +167,19 @@ class Meter(Generic[Scores]):
             VerificationError: the batch was checked, and its per-sample gradients are not those of autograd.
         """
         batch = self._admit(losses, groups)
+        check_aux(aux, self._wrapper.is_parallel)
         scale = scale_of(scaler, losses)
         weights = self._since_step.weights(losses, scale)
         before = self._since_step.begin()
         scores = None
         try:
+            kept = retain_graph or aux is not None
             if self._engine.armed:
-                scores = self._score(losses, batch, weights, backward=True, retain_graph=retain_graph)
+                scores = self._score(losses, batch, weights, backward=True, retain_graph=kept)
             else:
-                self._run(losses, weights, backward=True, retain_graph=retain_graph)
+                self._run(losses, weights, backward=True, retain_graph=kept)
+            if aux is not None:
+                self._run_aux(aux, scale, retain_graph)
         except Exception:
             self._since_step.put_back(before)
             raise
@@ -255,15 +260,9 @@ class Meter(Generic[Scores]):
                 f"expected a meter between optimizer steps, got one after micro-batch {self._since_step.count} of "
                 f"{self._since_step.steps}; save it after the last, or after zero_grad()"
             )
-        return {
-            "schema": 1,
-            "batches": self._batches,
-            "moments": [moments.state_dict() for moments in self._moments.values()],
-            "memory": {
-                name: {key: value.clone() for key, value in scope.memory.items()}
-                for name, scope in self._scopes.items()
-            },
-        }
+        memory = {name: {k: value.clone() for k, value in s.memory.items()} for name, s in self._scopes.items()}
+        moments = [moments.state_dict() for moments in self._moments.values()]
+        return {"schema": 1, "batches": self._batches, "moments": moments, "memory": memory}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a state; nothing changes if it does not fit.
@@ -276,13 +275,7 @@ class Meter(Generic[Scores]):
         Raises:
             StateError: the state belongs to other signals, another model or a newer version.
         """
-        pairs = check_state(state, self._moments, self._scopes, strict)
-        for moments, saved in pairs:
-            moments.load_state_dict(saved, strict)
-        for name, scope in self._scopes.items():
-            for key, value in scope.memory.items():
-                value.copy_(state["memory"][name][key])
-            scope.version = ()
+        load_state(state, self._moments, self._scopes, strict)
         self._batches = state["batches"]
         self._since_step.clear()
         self._engine.armed = self._batches % self._every == 0
@@ -363,6 +356,12 @@ class Meter(Generic[Scores]):
         grads = torch.autograd.grad(losses, list(self._trainable.values()), weights, retain_graph, allow_unused=True)
         return {name for name, grad in zip(self._trainable, grads, strict=True) if grad is not None}
 
+    def _run_aux(self, aux: Tensor, scale: Tensor | None, retain_graph: bool) -> None:
+        """Add the gradient of a loss that belongs to no sample."""
+        scaled = aux if scale is None else aux * scale
+        with self._engine.deaf():
+            (scaled / self._since_step.steps).backward(retain_graph=retain_graph)
+
     def _check_missed(self, current: Pass, plan: Mapping[str, object], trained: set[str], losses: Tensor) -> None:
         """No parameter that was trained may go without scores."""
         missing = [name for name in plan if name not in current.results]
@@ -394,8 +393,3 @@ class Meter(Generic[Scores]):
             return cast(Scores, None)
         wide = {name: value.to(widened(value.dtype)) for name, value in scores.items()}
         return cast(Scores, next(iter(wide.values())) if self._single else wide)
-
-
-def _probe(parameters: Mapping[str, Tensor]) -> Batch:
-    """A batch of one sample, to ask signals what they will want."""
-    return Batch(next(iter(parameters.values())).new_zeros(1))

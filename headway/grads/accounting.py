@@ -42,6 +42,28 @@ def check_losses(losses: Tensor, groups: Tensor | None) -> None:
         raise LossError(f"expected one group per sample, shape {list(losses.shape)}, got {list(groups.shape)}")
 
 
+def check_aux(aux: Tensor | None, is_parallel: bool) -> None:
+    """Refuse what is no loss of a batch as a whole.
+
+    Args:
+        aux: a number with a graph, or None.
+        is_parallel: whether gradients are averaged over ranks during a backward pass.
+
+    Raises:
+        LossError: it is something else, or it would need a second backward pass that averages.
+    """
+    if aux is None:
+        return
+    if not isinstance(aux, Tensor) or aux.dim() or not aux.requires_grad:
+        got = f"shape {list(aux.shape)}" if isinstance(aux, Tensor) and aux.dim() else "one without a graph"
+        raise LossError(f"expected a single number that depends on the model as aux, got {got}; reduce it, e.g. mean()")
+    if is_parallel:
+        raise LossError(
+            "expected losses alone, got aux in a process group, where gradients are averaged in the one backward pass; "
+            "run aux.backward() by itself, inside no_sync()"
+        )
+
+
 def check_complete(missed: Collection[str], doubt: str = "") -> None:
     """Refuse a batch in which parameters received a gradient, and no scores.
 

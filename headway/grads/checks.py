@@ -185,8 +185,8 @@ class Checker:
         causes = [
             *(f"the rule that was registered for {kind} is wrong" for kind in own_rules),
             "the losses of different samples depend on each other (batch statistics, contrastive terms), or contain a "
-            "penalty on the parameters: score losses that look at one sample each, and give the rest a backward pass "
-            "of its own",
+            "penalty on the parameters: score losses that look at one sample each, and give the rest to "
+            "backward(losses, aux=)",
             "a shape can be read in two ways (as many positions as samples), or samples change their places inside the "
             "model: say where they are with layout=",
             "the parameter is also used outside the model's forward pass, or by a function that headway cannot follow: "

@@ -6,7 +6,8 @@ samples are; where a shape can be read in two ways, or hides them, the user says
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
@@ -42,6 +43,8 @@ class Layouts:
         self._owners: dict[str, str] = {}
         self.positions_first_seen: str | None = None
         self._positions_first_calls: set[str] = set()
+        self._rows: int | None = None  # the rows of each sample in a call that is being read by segment
+        self._fill: Callable[[Tensor], Tensor] | None = None
         self.shown: int | None = None  # samples that the model's inputs show; 0 if there is no tensor among them
 
     def declared(self, module: str) -> Layout | None:
@@ -55,8 +58,34 @@ class Layouts:
         """Let a part that users do not see have the layout of its module, unless it was given one."""
         self._owners[part] = owner
 
+    @contextmanager
+    def flat_rows(self, rows: int, fill: Callable[[Tensor], Tensor]) -> Iterator[None]:
+        """Read calls as flat, with so many rows for each sample, or as samples-first if that is 1.
+
+        Args:
+            rows: how many.
+            fill: brings what was kept of a call into this order.
+        """
+        self._rows, self._fill = rows, fill
+        try:
+            yield
+        finally:
+            self._rows = self._fill = None
+
+    def in_order(self, kept: Sequence[Tensor] | None) -> list[Tensor] | None:
+        """Outputs that were kept of a call, as its gradients are read."""
+        if kept is None:
+            return None
+        return list(kept) if self._fill is None else [self._fill(tensor) for tensor in kept]
+
+    def is_flat(self, module: str) -> bool:
+        """Whether a module's rows of a sample stand together, by declaration or by segment."""
+        return self.declared(module) == "flat" if self._rows is None else True
+
     def rows_each(self, module: str, rows: int, samples: int) -> int:
         """How many rows a sample has: T where the module was declared flat, and 1 elsewhere."""
+        if self._rows is not None:
+            return self._rows
         flat = rows > samples and rows % samples == 0 and self.declared(module) == "flat"
         return rows // samples if flat else 1
 
@@ -116,7 +145,8 @@ class Layouts:
         Raises:
             LayoutError: both have B entries, and the call or a module has had its samples in dimension 1 before.
         """
-        if output.dim() < 3 or samples == 1 or output.shape[1] != samples or self.declared(call) is not None:
+        said = self.declared(call) is not None or self._rows is not None
+        if output.dim() < 3 or samples == 1 or output.shape[1] != samples or said:
             return
         if output.shape[0] != samples:
             self._positions_first_calls.add(call)

@@ -82,6 +82,6 @@ class ModuleCall:
         current = engine.current
         if current is None or engine.is_paused:
             return
-        kept, self.kept = self.kept, None
+        kept, self.kept = engine.layouts.in_order(self.kept), None
         with engine.paused():
             current.add(Replay(self.function, list(saved), list(grads), current.samples, engine.layouts, kept))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import LossError, RuleError
+from headway.grads.segments import by_segment
 
 
 class Listener(Protocol):
@@ -133,7 +134,7 @@ def _saved(ctx: Any) -> tuple[Tensor, ...]:
 
 def observe(listener: Listener, outputs: Sequence[Tensor], saved: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the outputs unchanged, and have the listener told of their gradients in the backward pass."""
-    result: tuple[Tensor, ...] = _Observe.apply(listener, tuple(saved), *outputs)
+    result: tuple[Tensor, ...] = _Observe.apply(by_segment(listener, outputs), tuple(saved), *outputs)
     return result
 
 
@@ -141,5 +142,5 @@ def observe_and_train(
     listener: TrainingListener, output: Tensor, parameters: Sequence[Tensor], saved: Sequence[Tensor]
 ) -> Tensor:
     """As `observe`, for an output that does not depend on `parameters` in the graph; the listener trains them."""
-    result: Tensor = _ObserveAndTrain.apply(listener, tuple(saved), output, *parameters)
+    result: Tensor = _ObserveAndTrain.apply(by_segment(listener, [output]), tuple(saved), output, *parameters)
     return result

@@ -328,7 +328,7 @@ class Operation:
         current = self.engine.current
         if current is None or self.engine.is_paused:
             return
-        kept, self._kept = self._kept, None
+        kept, self._kept = self.engine.layouts.in_order(self._kept), None
         with self.engine.paused():
             layouts = self.engine.layouts
             product = self._as_product(saved, grads[0], current.samples)

@@ -142,6 +142,12 @@ def reduce_dense(
     return [result for result in results if result is not None]
 
 
+def _given(reduction: Reduction) -> Tensor:
+    """The reduction's weight, which it has."""
+    assert reduction.weight is not None
+    return reduction.weight
+
+
 def _flat(reduction: Reduction, like: Tensor) -> Tensor:
     """The reduction's weight as a vector in the dtype of the gradients."""
     weight = reduction.flat
@@ -206,7 +212,7 @@ class RankOne:
         if reduction.weight.dim() != 2 or reduction.weight.dtype != a.dtype:
             reduction = Reduction(reduction.kind, reduction.weight.reshape(b.shape[1], a.shape[1]).to(a.dtype))
         if a.shape[1] <= b.shape[1]:  # the product with the narrower result is the cheaper one to sum
-            return row_dot(torch.mm(b, reduction.weight, out=scratch.take(a.shape, a)), a)
+            return row_dot(torch.mm(b, _given(reduction), out=scratch.take(a.shape, a)), a)
         return row_dot(torch.mm(a, reduction.transposed, out=scratch.take(b.shape, b)), b)
 
     def total(self, weights: Tensor | None = None) -> Tensor:

@@ -65,7 +65,7 @@ class RecurrentSite(OwnerSite):
         self.engine.count_use(self.names)
         replayed = RecurrentCall(self)
         if self.engine.checking:
-            replayed.kept = outputs.detach().clone()
+            replayed.kept = [outputs.detach().clone()]
         observed = observe(replayed, [outputs, *lasts], [sequence, *states])
         return observed[0], (observed[1:] if isinstance(last, tuple) else observed[1])
 
@@ -76,7 +76,7 @@ class RecurrentCall:
     def __init__(self, site: RecurrentSite) -> None:
         """Note the parameters."""
         self.site = site
-        self.kept: Tensor | None = None
+        self.kept: list[Tensor] | None = None
         self.params = tuple(site.own.values())
         self.footprint = max(site.engine.parameters[name].numel() for name in self.params)
         self._gradients: dict[str, Pair] = {}
@@ -91,8 +91,8 @@ class RecurrentCall:
         each = engine.layouts.require_rows(self.site.path, saved[0].shape, engine.current.samples, batch)
         with engine.paused(), torch.no_grad(), torch.autocast(saved[0].device.type, enabled=False):
             outputs, self._gradients = gate_gradients(module, promote(*saved), promote(*grads))
-        kept, self.kept = self.kept, None
-        if kept is not None and not close(outputs, kept):
+        kept, self.kept = engine.layouts.in_order(self.kept), None
+        if kept is not None and not close(outputs, kept[0]):
             raise RuleError(
                 f"{self.site.path}: expected the recurrence of {type(module).__name__}, got other outputs; "
                 f"give it a rule with register_rule"

@@ -108,7 +108,7 @@ class RuleSite(OwnerSite):
     def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> Contribution:
         """Describe a call's share of the gradients, samples first."""
         layouts = self.engine.layouts
-        if self.rule.samples_first or layouts.declared(self.path) == "flat":
+        if self.rule.samples_first or layouts.is_flat(self.path):
             each = layouts.require_rows(self.path, grad.shape, samples)
             return by_sample(RuleContribution(self, saved, grad), each, self._trained)
         if self._are_positions(saved[0], samples):  # where samples are known, eager calls were tracked instead

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,6 +50,14 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
                 f"real parameter and join them in the forward pass with torch.view_as_complex"
             )
     return found
+
+
+def accelerator_steps() -> int:
+    """Micro-batches per optimizer step, as accelerate's Accelerator in this process has them; 1 without one."""
+    state = sys.modules.get("accelerate.state")
+    if state is None or not state.GradientState._shared_state:
+        return 1
+    return int(state.GradientState().num_steps)
 
 
 class Wrapper:

@@ -72,7 +72,7 @@ class Feedback:
     def attach(self, model: torch.nn.Module) -> Meter:
         """Make the meter, and give it the state that was loaded for it."""
         self.detach()  # a framework that begins anew, as with a smaller batch, does not say so
-        self.meter = Meter(model, self.signals, **self.options)
+        self.meter = Meter(model, self.signals, **{"accumulate": 1, **self.options})
         self._attached = True
         if self._state is not None:
             self.meter.load_state_dict(self._state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,13 @@ from headway.errors import IntegrationError
 from headway.grads.linear import outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.persample import PerSample, promote
 from headway.grads.registry import Inputs, register_rule
+<<<<<<< HEAD
 from headway.integrations.training import Feedback, ResumedSampler, metered_loss
+=======
+from headway.integrations.draws import Draws
+from headway.integrations.feedback import Listeners
+from headway.integrations.losses import metered_loss, packed_segments
+>>>>>>> w-engine
 from headway.integrations.versions import require
 from headway.meter import Meter
 from headway.selection import SourceSampler
@@ -182,8 +189,17 @@ class SourceTrainerMixin:
         own = None if self._checked else self._own_loss(inputs)
         if not self.labels_to_model:
             del inputs["labels"]
-        outputs = model(**inputs)
-        sums, items = self.sample_losses(outputs, labels)
+        usual = type(self).sample_losses is SourceTrainerMixin.sample_losses
+        packed = packed_segments(inputs) if usual else None
+        with packed or nullcontext():
+            outputs = model(**inputs)
+        if packed is None:
+            sums, items = self.sample_losses(outputs, labels)
+        else:
+            positions, counted = (
+                F.pad(one, (labels.shape[1] - one.shape[1], 0)) for one in self._by_position(outputs, labels)
+            )
+            sums, items = packed.sum(positions), packed.sum(counted.long())
         total = items.sum().clamp(min=1)
         losses = sums * (len(sums) / total)  # their mean is the mean over all positions of the batch
         if own is not None:
@@ -259,6 +275,11 @@ class SourceTrainerMixin:
         Returns:
             Sums [B] and numbers of positions [B].
         """
+        losses, counted = self._by_position(outputs, labels)
+        return losses.sum(1), counted.sum(1)
+
+    def _by_position(self, outputs: Any, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """The losses [B, T] of all positions that predict a label, and whether each counts."""
         logits = outputs["logits"] if isinstance(outputs, Mapping) else outputs[0]
         if labels.dim() == 1:
             labels, logits = labels.unsqueeze(1), logits.unsqueeze(1)
@@ -270,7 +291,7 @@ class SourceTrainerMixin:
                 f"{list(labels.shape)}; override sample_losses() for this model"
             )
         losses = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, reduction="none")
-        return losses.view(labels.shape).sum(1), (labels != IGNORED).sum(1)
+        return losses.view(labels.shape), labels != IGNORED
 
     def _shifts(self) -> bool:
         if self.shift_labels is not None:

@@ -275,3 +275,19 @@ def check_state(
         own.check_state(saved_by_decay[rates], strict)
         pairs.append((own, saved_by_decay[rates]))
     return pairs
+
+
+def load_state(
+    state: Mapping[str, Any], moments: Mapping[Decay, Moments], scopes: Mapping[str, Scope], strict: bool
+) -> None:
+    """Load the moments and the signals' memory from a meter's state; nothing changes if it does not fit.
+
+    Raises:
+        StateError: see `check_state`, whose arguments these are.
+    """
+    for own, saved in check_state(state, moments, scopes, strict):
+        own.load_state_dict(saved, strict)
+    for name, scope in scopes.items():
+        for key, value in scope.memory.items():
+            value.copy_(state["memory"][name][key])
+        scope.version = ()

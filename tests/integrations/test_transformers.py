@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import (
+    DataCollatorWithFlattening,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
 from transformers.pytorch_utils import Conv1D
 from transformers.trainer_utils import SaveStrategy
 
@@ -537,3 +546,47 @@ def test_two_processes_resume_as_if_nothing_had_happened(tmp_path: Path) -> None
                 assert [row[column] for row in told] == [row[column] for row in rows]
             for name, weight in have.items():
                 assert torch.equal(weight, whole[name]), name
+
+
+class Listening(SourceTrainer):
+    """Keeps the packed batch of every step, the model as it was, and the scores."""
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if model.training and self.meter is not None:
+            self.seen = {key: value.clone() for key, value in inputs.items() if isinstance(value, Tensor)}
+            self.before = copy.deepcopy(model)
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+
+@pytest.mark.parametrize("kind", [GPT2LMHeadModel, LlamaForCausalLM])
+def test_packed_batches_are_scored_by_sample(tmp_path: Path, kind: Any) -> None:
+    packed = llama() if kind is LlamaForCausalLM else model(attn_pdrop=0, embd_pdrop=0, resid_pdrop=0)
+    texts = [
+        {"input_ids": text["input_ids"][:length].tolist()}
+        for text, length in zip(Texts(), Texts().lengths, strict=False)
+    ]
+    settings = arguments(tmp_path, max_steps=3, remove_unused_columns=False)
+    trainer = Listening(
+        packed, settings, train_dataset=texts, data_collator=DataCollatorWithFlattening(), signals=headway.NormAll()
+    )
+    trainer.train()
+    tokens, labels, places = (trainer.seen[key][0] for key in ("input_ids", "labels", "position_ids"))
+    starts = [*(places == 0).nonzero().flatten().tolist(), len(tokens)]
+    own, parameters = trainer.before, list(trainer.before.parameters())
+    norms = []
+    for start, stop in pairwise(starts):
+        logits = own(tokens[start:stop].unsqueeze(0)).logits[0]
+        losses = F.cross_entropy(logits[:-1], tokens[start + 1 : stop], reduction="sum")
+        losses = losses * (len(starts) - 1) / (labels != -100).sum()
+        norms.append(sum(grad.abs().sum() for grad in torch.autograd.grad(losses, parameters, allow_unused=False)))
+    assert trainer.scores is not None
+    torch.testing.assert_close(trainer.scores["norm_all"], torch.stack(norms), rtol=1e-4, atol=1e-6)
+
+
+def llama() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=8, intermediate_size=12, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=LENGTH, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    return LlamaForCausalLM(config)

@@ -52,8 +52,8 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
         dtype = self.model.rollout_buffer.observations.dtype
         if normalised is not None and normalised.norm_obs and dtype.kind not in "fc":
             raise EnvError(
-                f"expected a rollout buffer of float32 for observations that VecNormalize normalises, got one of {dtype} "
-                f"for {space}: every value would be cut to a whole number; wrap each environment in "
+                f"expected a rollout buffer of float32 for observations that VecNormalize normalises, got one of "
+                f"{dtype} for {space}: every value would be cut to a whole number; wrap each environment in "
                 f"gymnasium.wrappers.DtypeObservation(env, np.float32)"
             )
 
