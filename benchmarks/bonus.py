@@ -149,7 +149,7 @@ def make(task: str, seed: int) -> VecEnv:
 
 def train(task: str, method: str, seed: int, steps: int, changes: dict[str, Any] | None = None) -> float:
     """The mean return at the end."""
-    settings: dict[str, Any] = ZOO if task.startswith("zoo") else {"n_steps": 256, "batch_size": 256, "learning_rate": 1e-3}
+    settings = ZOO if task.startswith("zoo") else {"n_steps": 256, "batch_size": 256, "learning_rate": 1e-3}
     model = PPO("MlpPolicy", make(task, seed), seed=seed, device="cpu", **settings)
     returns = Returns(steps)
     changes = dict(changes or {})

@@ -11,6 +11,7 @@ from torch import Tensor, distributed
 from torch.utils.data import Sampler
 
 from headway.errors import IntegrationError
+from headway.grads.segments import Segments, segments
 from headway.meter import Meter
 from headway.selection import SourceSampler
 from headway.signals import GMC, NormAll, Signal
@@ -218,6 +219,19 @@ class _Factor:
 
     def scale(self, outputs: Any) -> Any:
         return outputs * self._factor
+
+
+def packed_segments(inputs: Mapping[str, Any]) -> Segments | None:
+    """Which sample each position of a packed batch [1, N] belongs to; None for a batch of another kind.
+
+    Args:
+        inputs: those of a language model, with `seq_idx` or `position_ids` as DataCollatorWithFlattening makes them.
+    """
+    tokens, numbers, places = (inputs.get(key) for key in ("input_ids", "seq_idx", "position_ids"))
+    if tokens is None or len(tokens) != 1 or (numbers is None and places is None):
+        return None
+    found = segments(position_ids=places) if numbers is None else segments(numbers)
+    return found if found.samples > 1 else None
 
 
 class ResumedSampler(Sampler[int]):

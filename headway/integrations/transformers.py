@@ -17,13 +17,7 @@ from headway.errors import IntegrationError
 from headway.grads.linear import outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.persample import PerSample, promote
 from headway.grads.registry import Inputs, register_rule
-<<<<<<< HEAD
-from headway.integrations.training import Feedback, ResumedSampler, metered_loss
-=======
-from headway.integrations.draws import Draws
-from headway.integrations.feedback import Listeners
-from headway.integrations.losses import metered_loss, packed_segments
->>>>>>> w-engine
+from headway.integrations.training import Feedback, ResumedSampler, metered_loss, packed_segments
 from headway.integrations.versions import require
 from headway.meter import Meter
 from headway.selection import SourceSampler
