@@ -30,7 +30,7 @@ from headway.runs.display import PlainDisplay
 from headway.runs.experiments import register_experiment
 from headway.runs.launchers import Launcher
 from headway.runs.processes import LocalProcesses
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 
 NAME = "campaign-benchmark"
 LEAST_PER_SECOND = 20.0

@@ -31,9 +31,9 @@ from headway.runs.context import Context
 from headway.runs.text import count
 from headway.selection import Actor
 from headway.study import doorkey as exploration
-from headway.study.protocols.controlled import Protocol
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.classification import Protocol
 from headway.study.protocols.fields import Fields
+from headway.study.protocols.minigrid import ExplorationProtocol
 from headway.study.protocols.names import MARK, title
 from headway.study.trial import Trial
 

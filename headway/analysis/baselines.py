@@ -31,9 +31,6 @@ def lenders(groups: Mapping[Group, Results]) -> dict[Group, Group]:
 
     Where several do, it is the one that has the most seeds in common; of these, the one with the plainest protocol.
     Runs of Uniform that an actor drew serve only where there are no others.
-
-    Args:
-        groups: runs by group, as `Results.groups` gives them.
     """
     owners: dict[object, dict[Group, set[int]]] = {}
     for group in sorted(groups, key=lambda group: group.order):

@@ -19,19 +19,7 @@ TIMES = frozenset({"steps_per_second"})
 
 
 def read_parquet(data: bytes, what: str, wanted: Collection[str] | None = None) -> tuple[Arrays, dict[str, str]]:
-    """Read a run's metrics.
-
-    Args:
-        data: the content of the file.
-        what: what the file is, for error messages.
-        wanted: the columns to read; None for all. Those that are not there are left out.
-
-    Returns:
-        an array for each column, as `from_arrow` makes them, and the file's metadata.
-
-    Raises:
-        DamagedError: it is no whole Parquet file, or holds too much.
-    """
+    """Read a run's metrics."""
     pyarrow("report")
     table, metadata = read_table(data, what, wanted)
     try:
@@ -101,11 +89,7 @@ def frozen(array: Array) -> Array:
 
 
 def freeze_lists(columns: Mapping[str, Sequence[Any]], wanted: Collection[str] | None = None) -> Arrays:
-    """Turn columns of Python values into read-only arrays; only the wanted ones, if told.
-
-    Raises:
-        DamagedError: they hold too much.
-    """
+    """Turn columns of Python values into read-only arrays; only the wanted ones, if told."""
     chosen = {name: values for name, values in columns.items() if wanted is None or name in wanted}
     try:
         return {name: frozen(from_lists(values)) for name, values in chosen.items()}

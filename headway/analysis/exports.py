@@ -170,11 +170,7 @@ class ExportReader:
 
 
 def _columns_of(found: Iterable[tuple[str, Array | None]], what: str) -> Arrays:
-    """The metrics of a run: those that it has, if all have a number or a list of numbers for each of its epochs.
-
-    Raises:
-        DamagedError: they have not.
-    """
+    """The metrics of a run: those that it has, if all have a number or a list of numbers for each of its epochs."""
     columns = {name: array for name, array in found if array is not None}
     ragged = [name for name, array in columns.items() if array.dtype == _RAGGED]
     if ragged:
@@ -187,11 +183,7 @@ def _columns_of(found: Iterable[tuple[str, Array | None]], what: str) -> Arrays:
 
 
 def _progress_of(text: str) -> Progress:
-    """How far a run has come.
-
-    Raises:
-        TypeError, ValueError: it does not say that.
-    """
+    """How far a run has come."""
     content = json.loads(text)
     if not isinstance(content, dict):
         raise TypeError(f"{type(content).__name__} for progress")

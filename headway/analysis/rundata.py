@@ -224,11 +224,7 @@ _NUMBERS = frozenset({"epoch", "test_loss_mean", "policy_entropy", "under_floor"
 
 
 def parse_environment(text: str | bytes, what: str) -> Mapping[str, Json]:
-    """Read what a run wrote down about versions and data.
-
-    Raises:
-        DamagedError: it is no JSON object, or too large or too deep.
-    """
+    """Read what a run wrote down about versions and data."""
     try:
         environment: Mapping[str, Json] = thaw(freeze(parse_object(text, what, DamagedError), "provenance"))
     except SpecError as error:

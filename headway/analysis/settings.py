@@ -81,12 +81,7 @@ class Setting:
 
 
 def settings_of(results: Results, with_unfinished: bool = False) -> list[Setting]:
-    """Sort runs into settings, in the order in which a report lists them.
-
-    Args:
-        results: the runs.
-        with_unfinished: let charts also show runs that are under way or stopped, as far as they got.
-    """
+    """Sort runs into settings, in the order in which a report lists them."""
     found: dict[Group, Setting] = {}
     groups = results.groups()
     for group, members in sorted(groups.items(), key=lambda pair: pair[0].order):

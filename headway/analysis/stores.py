@@ -37,11 +37,7 @@ class StoreReader:
         self._cache: dict[str, Cached] = {}
 
     def read(self) -> tuple[list[RunData], list[Problem]]:
-        """Read all runs as they are now.
-
-        Raises:
-            StoreError: there is no store.
-        """
+        """Read all runs as they are now."""
         runs: list[RunData] = []
         problems: list[Problem] = []
         records = self._store.status()

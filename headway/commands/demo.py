@@ -16,7 +16,7 @@ from headway.runs.output import emit
 from headway.runs.progress import Outcome
 from headway.study.controlled import specs
 from headway.study.image_environment import CONDITIONS
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.protocols.names import GROUP_NAMES
 from headway.study.signals import SIX
 

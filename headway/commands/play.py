@@ -26,7 +26,7 @@ from headway.runs.plugins import load_plugins
 from headway.runs.text import count
 from headway.study import doorkey
 from headway.study.environments import make_envs
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 FILM = "play.gif"
 """What a film is called in the folder of its run, where the report looks for it."""

@@ -24,21 +24,6 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, notify: Notify, re
     """Carry a run out, unless it is done or another process holds it.
 
     An exception in the run is recorded in the store, with its traceback, and reported as a failure.
-
-    Args:
-        store: where the run is kept.
-        spec: the run.
-        context: what it may use; its reports go to `notify`.
-        notify: called when the run starts and how it advances.
-        retry_failed: whether to run again what has failed.
-
-    Returns:
-        how it ended, for the caller to report.
-
-    Raises:
-        StoreError: the store cannot be written to (the disk is full, say), which concerns every run; this one
-            is left to be resumed.
-        ExperimentError: there is no such experiment.
     """
     use_common_instructions()
     load_plugins(context.plugins)

@@ -78,15 +78,6 @@ class Launcher(Protocol):
         """Attempt all runs; return when each is over, or when those under way have stopped on request.
 
         A run that fails is reported, and the others go on. KeyboardInterrupt ends everything at once.
-
-        Args:
-            job: the runs.
-            notify: called with everything that happens, in the calling thread.
-            stop: asks to stop.
-
-        Raises:
-            HeadwayError: something is wrong that concerns every run. The runs under way have stopped and can
-                be resumed.
         """
         ...
 
@@ -97,12 +88,7 @@ def known_launchers() -> list[str]:
 
 
 def make_named_launcher(name: str, request: Request) -> Launcher:
-    """Make a launcher.
-
-    Raises:
-        UsageError: there is none of this name, or it cannot do what it is asked for.
-        MissingExtraError: it needs a package that is not installed.
-    """
+    """Make a launcher."""
     if name not in LAUNCHERS:
         hint = did_you_mean(name, LAUNCHERS)
         raise UsageError(f"expected a launcher out of {', '.join(LAUNCHERS)}, got {name!r}{hint}")
@@ -153,11 +139,6 @@ class Work:
 
         A worker of another machine holds its run beyond its death, until its lease is over. The queue remembers until
         then that the run is to be given up.
-
-        Args:
-            task: the run.
-            why: what became of the worker.
-            reached: how far the run had come, if that is known.
         """
         if self.queue.put_back(task, reached):
             self.notify(Lost(task.spec.run_id, why))

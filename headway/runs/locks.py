@@ -77,11 +77,7 @@ class Owner:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Owner:
-        """Make an owner from what `to_dict` gives.
-
-        Raises:
-            StoreError: a field is missing or has the wrong type.
-        """
+        """Make an owner from what `to_dict` gives."""
         kinds = {"host": TEXT, "machine": TEXT, "pid": INTEGER, "started": TEXT, "lease": _LEASE}
         return cls(**take_fields(data, kinds, "lock", StoreError))
 
@@ -207,11 +203,7 @@ class Lock(ABC):
         self._thread = threading.Thread(target=self._beat_until_stopped, name="headway-lock", daemon=True)
 
     def check(self) -> None:
-        """Make sure that the run is still this process's.
-
-        Raises:
-            LockLostError: another process holds it now, or it was released.
-        """
+        """Make sure that the run is still this process's."""
         if self._lost or self._stop.is_set():
             self._lost = True
             raise LockLostError(
@@ -221,11 +213,7 @@ class Lock(ABC):
 
     @abstractmethod
     def beat(self) -> None:
-        """Show a sign of life; a store that is away for a moment does not matter, the next one tries again.
-
-        Raises:
-            LockLostError: the lock is known to be lost.
-        """
+        """Show a sign of life; a store that is away for a moment does not matter, the next one tries again."""
 
     def release(self) -> None:
         """Give the run back; does nothing when it is not held any more."""
@@ -248,16 +236,7 @@ class Lock(ABC):
 
 
 def wait_for_lock(attempt: Callable[[], Lock | None], look: Callable[[], Sighting | None], lease: float) -> Lock | None:
-    """Lock a run, and watch its lock for the lease if only that can show whether the holder is gone.
-
-    Args:
-        attempt: tries to lock the run.
-        look: tells its newest lock.
-        lease: holds for a lock that does not name one.
-
-    Returns:
-        what ``attempt`` gave, or None as soon as it is clear that a live process holds the run.
-    """
+    """Lock a run, and watch its lock for the lease if only that can show whether the holder is gone."""
     first = look()
     while (lock := attempt()) is None:
         seen = look()

@@ -16,9 +16,6 @@ def emit(text: str = "") -> bool:
 
     Nothing happens if whoever read it (`headway status | head`) has gone, or if it is closed. Where it cannot be
     written, such as to a full disk, the standard error says so, and the rest of the output is dropped.
-
-    Returns:
-        whether everything was written that somebody wanted to read.
     """
     stream = sys.stdout
     if stream is None:
@@ -46,10 +43,6 @@ def plain(text: str, kept: str = "\n\t") -> str:
 
     Names, notes and errors come from stores, and stores from strangers. Characters that turn the direction of writing
     are shown too.
-
-    Args:
-        text: what is to be printed.
-        kept: control characters that stay as they are.
     """
     return _CONTROL.sub(lambda match: match[0] if match[0] in kept else _shown(match[0]), text)
 
@@ -59,11 +52,7 @@ def _shown(character: str) -> str:
 
 
 def write_line(stream: TextIO, text: str) -> None:
-    """Write a line at once, `plain`; characters that the stream's encoding does not have become question marks.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a line at once, `plain`; characters that the stream's encoding does not have become question marks."""
     text = plain(text)
     try:
         stream.write(f"{text}\n")

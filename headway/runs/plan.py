@@ -34,11 +34,7 @@ class Plan:
 
 
 def look_up(store: RunStore, specs: Sequence[RunSpec]) -> tuple[RunRecord, ...]:
-    """Where runs stand in a store. Nothing is written, and there may be no store yet.
-
-    Raises:
-        StoreError: the store cannot be read, or is of a newer version.
-    """
+    """Where runs stand in a store. Nothing is written, and there may be no store yet."""
     if not store.exists():
         return tuple(RunRecord(spec.run_id, State.PENDING, spec) for spec in specs)
     known = {record.run_id: record for record in store.status()}
@@ -52,15 +48,7 @@ def make_plan(
     retry_failed: bool,
     estimate: Callable[[RunSpec], float] | None,
 ) -> Plan:
-    """Guess how long the runs that are left take.
-
-    Args:
-        records: where the runs stand.
-        specs: the runs, in the same order.
-        workers: how many go on at once.
-        retry_failed: whether failed runs are run again.
-        estimate: guesses the seconds that a run takes on one core; None when nobody knows.
-    """
+    """Guess how long the runs that are left take."""
     over = {State.DONE} if retry_failed else {State.DONE, State.FAILED}
     left = [(record, spec) for record, spec in zip(records, specs, strict=True) if record.state not in over]
     seconds = {record.run_id: estimate(spec) * _share_left(record) for record, spec in left} if estimate else {}

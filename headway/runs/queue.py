@@ -93,10 +93,6 @@ class Queue:
 
         It is the next, unless it has lost several without getting on. Then the others come first: what kills workers
         all around, such as a node short of memory, would otherwise hit the same run until it is given up.
-
-        Args:
-            task: the run.
-            reached: how far it had come; losses count anew for a run that gets on between them.
         """
         run_id = task.spec.run_id
         if reached > self._reached.get(run_id, 0):

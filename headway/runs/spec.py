@@ -55,11 +55,7 @@ class RunSpec:
     they make no difference to what the run was before them; see `headway.runs.later`."""
 
     def __post_init__(self) -> None:
-        """Check and freeze the fields.
-
-        Raises:
-            SpecError: a field has the wrong type or holds what JSON cannot.
-        """
+        """Check and freeze the fields."""
         for name in ("experiment", "method", "condition"):
             object.__setattr__(self, name, _name(getattr(self, name), name))
         object.__setattr__(self, "seed", _seed(self.seed))

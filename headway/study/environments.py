@@ -11,7 +11,7 @@ import numpy as np
 from headway.errors import EnvError, MissingExtraError, StateError
 from headway.registry import Registry
 from headway.rl import make_env
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 try:
     import gymnasium

@@ -12,7 +12,7 @@ from torch import Tensor
 from headway.data import Dataset, Split
 from headway.errors import DataError
 from headway.selection import Pools
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.protocols.names import GROUP_NAMES, groups_of
 
 CONDITIONS = tuple(GROUP_NAMES)

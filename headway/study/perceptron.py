@@ -44,16 +44,7 @@ class PerceptronMeter:
         self._batches = 0
 
     def backward(self, pixels: Tensor, labels: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
-        """Run a batch forwards and backwards, and score its samples.
-
-        Args:
-            pixels: the images [B, inputs].
-            labels: their labels [B].
-            groups: the arm of each [B].
-
-        Returns:
-            Losses and scores, each [B]. The parameters have the gradient of the mean loss.
-        """
+        """Run a batch forwards and backwards, and score its samples."""
         seen = record(self._model, pixels)
         seen[-1].requires_grad_()
         losses = F.cross_entropy(seen[-1], labels, reduction="none")
@@ -78,14 +69,7 @@ class PerceptronMeter:
         at_outputs: Sequence[Tensor],
         share: Tensor,
     ) -> dict[str, dict[str, Tensor]]:
-        """The reductions of the samples' own gradients, by the signal's key and the parameter.
-
-        Args:
-            plan: what the signal wants.
-            seen: what each layer saw [B, its inputs].
-            at_outputs: the gradient of the mean loss at each layer's output [B, its outputs].
-            share: B for every sample: a sample's own gradient is so many times its share in the mean.
-        """
+        """The reductions of the samples' own gradients, by the signal's key and the parameter."""
         places, found = [], []
         names = iter(self._parameters)
         for inputs, outputs in zip(seen, at_outputs, strict=False):

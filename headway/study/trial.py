@@ -16,7 +16,7 @@ from headway.selection.networks import Adam
 from headway.signals import MomentSignal
 from headway.study.image_environment import Environment
 from headway.study.perceptron import PerceptronMeter
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.signals import make_signal
 
 TEST_CHUNK = 2560
@@ -146,11 +146,7 @@ class Trial:
         return self.epoch * self.batches + len(self._seen)
 
     def train_batch(self, mark: Callable[[str], None] = lambda phase: None) -> None:
-        """Draw a batch, learn from it, score it, and let the actor learn from the scores.
-
-        Args:
-            mark: told the name of each phase when it ends, for whoever measures the time.
-        """
+        """Draw a batch, learn from it, score it, and let the actor learn from the scores."""
         arms = self.actor.draw(self.protocol.batch_size)
         mark("choose arms")
         pixels, labels = self.environment.draw(arms)

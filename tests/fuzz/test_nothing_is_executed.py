@@ -19,8 +19,8 @@ from headway.runs.context import Context
 from headway.runs.launchers import InProcess
 from headway.study.controlled import specs as controlled_specs
 from headway.study.doorkey import specs as doorkey_specs
-from headway.study.protocols.controlled import Protocol
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.classification import Protocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 from tests.data.formats import tar_bytes
 from tests.runs.conftest import Recorder
 

@@ -15,7 +15,7 @@ from headway.runs.campaign import Campaign, make_launcher, run_campaign
 from headway.runs.processes import LocalProcesses
 from headway.runs.progress import Ended, Lost, Outcome, Started
 from headway.study import controlled
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
 

@@ -20,7 +20,7 @@ from headway.runs.progress import Advanced, Ended, Event, Lost, Outcome, Started
 from headway.runs.ray import RayLauncher, Resources, launcher
 from headway.runs.stopping import StopRequest
 from headway.study.controlled import specs as controlled_specs
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
 

@@ -19,7 +19,7 @@ from headway.runs.launchers import InProcess
 from headway.runs.remote import RemoteStore, fetch
 from headway.runs.remote.bucket import Bucket
 from headway.study.controlled import specs as controlled_specs
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
 from tests.runs.helpers import checkpointed, finish, lock

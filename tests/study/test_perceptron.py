@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from headway import Meter
 from headway.selection import perceptron
 from headway.study.perceptron import PerceptronMeter
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.signals import SIGNALS, make_signal
 
 BATCH, INPUTS, ARMS = 64, 48, 4

@@ -14,8 +14,8 @@ from headway.errors import EnvError, SignalError, UsageError
 from headway.runs import RunStore, State, plugins
 from headway.runs.context import Context, Stopped
 from headway.study import doorkey, register_env, register_signal
-from headway.study.protocols.controlled import Protocol
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.classification import Protocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 from headway.study.protocols.names import groups_of
 from headway.study.signals import make_signal
 

@@ -77,11 +77,7 @@ class LivePage:
         self._claims: Mapping[str, Any] = {}
 
     def snapshot(self) -> Snapshot:
-        """What the page shows now; at most a few seconds old.
-
-        Raises:
-            StoreError: the store cannot be read any more.
-        """
+        """What the page shows now; at most a few seconds old."""
         with self._lock:
             if self._snapshot is None or self._clock() >= self._due:
                 self._snapshot = self._look()

@@ -28,11 +28,7 @@ LOST_WORKER = "A worker died or was killed while executing a task"
 
 
 def import_ray() -> Any:
-    """Ray, imported when it is first needed.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """Ray, imported when it is first needed."""
     try:
         return importlib.import_module("ray")
     except ImportError as error:
@@ -53,11 +49,7 @@ class Resources:
 
     @classmethod
     def of(cls, request: Request) -> Resources:
-        """What a request means.
-
-        Raises:
-            UsageError: it contradicts itself.
-        """
+        """What a request means."""
         on_gpu = request.device != "cpu"
         if ":" in request.device:
             raise UsageError(
@@ -105,11 +97,7 @@ class Cluster:
         return sum(resources.room_on(node["Resources"]) for node in self.nodes())
 
     def check_room(self, resources: Resources) -> None:
-        """Refuse runs that no node could ever take.
-
-        Raises:
-            LauncherError: no node is large enough.
-        """
+        """Refuse runs that no node could ever take."""
         nodes = self.nodes()
         if not any(resources.room_on(node["Resources"]) for node in nodes):
             most = [max((n["Resources"].get(name, 0.0) for n in nodes), default=0.0) for name in ("CPU", "GPU")]
@@ -126,17 +114,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def connected(address: str | None, workers: int | None) -> Iterator[Cluster]:
-    """Be connected to a cluster; what was connected before stays so.
-
-    Args:
-        address: of the cluster. None takes the one that $RAY_ADDRESS or `ray start` on this machine offers, and
-            starts one on this machine if there is none.
-        workers: cores of a cluster that is started here; all by default.
-
-    Raises:
-        LauncherError: there is no such cluster, or it does not let this process in.
-        MissingExtraError: Ray is not installed.
-    """
+    """Be connected to a cluster; what was connected before stays so."""
     ray = import_ray()
     with contextlib.redirect_stdout(Remarks(sys.stderr)):
         if ray.is_initialized():

@@ -79,12 +79,7 @@ class RayLauncher:
 
 
 def make_ray(request: Request) -> Launcher:
-    """The launcher that a command asks for.
-
-    Raises:
-        UsageError: the request contradicts itself.
-        MissingExtraError: Ray is not installed.
-    """
+    """The launcher that a command asks for."""
     import_ray()
     return RayLauncher(Resources.of(request), request.address, request.workers, stall_seconds=request.stall_seconds)
 

@@ -146,17 +146,7 @@ class RaySetup:
 
 
 def carry_out(task: Task, attempt: int, setup: RaySetup, board: Any) -> Ended | Trouble:
-    """Attempt a run. Runs on a node of the cluster.
-
-    Args:
-        task: the run.
-        attempt: a number that tells this attempt apart from others.
-        setup: what the worker needs to know.
-        board: where it reports what happens.
-
-    Returns:
-        how it ended, or what is wrong that concerns every run.
-    """
+    """Attempt a run. Runs on a node of the cluster."""
     ray = import_ray()
     link = Link(board, attempt, socket.gethostname(), ray)
     try:

@@ -59,10 +59,6 @@ class Bucket:
         """Write an object unless there is one of this name; tell whether it was written.
 
         Where the store can create exclusively (S3, Google Cloud Storage, memory), only one of several writers succeeds.
-
-        Args:
-            name: the object.
-            data: what nobody else writes, by which the writer knows its own object.
         """
 
         def write() -> None:

@@ -23,15 +23,6 @@ def fetch(
 
     A run appears in the folder only with all of its files. Checkpoints of runs that are not done come along, so that
     a run can be resumed from the copy. One that was, and has come as far here, is left alone.
-
-    Args:
-        remote: where from.
-        local: where to; nothing of it is removed.
-        report: called with each run, and whether it was copied.
-
-    Raises:
-        UsageError: the runs are not behind a URL.
-        StoreError: the store cannot be read, the folder cannot be written to, or a process works on a run there.
     """
     if not isinstance(remote.storage, UrlStorage):
         raise UsageError(f"expected a run store behind a URL, got {remote.place}, which can be used as it is")

@@ -79,12 +79,7 @@ class UrlLock(Lock):
         self._thread.start()
 
     def verify(self) -> None:
-        """Look whether the run is still this process's; `check` knows only what the last sign of life has shown.
-
-        Raises:
-            LockLostError: as `check`.
-            StoreError: the store cannot be read.
-        """
+        """Look whether the run is still this process's; `check` knows only what the last sign of life has shown."""
         with self._access:
             number, data = _newest(self._bucket, self._run_id)
         if number != self.number or _token(data) != self.holder.token:
@@ -92,11 +87,7 @@ class UrlLock(Lock):
         self.check()
 
     def beat(self) -> None:
-        """Show a sign of life.
-
-        Raises:
-            LockLostError: as `check`.
-        """
+        """Show a sign of life."""
         try:
             with self._access:
                 self.verify()
@@ -119,11 +110,7 @@ class UrlLock(Lock):
 
 
 def try_lock(bucket: Bucket, run_id: str, watch: LeaseWatch, lease: float) -> Holder | None:
-    """Create the next lock on a run if its newest is over; None when another process holds it.
-
-    Raises:
-        StoreError: the store cannot be read or written.
-    """
+    """Create the next lock on a run if its newest is over; None when another process holds it."""
     number, data = _newest(bucket, run_id)
     if number and not is_over(f"{bucket.url}/{_name(run_id, number)}", sighting(data), watch):
         return None
@@ -140,11 +127,7 @@ def try_lock(bucket: Bucket, run_id: str, watch: LeaseWatch, lease: float) -> Ho
 
 
 def look(bucket: Bucket, run_id: str) -> Sighting | None:
-    """The newest lock on a run; None when there is none.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
+    """The newest lock on a run; None when there is none."""
     number, data = _newest(bucket, run_id)
     return sighting(data) if number else None
 

@@ -85,11 +85,7 @@ class UrlStorage:
 
     @property
     def root(self) -> Path:
-        """There is no folder here.
-
-        Raises:
-            StoreError: always; the message says what to do.
-        """
+        """There is no folder here."""
         raise StoreError(
             f"expected a run store on a disk, got {self.place}; copy it: headway fetch {self.place} FOLDER"
         )
@@ -304,11 +300,7 @@ def _telling(names: Iterable[str]) -> list[str]:
 
 
 def make_workdir() -> Path:
-    """Make a folder of this process's own in the folder for temporary files; remove those of processes that are gone.
-
-    Raises:
-        StoreError: it cannot be made, or others could write where it would be.
-    """
+    """Make a temporary folder of this process's own, and remove those of processes that are gone."""
     try:
         # the user's number, since in a container the user may have no name
         user = str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()

@@ -110,11 +110,7 @@ class ExplorationProtocol(Fields):
     """The deviation behind a confidence interval: of the population (0), or of a sample (1)."""
 
     def __post_init__(self) -> None:
-        """Check the ranges, and complete the settings of rewards.
-
-        Raises:
-            ProtocolError: a value has no meaning.
-        """
+        """Check the ranges, and complete the settings of rewards."""
         for name in ("num_envs", "steps", "return_window", "curve_block"):
             if getattr(self, name) < 1:
                 raise ProtocolError(f"{name}: expected at least 1, got {getattr(self, name)}")

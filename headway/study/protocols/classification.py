@@ -131,11 +131,7 @@ class Protocol(Fields):
     """Marks of significance: ** p<0.001, * p<0.05; or *** p<0.001, ** p<0.01, * p<0.05."""
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ProtocolError: a value has no meaning.
-        """
+        """Check the ranges."""
         sizes = ("actor_hidden", "hidden", "batch_size", "test_batches")
         lengths = ("epochs", "epochs_curriculum_mnist", "epochs_used", "curve_block")
         for name in sizes + lengths:
