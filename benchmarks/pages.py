@@ -27,7 +27,7 @@ from headway.analysis.tables import MethodRow, method_rows
 from headway.commands.campaign_file import read_campaign_file
 from headway.data import Dataset, Split
 from headway.rl.reward import IntrinsicReward
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.runs.text import count
 from headway.selection import Actor
 from headway.study import doorkey as exploration

@@ -13,7 +13,7 @@ from headway.analysis.results import Results
 from headway.analysis.rundata import Group
 from headway.analysis.tables import BASELINE, usable
 from headway.runs import RunSpec
-from headway.runs.later import LATER
+from headway.runs.spec import LATER
 from headway.study.protocols.labels import counted_epochs, without_lengths
 
 OF_SIGNALS = r"(beta|floor|gate|dot|cosine|norm|delta)(_.*)?|bias_correction|scored"

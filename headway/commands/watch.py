@@ -8,7 +8,7 @@ from pathlib import Path
 from headway.commands.report import require
 from headway.errors import StoreError
 from headway.runs.address import parse_folder
-from headway.runs.output import emit
+from headway.runs.text import emit
 
 HOST, PORT = "127.0.0.1", 8787
 

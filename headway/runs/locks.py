@@ -3,7 +3,7 @@
 A run has numbered lock files, ``claim.1``, ``claim.2`` and so on. The highest number is the one that counts, and
 whoever creates it holds the run. A lock that is over is not deleted and made again, because two processes that both
 find it over would then both succeed: the second deletes the first one's new lock. Instead the next number is created,
-exclusively, which only one process can do. `folder_locks` does that in a folder, `remote.locks` behind a URL.
+exclusively, which only one process can do. `folder_locks` does that in a folder, `url_locks` behind a URL.
 
 A lock is over when
 
@@ -185,7 +185,7 @@ class Lock(ABC):
     """A run that this process holds, until `release`; a thread shows signs of life meanwhile.
 
     A holder that was suspended for longer than its lease may find its run taken over. It checks before each write and
-    stops. If it was suspended between the two, what it writes does not count: see `folder_locks`, `remote.manifest`.
+    stops. If it was suspended between the two, what it writes does not count: see `folder_locks`, `url_manifest`.
 
     Attributes:
         number: how many times the run has been locked.

@@ -18,12 +18,11 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from headway.errors import LauncherError, UsageError
+from headway.runs.attempt import Message, Ready, Setup, Task, Trouble, main
 from headway.runs.experiments import registered_experiments
-from headway.runs.launchers import InProcess, Job, Launcher, Request, Work, cores
+from headway.runs.launchers import InProcess, Job, Launcher, Queue, Request, Work, cores
 from headway.runs.progress import Ended, Notify, Outcome, Stalled
-from headway.runs.queue import Queue, Task
 from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
-from headway.runs.worker import Message, Ready, Setup, Trouble, main
 
 END_SECONDS = 1.0
 """Seconds that workers have to end by themselves when there is nothing more to do, before they are killed ..."""

@@ -13,7 +13,7 @@ import torch
 from headway.data import DATASETS, Dataset, load
 from headway.errors import DataError, SpecError, did_you_mean
 from headway.runs import Run, RunSpec
-from headway.runs.context import WEIGHTS_FILE, Context, Stopped
+from headway.runs.experiments import WEIGHTS_FILE, Context, Stopped
 from headway.runs.provenance import continued, in_words
 from headway.study.determinism import made_here, one_thread, saves, saves_json
 from headway.study.image_environment import CONDITIONS

@@ -18,8 +18,7 @@ from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
 from headway.rl.reward import Reward
 from headway.runs import Run, RunSpec
-from headway.runs.context import WEIGHTS_FILE, Context, Stopped
-from headway.runs.experiments import use_common_instructions
+from headway.runs.experiments import WEIGHTS_FILE, Context, Stopped, use_common_instructions
 from headway.runs.provenance import continued, in_words
 from headway.study.determinism import keep_memory, made_here, one_thread, saves, saves_json
 from headway.study.environments import make_envs

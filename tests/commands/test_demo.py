@@ -9,7 +9,7 @@ import pytest
 
 from headway.commands.demo import conclusion, demo_specs, rows_of, table
 from headway.runs import RunStore
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.study import controlled
 from headway.study.protocols.classification import Protocol
 

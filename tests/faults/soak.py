@@ -31,7 +31,7 @@ from typing import Any
 from benchmarks.common import quoted
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.runs.launchers import InProcess, Launcher
 from headway.runs.provenance import code_fingerprint
 from headway.runs.ray import RayLauncher

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 from headway.rl.ppo import PPO
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.study import doorkey
 from headway.study.protocols.minigrid import ExplorationProtocol
 

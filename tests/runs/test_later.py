@@ -11,7 +11,7 @@ import pytest
 from headway.analysis import load_results
 from headway.commands.campaign_file import read_campaign_file
 from headway.runs import RunSpec
-from headway.runs.later import LATER, Later, compared, written
+from headway.runs.spec import LATER, Later, compared, written
 from headway.study.protocols.classification import Protocol
 from headway.study.protocols.fields import Fields
 from headway.study.protocols.minigrid import ExplorationProtocol

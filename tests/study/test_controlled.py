@@ -15,7 +15,7 @@ import torch
 from headway.data import load
 from headway.errors import DataError, SpecError
 from headway.runs import RunSpec, RunStore, State
-from headway.runs.context import Context, Stopped
+from headway.runs.experiments import Context, Stopped
 from headway.study import controlled
 from headway.study.protocols.classification import Protocol
 from headway.study.signals import SIGNALS

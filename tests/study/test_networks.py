@@ -9,7 +9,7 @@ import pytest
 from torch import nn
 
 from headway.data import Dataset, Split
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.selection import Actor
 from headway.study import doorkey
 from headway.study.protocols.classification import Protocol

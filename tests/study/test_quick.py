@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headway.runs import RunStore
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.study import doorkey
 from headway.study.protocols.minigrid import ExplorationProtocol
 

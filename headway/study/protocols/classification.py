@@ -20,7 +20,7 @@ from headway.study.protocols.fields import Fields
 class Protocol(Fields):
     """The choices of a controlled run. The defaults are those of the paper's text.
 
-    A field that is added here needs an entry in `headway.runs.later`, so that the runs before it keep their ids.
+    A field that is added here needs an entry in `headway.runs.spec`, so that the runs before it keep their ids.
     """
 
     experiment = "controlled"

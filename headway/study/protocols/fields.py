@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from headway.errors import MethodError, ProtocolError, did_you_mean
-from headway.runs.later import LATER
+from headway.runs.spec import LATER
 
 Own = TypeVar("Own", bound="Fields")
 
@@ -102,7 +102,7 @@ class Fields:
     def from_dict(cls: type[Own], values: Mapping[str, Any]) -> Own:
         """A protocol from what `to_dict` gave, or a spec holds; lists become tuples.
 
-        A field that came after the spec was written has the value that it had in effect; see `headway.runs.later`.
+        A field that came after the spec was written has the value that it had in effect; see `headway.runs.spec`.
         """
         known = cls._flat()
         later = LATER.get(cls.experiment, {})

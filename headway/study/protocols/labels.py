@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headway.runs import RunSpec
-from headway.runs.later import LATER, compared
+from headway.runs.spec import LATER, compared
 from headway.study.protocols.classification import Protocol
 from headway.study.protocols.fields import Fields
 from headway.study.protocols.minigrid import ExplorationProtocol

@@ -22,7 +22,7 @@ class ExplorationProtocol(Fields):
     """The choices of an exploration run. The defaults are those of the paper's text, or common practice.
 
     The settings of the agent and of intrinsic rewards are those of `PPOConfig` and `IntrinsicConfig`. A field that is
-    added here needs an entry in `headway.runs.later`, so that the runs before it keep their ids; one that is added to
+    added here needs an entry in `headway.runs.spec`, so that the runs before it keep their ids; one that is added to
     those two enters a spec where it does not have its default.
     """
 

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import DamagedError, LockLostError, StoreError
+from headway.runs.bucket import Bucket
 from headway.runs.checkpoints import SLOTS
 from headway.runs.files import FileSum
 from headway.runs.folder import read_status
 from headway.runs.jsonable import INTEGER, MAPPING, TEXT, parse_object, take_fields
-from headway.runs.remote.bucket import Bucket
-from headway.runs.remote.locks import Holder, UrlLock
 from headway.runs.status import METRICS_FILE, State, Status, is_file_name
+from headway.runs.url_locks import Holder, UrlLock
 
 MANIFEST_SCHEMA = 1
 _CHUNK = 1 << 20

@@ -15,13 +15,11 @@ from importlib.metadata import version
 from typing import Any
 
 from headway.errors import HeadwayError
-from headway.runs.context import Context
-from headway.runs.experiments import register_experiments
+from headway.runs.attempt import Task, Trouble, use_threads, work
+from headway.runs.experiments import Context, register_experiments
 from headway.runs.progress import Advanced, Ended, Event
-from headway.runs.queue import Task
-from headway.runs.ray.cluster import import_ray
+from headway.runs.ray_cluster import import_ray
 from headway.runs.store import RunStore
-from headway.runs.worker import Trouble, use_threads, work
 
 POST_INTERVAL = 0.5
 """Seconds between two looks of a worker at the board."""

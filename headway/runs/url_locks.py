@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.errors import LockLostError, StoreError
+from headway.runs.bucket import Bucket
 from headway.runs.jsonable import parse_object
 from headway.runs.locks import NAME, LeaseWatch, Lock, Owner, Sighting, is_over
-from headway.runs.remote.bucket import Bucket
 
 
 @dataclass(frozen=True)
