@@ -17,8 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from headway.analysis.columns import Array, Arrays, frozen
-from headway.analysis.rundata import Failure, Problem, Progress, RunData, parse_environment
+from headway.analysis.rundata import Array, Arrays, Failure, Problem, Progress, RunData, frozen, parse_environment
 from headway.errors import DamagedError, HeadwayError, NewerSchemaError, StoreError
 from headway.runs import RunSpec, State
 from headway.runs.files import read_bytes, store_error, write_atomic

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from headway.analysis.columns import TIMES, Array, is_rounded, same_numbers
 from headway.analysis.results import Results, load_results
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import TIMES, Array, RunData, is_rounded, same_numbers
 from headway.commands.options import add_plugin_option
 from headway.commands.run import FAILED, INTERRUPTED
 from headway.errors import UsageError, did_you_mean

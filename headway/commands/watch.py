@@ -31,7 +31,7 @@ def execute(options: argparse.Namespace) -> int:
     require()
     from headway.analysis.report.sources import telemetry_files
     from headway.analysis.report.writing import holds_runs
-    from headway.analysis.watch.server import serve
+    from headway.analysis.watch import serve
 
     if not holds_runs(options.store) and telemetry_files(options.store):
         raise StoreError(

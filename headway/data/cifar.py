@@ -17,8 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.data.catalogue import Spec
-from headway.data.dataset import Split
+from headway.data.catalogue import Spec, Split
 from headway.data.files import Found, bad_file, is_file, matches, open_maybe_gzip, read_bounded
 from headway.data.idx import check_count, check_labels
 

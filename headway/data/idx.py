@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.data.catalogue import DIGITS, Spec
-from headway.data.dataset import Dataset, Split
+from headway.data.catalogue import DIGITS, Dataset, Spec, Split
 from headway.data.files import bad_file, matches, read_bounded
 
 COUNT, SIDE, PIXEL_MAX = 1797, 8, 16

@@ -14,7 +14,7 @@ import numpy as np
 from headway.analysis.charts.figure import COLUMN_WIDTH, PALE, TEXT_WIDTH, legend_below, new_figure, plain
 from headway.analysis.charts.model import BARS, LINES, MAP, STEPS, Chart, Panel
 from headway.analysis.charts.style import INK, Style
-from headway.analysis.columns import Array
+from headway.analysis.rundata import Array
 from headway.analysis.summaries import Band
 
 if TYPE_CHECKING:

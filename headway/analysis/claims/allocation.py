@@ -20,8 +20,7 @@ from headway.analysis.claims.verdicts import (
     find,
     within,
 )
-from headway.analysis.columns import Array
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import Array, RunData
 from headway.analysis.stats import Estimate, ratio, t_interval
 from headway.analysis.summaries import (
     FALLS_AT_FIRST,

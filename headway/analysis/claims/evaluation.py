@@ -17,9 +17,8 @@ from headway.analysis.claims.verdicts import (
     Verdict,
     combine,
 )
-from headway.analysis.columns import Array
 from headway.analysis.results import Results
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import Array, RunData
 from headway.analysis.tables import NEEDED, areas, usable
 from headway.runs.text import count
 from headway.study.protocols.labels import STANDARD, nearest_first

@@ -11,7 +11,7 @@ import numpy as np
 
 from headway.analysis.claims.evaluation import Evidence, register
 from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataError, all_positive, find
-from headway.analysis.columns import Array
+from headway.analysis.rundata import Array
 from headway.analysis.stats import Estimate, contrast
 from headway.analysis.summaries import final_return
 from headway.study.protocols.names import title
