@@ -76,7 +76,6 @@ class LivePage:
     """
 
     def __init__(self, source: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read nothing yet."""
         self._source = source
         self._clock = clock
         self._reader = ResultsReader(source)
@@ -292,7 +291,6 @@ class Guard:
     """
 
     def __init__(self, app: Any, hosts: Collection[str] | None) -> None:
-        """Stand before the application."""
         headers = {**HEADERS, "Content-Security-Policy": f"{live_policy()}; frame-ancestors 'none'"}
         self._app = app
         self._hosts = hosts

@@ -32,7 +32,6 @@ class RowLog:
     """
 
     def __init__(self, encoded: bytes = b"") -> None:
-        """Start empty, or from what `encode` gave."""
         self._rows: list[dict[str, Value]] = []
         self._lines: list[bytes] = []
         self._kinds: dict[str, str] = {}

@@ -74,7 +74,6 @@ class ReplayableVectorEnv(SyncVectorEnv):
     """
 
     def __init__(self, make: MakeEnv, num_envs: int, autoreset_mode: AutoresetMode) -> None:
-        """Make the environments."""
         self._replayed = [_Replayable(make()) for _ in range(num_envs)]
         super().__init__([partial(_same, env) for env in self._replayed], autoreset_mode=autoreset_mode)
 

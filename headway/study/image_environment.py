@@ -62,7 +62,6 @@ class Environment:
         groups: Sequence[Sequence[int]] | None = None,
         device: str = "cpu",
     ) -> None:
-        """Scramble the labels and shuffle the arms."""
         if condition not in CONDITIONS:
             raise DataError(f"expected a condition out of {', '.join(CONDITIONS)}, got {condition!r}")
         groups = groups_of(len(dataset.class_names)) if groups is None else groups

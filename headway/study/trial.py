@@ -35,7 +35,6 @@ class PerceptronMeter:
     """
 
     def __init__(self, model: nn.Sequential, signal: Signal) -> None:
-        """Set up the moments and the signal's memory."""
         self._model = model
         self._signal = signal
         self._parameters = dict(model.named_parameters())
@@ -131,7 +130,6 @@ class UniformDraws:
     """
 
     def __init__(self, arms: int, generator: torch.Generator, device: str) -> None:
-        """Nothing is drawn yet."""
         self._arms, self._generator, self._device = arms, generator, device
         self.entropy = torch.tensor(float(arms)).log()
 
@@ -160,7 +158,6 @@ class RunningMeans:
     """
 
     def __init__(self, arms: int, device: str, rate: float = 0.01) -> None:
-        """Nothing has been seen."""
         self._rate = rate
         self.sums = torch.zeros(2, arms, dtype=torch.float64, device=device)  # of scores, and of the weights so far
 
@@ -197,7 +194,6 @@ class Trial:
         device: str = "cpu",
         groups: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Make the networks and the environment."""
         self.protocol = protocol
         self._device = device
         self._generator = torch.Generator().manual_seed(seed)
