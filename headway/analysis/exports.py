@@ -105,12 +105,7 @@ def write_export(
 
 
 class ExportReader:
-    """Reads one export, and reads it again only when the file has changed.
-
-    Args:
-        path: the file.
-        wanted: the metrics to read; None for all.
-    """
+    """Reads one export, and reads it again only when the file has changed."""
 
     def __init__(self, path: Path, wanted: Collection[str] | None = None) -> None:
         self._path = path

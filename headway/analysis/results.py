@@ -288,12 +288,7 @@ Cached: TypeAlias = tuple[Stamp, Arrays, Mapping[str, Any]]
 
 
 class StoreReader:
-    """Reads the runs of a store, again and again: only what has changed on disk is read anew.
-
-    Args:
-        root: the folder of the store.
-        wanted: the columns to read; None for all.
-    """
+    """Reads the runs of a store, again and again: only what has changed on disk is read anew."""
 
     def __init__(self, root: Path, wanted: Collection[str] | None = None) -> None:
         self._store = RunStore(root)

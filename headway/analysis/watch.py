@@ -65,15 +65,7 @@ class Snapshot:
 
 
 class LivePage:
-    """The page of a store. Any number of threads may ask for it.
-
-    Args:
-        source: a run store, or a folder of exported runs.
-        clock: gives seconds.
-
-    Raises:
-        StoreError: there are no runs at ``source``.
-    """
+    """The page of a store. Any number of threads may ask for it."""
 
     def __init__(self, source: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
@@ -283,12 +275,7 @@ def make_app(page: LivePage, hosts: Collection[str] | None) -> Any:
 
 
 class Guard:
-    """Answers only those who call the server by its own name, and adds `HEADERS` to every answer.
-
-    Args:
-        app: the application behind it.
-        hosts: the names; None for any.
-    """
+    """Answers only those who call the server by its own name, and adds `HEADERS` to every answer."""
 
     def __init__(self, app: Any, hosts: Collection[str] | None) -> None:
         headers = {**HEADERS, "Content-Security-Policy": f"{live_policy()}; frame-ancestors 'none'"}

@@ -103,13 +103,7 @@ def concerns_every_run(error: BaseException) -> bool:
 
 
 class Reporter:
-    """Reports how a run advances, but not more often than anybody can read; the first and the last always.
-
-    Args:
-        run_id: the run.
-        notify: called with `Advanced` events.
-        clock: gives seconds.
-    """
+    """Reports how a run advances, but not more often than anybody can read; the first and the last always."""
 
     def __init__(self, run_id: str, notify: Notify, clock: Callable[[], float] = time.monotonic) -> None:
         self._run_id = run_id
@@ -182,11 +176,7 @@ Message: TypeAlias = Ready | Trouble | Event
 
 
 class Inbox:
-    """Receives tasks in a thread, so that a request to stop, or the parent's death, is noticed during a run.
-
-    Args:
-        connection: to the parent; it sends `Task`, or None to ask to stop.
-    """
+    """Receives tasks in a thread, so that a request to stop, or the parent's death, is noticed during a run."""
 
     def __init__(self, connection: Connection) -> None:
         self._is_stopping = False

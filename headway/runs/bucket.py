@@ -22,16 +22,7 @@ _TAKEN = {errno.EEXIST, errno.EBUSY, errno.EINVAL}
 
 
 class Bucket:
-    """The objects below a URL, by names such as "a/b".
-
-    Args:
-        url: what fsspec can open.
-        sleep: waits for so many seconds.
-
-    Raises:
-        UsageError: fsspec knows no such file system.
-        MissingExtraError: it needs a package that is not installed.
-    """
+    """The objects below a URL, by names such as "a/b"."""
 
     def __init__(self, url: str, sleep: Callable[[float], object] = time.sleep) -> None:
         self.url = url.rstrip("/")

@@ -63,11 +63,7 @@ def make_plan(
 
 
 class Estimator:
-    """Asks experiments how long runs take, once for all seeds: a guess takes a moment of training.
-
-    Args:
-        context: what the runs may use.
-    """
+    """Asks experiments how long runs take, once for all seeds: a guess takes a moment of training."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -151,12 +151,7 @@ class Sighting:
 
 
 class LeaseWatch:
-    """Remembers since when each foreign lock has not changed, on this process's monotonic clock.
-
-    Args:
-        lease: holds for locks that do not name one.
-        clock: gives seconds.
-    """
+    """Remembers since when each foreign lock has not changed, on this process's monotonic clock."""
 
     def __init__(self, lease: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._lease = lease

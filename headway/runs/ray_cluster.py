@@ -77,12 +77,7 @@ class Resources:
 
 
 class Cluster:
-    """A Ray cluster that this process is connected to.
-
-    Args:
-        address: what the cluster is called in messages.
-        ray: the module.
-    """
+    """A Ray cluster that this process is connected to."""
 
     def __init__(self, address: str, ray: Any) -> None:
         self.address = address
@@ -128,11 +123,7 @@ def connected(address: str | None, workers: int | None) -> Iterator[Cluster]:
 
 
 class Remarks(io.TextIOBase):
-    """What Ray prints while a campaign goes on: passed on, but for lost workers, which the display reports.
-
-    Args:
-        stream: where the rest goes; not where the display is.
-    """
+    """What Ray prints while a campaign goes on: passed on, but for lost workers, which the display reports."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -217,13 +208,7 @@ def _within(seconds: float, act: Callable[[], object]) -> bool:
 
 
 class Pulse:
-    """Asks the head again and again which nodes are alive, in a thread, since the answer may never come.
-
-    Args:
-        cluster: the cluster.
-        patience: seconds without an answer after which the head counts as lost.
-        clock: gives seconds.
-    """
+    """Asks the head again and again which nodes are alive, in a thread, since the answer may never come."""
 
     def __init__(self, cluster: Cluster, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster

@@ -61,12 +61,6 @@ class Link:
     """A worker's connection to the board, looked after in a thread.
 
     Only that thread asks Ray for anything: a task whose main thread waits for Ray gives its core to the next one.
-
-    Args:
-        board: the handle of the actor.
-        attempt: the number of the worker's attempt.
-        host: the name of its machine.
-        ray: the module.
     """
 
     def __init__(self, board: Any, attempt: int, host: str, ray: Any) -> None:

@@ -47,16 +47,7 @@ class Holder:
 
 
 class UrlLock(Lock):
-    """A lock that this process has just created.
-
-    Args:
-        bucket: where the run is.
-        run_id: the run.
-        holder: the lock's number and token.
-        lease: seconds of silence after which others may take over.
-        staging: a folder of this process's own, on the file system of its working copy.
-        ended: called when the run is given back.
-    """
+    """A lock that this process has just created."""
 
     def __init__(
         self,

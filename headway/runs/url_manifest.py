@@ -166,14 +166,7 @@ def missing(manifest: Manifest, objects: Mapping[str, int]) -> list[str]:
 
 
 class Publisher:
-    """Writes what a run's working copy holds behind the URL: the objects, then the manifest, then what is superfluous.
-
-    Args:
-        bucket: where to.
-        run_id: the run.
-        folder: the working copy.
-        lock: the lock on the run.
-    """
+    """Writes a run's working copy behind the URL: the objects, then the manifest; then removes what is superfluous."""
 
     def __init__(self, bucket: Bucket, run_id: str, folder: Path, lock: UrlLock) -> None:
         self._bucket = bucket

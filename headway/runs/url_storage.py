@@ -60,14 +60,7 @@ OWNER_FILE = "owner.json"
 
 
 class UrlStorage:
-    """Keeps runs behind a URL; see `headway.runs.storage.Storage` for what its methods do.
-
-    Args:
-        url: what fsspec can open, such as s3://bucket/runs.
-
-    Raises:
-        UsageError: fsspec cannot open the URL.
-    """
+    """Keeps runs behind a URL; see `headway.runs.storage.Storage` for what its methods do."""
 
     def __init__(self, url: str) -> None:
         self.bucket = Bucket(url)

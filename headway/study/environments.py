@@ -65,13 +65,7 @@ def make_envs(
 
 
 class ReplayableVectorEnv(SyncVectorEnv):
-    """N environments of a user, one after the other, with a state: how their episodes came about.
-
-    Args:
-        make: makes one environment.
-        num_envs: how many.
-        autoreset_mode: what happens when an episode ends.
-    """
+    """N environments of a user, one after the other, with a state: how their episodes came about."""
 
     def __init__(self, make: MakeEnv, num_envs: int, autoreset_mode: AutoresetMode) -> None:
         self._replayed = [_Replayable(make()) for _ in range(num_envs)]

@@ -40,17 +40,6 @@ class Environment:
 
     In the "curriculum" condition every image has got a random label of its group, once and for all, and an arm is
     one of the classes. In the "noise" condition the label is drawn anew each time, and an arm is a group.
-
-    Args:
-        dataset: where the images come from.
-        condition: "curriculum" or "noise".
-        protocol: the choices of the study.
-        generator: where the labels and the order of the images come from.
-        groups: the classes of each group; None for `groups_of` their number.
-        device: where batches are put.
-
-    Raises:
-        DataError: an unknown condition, or groups that are not a partition of the classes.
     """
 
     def __init__(

@@ -28,10 +28,6 @@ class PerceptronMeter:
     The meter finds out in every batch what a model does with it. A perceptron does the same every time, so the
     controlled study, which spends hours on one, skips the graph and the hooks: a prepared list of operations trains and
     scores it. The forms and the signals are those of the library, and the numbers are the meter's, bit for bit.
-
-    Args:
-        model: as `headway.selection.perceptron` makes it.
-        signal: what to score with; it looks at all parameters.
     """
 
     def __init__(self, model: nn.Sequential, signal: Signal) -> None:
@@ -121,13 +117,7 @@ TEST_CHUNK = 2560
 
 
 class UniformDraws:
-    """In the place of an actor: every arm has the same probability, and nothing is learned.
-
-    Args:
-        arms: the number of arms.
-        generator: where the draws come from.
-        device: where they go to.
-    """
+    """In the place of an actor: every arm has the same probability, and nothing is learned."""
 
     def __init__(self, arms: int, generator: torch.Generator, device: str) -> None:
         self._arms, self._generator, self._device = arms, generator, device
@@ -149,13 +139,7 @@ class UniformDraws:
 
 
 class RunningMeans:
-    """The greatest running mean of an arm's scores, by which scores are divided on their way to the actor.
-
-    Args:
-        arms: the number of arms.
-        device: where scores live.
-        rate: the weight of the latest batch.
-    """
+    """The greatest running mean of an arm's scores, by which scores are divided on their way to the actor."""
 
     def __init__(self, arms: int, device: str, rate: float = 0.01) -> None:
         self._rate = rate
@@ -172,17 +156,7 @@ class RunningMeans:
 
 
 class Trial:
-    """Everything that a controlled run consists of.
-
-    Args:
-        dataset: the images.
-        condition: "curriculum" or "noise".
-        signal: the name of the signal that rewards the actor.
-        protocol: the choices of the study.
-        seed: where all randomness starts.
-        device: where the networks live.
-        groups: the classes of each group; None for `groups_of` their number.
-    """
+    """Everything that a controlled run consists of."""
 
     def __init__(
         self,
