@@ -126,11 +126,6 @@ class Setting:
         dataset = f"{title(self.group.dataset)}{MARK if noted else ''}" if self.group.dataset else ""
         return ", ".join(filter(None, (dataset, title(self.group.condition))))
 
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether a run is shown that is not finished."""
-        return any(not run.finished for runs in self.shown.values() for run in runs)
-
     def pick(self, methods: Iterable[str], *columns: str) -> dict[str, tuple[RunData, ...]]:
         """The finished runs of those methods that have any with these columns."""
         found = {method: usable(self.finished[method], columns) for method in methods if method in self.finished}

@@ -60,10 +60,6 @@ class Stopped(HeadwayError):  # noqa: N818 - it is a request, not an error
     """A run was asked to stop, and has left a checkpoint."""
 
 
-Experiment = Callable[[Run, Context], None]
-"""Carries a locked run to its end: restores, trains, logs, checkpoints and finishes it."""
-
-
 _MODULES = {
     "controlled": "headway.study.controlled",
     "doorkey": "headway.study.doorkey",

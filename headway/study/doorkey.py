@@ -26,8 +26,6 @@ from headway.study.protocols.minigrid import ExplorationProtocol
 
 EXPERIMENT = "doorkey"
 CONDITIONS = ("none", "door")
-PAPER_METHODS = ("ppo", "icm", "gmc", "icm+gmc")
-"""The four methods that the paper compares."""
 
 COLUMNS = (
     "env_steps",
