@@ -143,7 +143,7 @@ def is_held(folder: str | Path) -> bool:
 
 
 def try_lock(folder: Path, watch: LeaseWatch, lease: float) -> FolderLock | None:
-    """FolderLock a run if its newest lock is over."""
+    """Lock a run if its newest lock is over."""
     number = newest(folder)
     if number:
         sighting = look(folder, number)
