@@ -22,7 +22,7 @@ from benchmarks.common import write_json
 from headway.data import load
 from headway.meter import Meter
 from headway.study.image_environment import CONDITIONS
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.signals import make_signal
 from headway.study.trial import Trial
 

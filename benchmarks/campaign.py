@@ -25,12 +25,11 @@ from benchmarks.common import quoted, write_json
 from headway.analysis.table import Table
 from headway.runs import Run, RunSpec, RunStore
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.context import Context
 from headway.runs.display import PlainDisplay
-from headway.runs.experiments import register_experiment
+from headway.runs.experiments import Context, register_experiment
 from headway.runs.launchers import Launcher
 from headway.runs.processes import LocalProcesses
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 
 NAME = "campaign-benchmark"
 LEAST_PER_SECOND = 20.0

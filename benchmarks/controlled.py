@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.common import write_json
 from headway.data import Dataset, Split
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.signals import SIGNALS
 from headway.study.trial import Trial
 

@@ -42,7 +42,7 @@ from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO, never
 from headway.rl.rollout import collect
 from headway.study.determinism import keep_memory, one_thread
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 PUBLISHED = {"ppo": 217, "gmc": 173, "icm+gmc": 228}
 """Steps per second of the published code on two cores of an AMD EPYC at 2.45 GHz."""

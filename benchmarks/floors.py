@@ -17,7 +17,7 @@ from typing import Any
 
 from headway.analysis import load_results
 from headway.analysis.rundata import RunData
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 
 EPOCHS = 30
 FREE = {"floor", "floor_unit", "actor_scores", "uniform", "delta_empty"}

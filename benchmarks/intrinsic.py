@@ -24,7 +24,7 @@ from headway.rl.episodes import Transitions
 from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
 from headway.rl.reward import IntrinsicResult, Reward
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 PREDICTORS = ("forward", "icm", "rnd")
 WARM_UP = 2

@@ -27,13 +27,13 @@ from headway.analysis.tables import MethodRow, method_rows
 from headway.commands.campaign_file import read_campaign_file
 from headway.data import Dataset, Split
 from headway.rl.reward import IntrinsicReward
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.runs.text import count
 from headway.selection import Actor
 from headway.study import doorkey as exploration
-from headway.study.protocols.controlled import Protocol
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.classification import Protocol
 from headway.study.protocols.fields import Fields
+from headway.study.protocols.minigrid import ExplorationProtocol
 from headway.study.protocols.names import MARK, title
 from headway.study.trial import Trial
 

@@ -163,7 +163,7 @@ def test_every_import_follows_the_design() -> None:
         ("analysis/rows.py", "from headway.telemetry import SourceMonitor", "analysis -> telemetry.monitor"),
         ("__init__.py", "from .study import controlled", "__init__ -> study"),
         ("study/controlled.py", "import headway.commands.run", "study -> commands"),
-        ("runs/ray/launcher.py", "from headway.data import load", "runs -> data"),
+        ("runs/ray.py", "from headway.data import load", "runs -> data"),
         ("meter.py", "import numpy as np", "meter -> numpy"),
         ("signals/norms.py", "def f():\n    from scipy import stats", "signals -> scipy"),
         ("runs.py", "import torch.nn as nn", "runs -> torch"),

@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from headway.analysis.columns import Array, Arrays, frozen
-from headway.analysis.rundata import Failure, Problem, Progress, RunData, parse_environment
+from headway.analysis.rundata import Array, Arrays, Failure, Problem, Progress, RunData, frozen, parse_environment
 from headway.errors import DamagedError, HeadwayError, NewerSchemaError, StoreError
 from headway.runs import RunSpec, State
 from headway.runs.files import read_bytes, store_error, write_atomic
@@ -106,12 +105,7 @@ def write_export(
 
 
 class ExportReader:
-    """Reads one export, and reads it again only when the file has changed.
-
-    Args:
-        path: the file.
-        wanted: the metrics to read; None for all.
-    """
+    """Reads one export, and reads it again only when the file has changed."""
 
     def __init__(self, path: Path, wanted: Collection[str] | None = None) -> None:
         self._path = path
@@ -170,11 +164,7 @@ class ExportReader:
 
 
 def _columns_of(found: Iterable[tuple[str, Array | None]], what: str) -> Arrays:
-    """The metrics of a run: those that it has, if all have a number or a list of numbers for each of its epochs.
-
-    Raises:
-        DamagedError: they have not.
-    """
+    """The metrics of a run: those that it has, if all have a number or a list of numbers for each of its epochs."""
     columns = {name: array for name, array in found if array is not None}
     ragged = [name for name, array in columns.items() if array.dtype == _RAGGED]
     if ragged:
@@ -187,11 +177,7 @@ def _columns_of(found: Iterable[tuple[str, Array | None]], what: str) -> Arrays:
 
 
 def _progress_of(text: str) -> Progress:
-    """How far a run has come.
-
-    Raises:
-        TypeError, ValueError: it does not say that.
-    """
+    """How far a run has come."""
     content = json.loads(text)
     if not isinstance(content, dict):
         raise TypeError(f"{type(content).__name__} for progress")

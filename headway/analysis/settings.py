@@ -1,4 +1,8 @@
-"""Runs that may be compared: one `Setting` for each set of runs that differ in method and seed alone."""
+"""Runs that may be compared: one `Setting` for each set of runs that differ in method and seed alone.
+
+Uniform depends on no constant of a signal. A setting that differs from another one in such constants alone, as GMC with
+another floor does, and has no runs of Uniform, is therefore compared with the other's; `lenders` says whose.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,66 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headway.analysis.baselines import lenders
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
 from headway.analysis.summaries import arms_of_groups
 from headway.analysis.tables import BASELINE, NEEDED, usable
-from headway.runs import State
+from headway.runs import RunSpec, State
+from headway.runs.spec import LATER
+from headway.study.protocols.labels import counted_epochs, without_lengths
 from headway.study.protocols.names import MARK, METHODS, rank, title
+
+OF_SIGNALS = r"(beta|floor|gate|dot|cosine|norm|delta)(_.*)?|bias_correction|scored"
+"""The fields of the protocol that Uniform does not depend on."""
+DRAWN_BY = "uniform"
+"""Who draws for Uniform: an actor whose score is always zero soon draws all arms alike, so that its runs serve where
+there are none without an actor."""
+WEIGHT = "entropy_weight"
+"""Hardly matters to Uniform, as long as there is one: its policy follows the entropy alone, and Adam takes steps of the
+same size whatever the size of the gradient."""
+
+
+def lenders(groups: Mapping[Group, Results]) -> dict[Group, Group]:
+    """For each group without usable runs of Uniform, the group whose runs of Uniform serve it as well; if there is one.
+
+    Where several do, it is the one that has the most seeds in common; of these, the one with the plainest protocol.
+    Runs of Uniform that an actor drew serve only where there are no others.
+    """
+    owners: dict[object, dict[Group, set[int]]] = {}
+    for group in sorted(groups, key=lambda group: group.order):
+        own = usable([run for run in groups[group] if run.method == BASELINE])
+        if own:
+            owners.setdefault(_kind(own[0].spec), {})[group] = {run.seed for run in own}
+    found = {}
+    for group, members in groups.items():
+        lending = owners.get(_kind(members.runs[0].spec), {})
+        seeds = {run.seed for run in members}
+        if lending and group not in lending:
+            plain = {lender: own for lender, own in lending.items() if f"{DRAWN_BY}=actor" not in lender.protocol}
+            lending = plain or lending
+            found[group] = max(lending, key=lambda lender: len(seeds & lending[lender]))
+    return found
+
+
+def _kind(spec: RunSpec) -> object:
+    """What a run of Uniform depends on."""
+    return shared(spec, f"{OF_SIGNALS}|{WEIGHT}"), spec.protocol.get(WEIGHT) == 0
+
+
+def shared(spec: RunSpec, apart_from: str) -> object:
+    """What a run depends on, apart from its method, its seed and the fields of the protocol that match a pattern.
+
+    Later fields of the protocol, each of which concerns some methods alone, are left out too.
+    """
+    later = LATER.get(spec.experiment, {})
+    rest = {
+        name: str(value)
+        for name, value in without_lengths(spec).items()
+        if name not in later and not re.fullmatch(apart_from, name)
+    }
+    params = dict(spec.params) | ({"epochs": counted_epochs(spec)} if "epochs" in spec.params else {})
+    return (spec.experiment, spec.condition, *sorted(map(str, params.items())), *sorted(rest.items()))
+
 
 CONTROLLED, EXPLORATION = "controlled", "exploration"
 """What the metrics of a run can be: per-arm losses and counts, or episode returns."""
@@ -69,11 +126,6 @@ class Setting:
         dataset = f"{title(self.group.dataset)}{MARK if noted else ''}" if self.group.dataset else ""
         return ", ".join(filter(None, (dataset, title(self.group.condition))))
 
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether a run is shown that is not finished."""
-        return any(not run.finished for runs in self.shown.values() for run in runs)
-
     def pick(self, methods: Iterable[str], *columns: str) -> dict[str, tuple[RunData, ...]]:
         """The finished runs of those methods that have any with these columns."""
         found = {method: usable(self.finished[method], columns) for method in methods if method in self.finished}
@@ -81,12 +133,7 @@ class Setting:
 
 
 def settings_of(results: Results, with_unfinished: bool = False) -> list[Setting]:
-    """Sort runs into settings, in the order in which a report lists them.
-
-    Args:
-        results: the runs.
-        with_unfinished: let charts also show runs that are under way or stopped, as far as they got.
-    """
+    """Sort runs into settings, in the order in which a report lists them."""
     found: dict[Group, Setting] = {}
     groups = results.groups()
     for group, members in sorted(groups.items(), key=lambda pair: pair[0].order):

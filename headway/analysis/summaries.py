@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from headway.analysis.columns import Array
-from headway.analysis.rundata import RunData, planned_epochs
+from headway.analysis.rundata import Array, RunData, planned_epochs
 from headway.analysis.stats.intervals import CONFIDENCE, t_bounds
 from headway.study.protocols.names import GROUPS
 

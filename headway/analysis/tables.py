@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headway.analysis.columns import Array
 from headway.analysis.results import Group, Results
-from headway.analysis.rundata import RunData, what_is_missing
+from headway.analysis.rundata import Array, RunData, what_is_missing
 from headway.analysis.stats import (
     Estimate,
     Profile,

@@ -28,8 +28,8 @@ from typing import Any
 
 from headway.errors import UsageError, did_you_mean
 from headway.runs import RunSpec
+from headway.runs.experiments import load_plugins
 from headway.runs.jsonable import MAX_INTEGER
-from headway.runs.plugins import load_plugins
 from headway.study.requests import REQUESTS, Request, shown
 
 if sys.version_info >= (3, 11):

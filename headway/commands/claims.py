@@ -15,8 +15,7 @@ from headway.analysis.results import Results, load_results
 from headway.errors import UsageError
 from headway.runs.address import parse_folder
 from headway.runs.files import store_error, write_bytes
-from headway.runs.output import complain, emit
-from headway.runs.text import count
+from headway.runs.text import complain, count, emit
 from headway.study.protocols.labels import STANDARD, nearest_first
 from headway.study.protocols.names import title
 

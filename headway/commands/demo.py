@@ -12,11 +12,11 @@ from headway.commands.report import report_if_possible
 from headway.runs import RunSpec, RunStore
 from headway.runs.address import parse_new_folder
 from headway.runs.campaign import Campaign, make_launcher, run_campaign
-from headway.runs.output import emit
 from headway.runs.progress import Outcome
+from headway.runs.text import emit
 from headway.study.controlled import specs
 from headway.study.image_environment import CONDITIONS
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.protocols.names import GROUP_NAMES
 from headway.study.signals import SIX
 

@@ -9,7 +9,7 @@ from headway.analysis.exports import SUFFIX, write_export
 from headway.analysis.results import Results, load_results
 from headway.runs import State
 from headway.runs.address import parse_folder
-from headway.runs.output import complain, emit
+from headway.runs.text import complain, emit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from headway.runs import RunRecord, RunStore
 from headway.runs.address import Url, parse_place
-from headway.runs.output import complain, emit
-from headway.runs.remote import RemoteStore
-from headway.runs.remote.fetching import fetch
-from headway.runs.text import count, label
+from headway.runs.remote import RemoteStore, fetch
+from headway.runs.text import complain, count, emit, label
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

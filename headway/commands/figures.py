@@ -15,7 +15,7 @@ from headway.errors import FigureError, StoreError
 from headway.runs import State
 from headway.runs.address import parse_folder
 from headway.runs.files import write_bytes
-from headway.runs.output import complain, emit
+from headway.runs.text import complain, emit
 
 CAPTIONS_FILE = "captions.md"
 

@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parse(arguments)
         code: int = options.execute(options)
     except HeadwayError as error:
-        from headway.runs.output import complain
+        from headway.runs.text import complain
 
         complain(f"headway: {error}")
         return 2 if isinstance(error, UsageError) else 1

@@ -20,13 +20,12 @@ from headway.rl.film import Array, Choose, Shot, Title, check_suffix, watch, wri
 from headway.runs import RunRecord, RunSpec, RunStore, State
 from headway.runs.address import find_run, parse_folder
 from headway.runs.checkpoints import find_newest
+from headway.runs.experiments import load_plugins
 from headway.runs.files import write_bytes
-from headway.runs.output import complain, emit
-from headway.runs.plugins import load_plugins
-from headway.runs.text import count
+from headway.runs.text import complain, count, emit
 from headway.study import doorkey
 from headway.study.environments import make_envs
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 FILM = "play.gif"
 """What a film is called in the folder of its run, where the report looks for it."""

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from headway.errors import HeadwayError, MissingExtraError, UsageError
 from headway.runs.address import parse_folder
-from headway.runs.output import complain, emit
+from headway.runs.text import complain, emit
 
 PACKAGES = ("jinja2", "numpy", "pyarrow", "scipy")
 """What a page needs; the extra "report" brings them ..."""

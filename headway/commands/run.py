@@ -16,17 +16,13 @@ from headway.data import load
 from headway.errors import DataError, HeadwayError, UsageError
 from headway.runs import RunRecord, RunSpec, State
 from headway.runs.address import Place, Url, open_store
-from headway.runs.campaign import Campaign, default_workers, left_over, run_campaign
-from headway.runs.context import WEIGHTS_FILE, Context
-from headway.runs.experiments import needed_datasets
+from headway.runs.campaign import Campaign, Estimator, default_workers, left_over, look_up, make_plan, run_campaign
+from headway.runs.experiments import WEIGHTS_FILE, Context, load_plugins, needed_datasets
 from headway.runs.launchers import Request as LauncherRequest
 from headway.runs.launchers import cores, make_named_launcher
-from headway.runs.output import complain, emit
-from headway.runs.plan import Estimator, look_up, make_plan
-from headway.runs.plugins import load_plugins
 from headway.runs.progress import CampaignProgress, Outcome
 from headway.runs.tensorboard import Mirror, mirrored
-from headway.runs.text import aligned, count, dataset_of, duration, label, length_of
+from headway.runs.text import aligned, complain, count, dataset_of, duration, emit, label, length_of
 from headway.study.requests import REQUESTS
 
 FAILED, INTERRUPTED = 1, 130

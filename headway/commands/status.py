@@ -14,8 +14,7 @@ from headway.errors import StoreError, UsageError
 from headway.runs import RunRecord, RunStore, State
 from headway.runs.address import Place, Url, open_store, parse_place
 from headway.runs.files import store_error
-from headway.runs.output import complain, emit
-from headway.runs.text import aligned, count, dataset_of, duration, last_line, losses_text, steps
+from headway.runs.text import aligned, complain, count, dataset_of, duration, emit, last_line, losses_text, steps
 
 EXPORTED = ".parquet"
 

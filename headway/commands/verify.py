@@ -10,20 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from headway.analysis.columns import TIMES, Array, is_rounded, same_numbers
 from headway.analysis.results import Results, load_results
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import TIMES, Array, RunData, is_rounded, same_numbers
 from headway.commands.options import add_plugin_option
 from headway.commands.run import FAILED, INTERRUPTED
 from headway.errors import UsageError, did_you_mean
 from headway.runs import RunStore
 from headway.runs.address import parse_folder, parse_new_folder
 from headway.runs.campaign import Campaign, make_launcher, run_campaign
-from headway.runs.context import Context
-from headway.runs.experiments import load_datasets
-from headway.runs.output import complain, emit
-from headway.runs.plugins import load_plugins
+from headway.runs.experiments import Context, load_datasets, load_plugins
 from headway.runs.provenance import code_fingerprint
+from headway.runs.text import complain, emit
 
 DIFFERENT = 1
 DRAWN = 2

@@ -8,7 +8,7 @@ from pathlib import Path
 from headway.commands.report import require
 from headway.errors import StoreError
 from headway.runs.address import parse_folder
-from headway.runs.output import emit
+from headway.runs.text import emit
 
 HOST, PORT = "127.0.0.1", 8787
 
@@ -31,7 +31,7 @@ def execute(options: argparse.Namespace) -> int:
     require()
     from headway.analysis.report.sources import telemetry_files
     from headway.analysis.report.writing import holds_runs
-    from headway.analysis.watch.server import serve
+    from headway.analysis.watch import serve
 
     if not holds_runs(options.store) and telemetry_files(options.store):
         raise StoreError(

@@ -3,7 +3,7 @@
 `register_dataset` adds others.
 """
 
-from headway.data.dataset import Dataset, Split
+from headway.data.catalogue import Dataset, Split
 from headway.data.download import Progress
 from headway.data.loading import DATASETS, DatasetEntry, load, register_dataset, unregister_dataset
 

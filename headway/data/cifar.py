@@ -17,8 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.data.catalogue import Spec
-from headway.data.dataset import Split
+from headway.data.catalogue import Spec, Split
 from headway.data.files import Found, bad_file, is_file, matches, open_maybe_gzip, read_bounded
 from headway.data.idx import check_count, check_labels
 
@@ -31,11 +30,7 @@ CHUNK = 1 << 20
 
 
 def read_cifar(spec: Spec, found: Found) -> tuple[list[Split], list[str]]:
-    """Read the training and the test split.
-
-    Returns:
-        The two splits, and the names of the batches whose contents are not the official ones.
-    """
+    """Read the training and the test split."""
     batches: dict[str, Split] = {}
     differing = []
     for name, data, where in _contents(spec, found):
@@ -124,15 +119,6 @@ def iter_members(path: Path, names: Collection[str], limit: int, total: int) -> 
     """Yield the name and the bytes of each regular file among `names`, in the archive's order.
 
     The archive is read in one pass and nothing is written to disk, so no name in it can lead outside a folder.
-
-    Args:
-        path: a tar archive, gzipped or not.
-        names: full member names; the others are passed over.
-        limit: the most bytes that one member may have.
-        total: the most bytes that the whole archive may unpack to.
-
-    Raises:
-        DataError: not an archive, truncated, too large, or a member that occurs twice.
     """
     seen: set[str] = set()
     with open_maybe_gzip(path) as stream:
@@ -224,11 +210,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def unpickle(data: bytes, where: Path | str) -> object:
-    """Read a pickle of plain values and matrices of bytes; strings of Python 2 become bytes.
-
-    Raises:
-        DataError: damaged, or anything beyond that. Nothing of the file's choice has been executed.
-    """
+    """Read a pickle of plain values and matrices of bytes; strings of Python 2 become bytes."""
     try:
         return _Unpickler(io.BytesIO(data), encoding="bytes").load()
     except Exception as error:  # a damaged file may stumble anywhere

@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.data.catalogue import DIGITS, Spec
-from headway.data.dataset import Dataset, Split
+from headway.data.catalogue import DIGITS, Dataset, Spec, Split
 from headway.data.files import bad_file, matches, read_bounded
 
 COUNT, SIDE, PIXEL_MAX = 1797, 8, 16
@@ -34,11 +33,7 @@ def idx_size(*shape: int) -> int:
 
 
 def parse_idx(data: bytes, dimensions: int, where: Path | str) -> NDArray[np.uint8]:
-    """Parse an IDX file of unsigned bytes into an array of that many dimensions.
-
-    Raises:
-        DataError: wrong magic number, or a length other than the header promises.
-    """
+    """Parse an IDX file of unsigned bytes into an array of that many dimensions."""
     magic = bytes([0, 0, 8, dimensions])
     if data[:4] != magic:
         raise bad_file(where, f"the magic number 0x{magic.hex()}", f"0x{data[:4].hex() or '(empty)'}")
@@ -92,11 +87,7 @@ def content_limit(spec: Spec, name: str) -> int:
 
 
 def read_mnist(spec: Spec, files: Mapping[str, Path]) -> tuple[list[Split], list[str]]:
-    """Read the training and the test split from four files.
-
-    Returns:
-        The two splits, and the names of the files whose contents are not the official ones.
-    """
+    """Read the training and the test split from four files."""
     differing: list[str] = []
     splits = [
         _read_split(spec, files, prefix, most, differing)

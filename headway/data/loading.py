@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from headway.data.catalogue import CATALOGUE, Spec
+from headway.data.catalogue import CATALOGUE, Dataset, Spec, Split
 from headway.data.cifar import read_cifar
-from headway.data.dataset import Dataset, Split
 from headway.data.download import Progress, fetch, progress_display
 from headway.data.files import (
     VARIABLE,

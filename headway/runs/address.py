@@ -66,26 +66,12 @@ def _local(text: str, hint: str) -> Path:
 
 
 def open_store(place: Place) -> RunStore:
-    """The store at a place; nothing is made yet.
-
-    Raises:
-        UsageError: fsspec cannot open the URL.
-        MissingExtraError: it needs a package that is not installed.
-    """
+    """The store at a place; nothing is made yet."""
     return RunStore(place)
 
 
 def find_run(text: str, store: Path) -> tuple[RunStore, RunRecord]:
-    """The run that is meant, and the store that it is in.
-
-    Args:
-        text: the folder of a run, or an id or its beginning.
-        store: the folder of the store that ids are looked up in.
-
-    Raises:
-        UsageError: there is no such run, or there are several.
-        StoreError: there is no store.
-    """
+    """The run that is meant, and the store that it is in."""
     folder = Path(text)
     if (folder / "spec.json").is_file():
         home = RunStore(folder.resolve().parent)

@@ -63,19 +63,7 @@ class _Footer:
 def write_checkpoint(
     path: Path, run_id: str, step: int, rows: bytes, write: Write, staging: Path | None = None
 ) -> None:
-    """Write a checkpoint atomically.
-
-    Args:
-        path: the slot to replace.
-        run_id: the run that it belongs to.
-        step: how far the run has come.
-        rows: the encoded metrics rows up to ``step``.
-        write: called with a `Writer`, to write the payload.
-        staging: as in `write_atomic`.
-
-    Raises:
-        StoreError: it cannot be written; the slot keeps what it held.
-    """
+    """Write a checkpoint atomically."""
 
     def write_all(file: Writer) -> None:
         file.write(_MAGIC)
@@ -89,17 +77,7 @@ def write_checkpoint(
 
 
 def find_newest(folder: Path, run_id: str, *, with_payload: bool = True) -> tuple[Found | None, tuple[str, ...]]:
-    """Return the newest whole checkpoint in a run's folder (or None) and what is wrong with the others.
-
-    Args:
-        folder: the run's folder.
-        run_id: the run that the checkpoint must belong to.
-        with_payload: False leaves the payload unread and unchecked, for those who want only the rows.
-
-    Raises:
-        NewerSchemaError: a newer version of headway wrote one of them.
-        StoreError: a file is there but may not be read now, which is no reason to pass over it.
-    """
+    """Return the newest whole checkpoint in a run's folder (or None) and what is wrong with the others."""
     problems: list[str] = []
     steps = {slot: _step_of(folder / slot, run_id, problems) for slot in SLOTS}
     for slot in sorted(SLOTS, key=lambda slot: steps[slot], reverse=True):

@@ -8,7 +8,6 @@ import sys
 import threading
 from typing import Any, Protocol, TextIO
 
-from headway.runs.output import plain, write_line
 from headway.runs.progress import (
     Active,
     Advanced,
@@ -21,7 +20,7 @@ from headway.runs.progress import (
     Started,
     Stopping,
 )
-from headway.runs.text import count, duration, label, losses_text, speed_text, steps
+from headway.runs.text import count, duration, label, losses_text, plain, speed_text, steps, write_line
 
 STOPPING = "stopping after the batches under way; Ctrl-C again stops at once"
 _LINES = 10

@@ -1,21 +1,64 @@
-"""Experiments by name, and the instructions of the processor that they are computed with.
+"""Experiments by name, what their runs may use, plugins, and the instructions that runs are computed with.
 
-Only the names of their modules are kept, so that a worker process can import them too.
+Only the names of modules are kept, so that a worker process can import them too. A plugin is a module of another
+package that registers signals, datasets, environments or methods.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from headway.errors import ExperimentError
-from headway.runs.context import Context
+from headway.errors import ExperimentError, HeadwayError, UsageError
 from headway.runs.provenance import code_fingerprint
 from headway.runs.run import Run
 from headway.runs.spec import RunSpec
+
+WEIGHTS_FILE = "final.pt"
+"""Where a run keeps its final weights, if it is to."""
+
+
+def _never() -> bool:  # a lambda cannot be pickled
+    return False
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a run may use besides its spec; none of it changes a number.
+
+    Attributes:
+        data_dir: where datasets are looked for first.
+        device: where the tensors live.
+        keep_weights: save the final weights with the run.
+        checkpoint_seconds: the least time between two checkpoints.
+        should_stop: asked between batches; when it says yes, the run checkpoints and stops.
+        report: called with (step, total, losses) between epochs.
+        threads: cores that a run may use.
+        datasets: those that are in memory already, by name; the others are loaded.
+        plugins: modules that are imported before the run, wherever it is carried out.
+    """
+
+    data_dir: Path | None = None
+    device: str = "cpu"
+    keep_weights: bool = False
+    checkpoint_seconds: float = 10.0
+    should_stop: Callable[[], bool] = _never
+    report: Callable[[int, int, dict[str, float]], None] | None = None
+    threads: int = 1
+    datasets: Mapping[str, Any] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
+
+
+class Stopped(HeadwayError):  # noqa: N818 - it is a request, not an error
+    """A run was asked to stop, and has left a checkpoint."""
+
 
 _MODULES = {
     "controlled": "headway.study.controlled",
@@ -134,3 +177,54 @@ def _has_avx512(processor: Path) -> bool:
     except OSError:
         return False
     return any("avx512f" in line.split() for line in lines if line.startswith("flags"))
+
+
+GROUP = "headway.plugins"
+"""The group of entry points by which an installed package names its plugin."""
+_loaded: dict[str, str] = {}
+
+
+def load_plugins(modules: Iterable[str] = ()) -> None:
+    """Import the plugins of installed packages, and modules besides; each is imported once per process.
+
+    Args:
+        modules: dotted names; also modules in the folder at hand are found.
+
+    Raises:
+        UsageError: one cannot be imported.
+    """
+    names = [entry.value.partition(":")[0] for entry in metadata.entry_points(group=GROUP)]
+    for name in dict.fromkeys((*names, *modules)):
+        if name not in _loaded:
+            _import(name)
+            _loaded[name] = _identity(name)
+
+
+def plugin_facts() -> dict[str, str]:
+    """What provenance says of the plugins that this process has loaded; nothing if there are none."""
+    return {"plugins": ", ".join(f"{name} {identity}" for name, identity in _loaded.items())} if _loaded else {}
+
+
+def _import(name: str) -> None:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # last: what is installed comes first
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # whatever the module does
+        raise UsageError(
+            f"expected a plugin that can be imported, got {name}: {type(error).__name__}: {error}; install its package "
+            f"wherever runs are carried out, or leave --plugin {name} out"
+        ) from error
+
+
+def _identity(name: str) -> str:
+    """The version of a module's package, if it is installed, and a hash of its files."""
+    package = name.partition(".")[0]
+    owners = metadata.packages_distributions().get(package, [])
+    file = Path(sys.modules[package].__file__ or "")
+    files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
+    digest = hashlib.sha256()
+    for each in files:
+        digest.update(each.read_bytes().replace(b"\r\n", b"\n"))
+    return " ".join([*(metadata.version(owner) for owner in owners), digest.hexdigest()[:12]])

@@ -64,11 +64,7 @@ class FileSum:
 
     @classmethod
     def from_json(cls, data: object, what: str) -> FileSum:
-        """Make a sum from parsed JSON.
-
-        Raises:
-            DamagedError: it is not the ``length`` and ``sha256`` of a file.
-        """
+        """Make a sum from parsed JSON."""
         return cls(**take_fields(data, {"length": COUNT, "sha256": TEXT}, what, DamagedError))
 
 
@@ -123,15 +119,7 @@ class _GuardedWriter:
 
 
 def store_error(action: str, path: str | Path, exc: OSError, *, is_disk: bool = True) -> StoreError:
-    """Return a `StoreError` that says what could not be done, why, and the way out.
-
-    Args:
-        action: what could not be done, such as "read".
-        path: to what.
-        exc: the system's error.
-        is_disk: whether a disk raised it, whose input/output error while reading means a damaged file; that of a
-            network says nothing about the file.
-    """
+    """Return a `StoreError` that says what could not be done, why, and the way out."""
     way_out = _WAYS_OUT.get(exc.errno or 0, exc.strerror or str(exc))
     kind = DamagedError if is_disk and action == "read" and exc.errno == errno.EIO else StoreError
     return kind(f"cannot {action} {path}: {way_out}")
@@ -142,14 +130,6 @@ def write_atomic(path: Path, write: Write, staging: Path | None = None) -> None:
 
     The bytes go to a temporary file, which is synced and renamed; then the folder is synced. Whatever goes wrong,
     ``path`` keeps what it held.
-
-    Args:
-        path: the file.
-        write: called with a `Writer`; exceptions of its own pass through.
-        staging: where the temporary file is made, on the same file system; the file's own folder by default.
-
-    Raises:
-        StoreError: the disk is full, the folder cannot be written to, or the like.
     """
     temporary = (staging or path.parent) / f".{path.name}.{secrets.token_hex(8)}.tmp"
     try:
@@ -212,15 +192,7 @@ def for_each(items: Sequence[S], act: Callable[[S], T]) -> list[T]:
 
 
 def remove(path: Path, staging: Path | None = None) -> None:
-    """Remove a file if it is there.
-
-    Args:
-        path: the file.
-        staging: a folder on the same file system that it is moved to first; without this folder nothing is removed.
-
-    Raises:
-        StoreError: it is there and cannot be removed.
-    """
+    """Remove a file if it is there."""
     try:
         if staging and (path.is_symlink() or path.exists()):
             path = path.rename(staging / f".{path.name}.{secrets.token_hex(8)}.tmp")
@@ -242,12 +214,7 @@ def sweep(folder: Path, prefix: str) -> None:
 
 
 def open_regular(path: str | Path) -> int:
-    """Open a file for reading and return its descriptor; a pipe or a device is refused, never waited for.
-
-    Raises:
-        OSError: as ``os.open`` does.
-        DamagedError: it is no regular file.
-    """
+    """Open a file for reading and return its descriptor; a pipe or a device is refused, never waited for."""
     return _open_sized(path)[0]
 
 
@@ -262,16 +229,7 @@ def _open_sized(path: str | Path) -> tuple[int, int]:
 
 
 def read_bytes(path: str | Path, limit: int | None = None) -> bytes | None:
-    """Return a file's content, or None when there is no such file.
-
-    Args:
-        path: the file.
-        limit: the greatest length that is read; a longer file is an error.
-
-    Raises:
-        StoreError: it may not be read.
-        DamagedError: the disk cannot read it, or it is no regular file, or too long.
-    """
+    """Return a file's content, or None when there is no such file."""
     try:
         descriptor, size = _open_sized(path)
     except FileNotFoundError:

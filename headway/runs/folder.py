@@ -219,11 +219,7 @@ def read_record(root: str | Path, run_id: str) -> RunRecord:
 
 
 def refuse_link(folder: str | Path) -> None:
-    """Make sure that a run's folder is not a symbolic link, which leads out of the store.
-
-    Raises:
-        DamagedError: it is one.
-    """
+    """Make sure that a run's folder is not a symbolic link, which leads out of the store."""
     if os.path.islink(folder):  # noqa: PTH114 - once per run: making paths would take most of the time
         raise DamagedError(f"expected the folder of a run, got a symbolic link at {folder}; remove the link")
 
@@ -235,12 +231,7 @@ def read_spec(folder: str | Path, run_id: str) -> RunSpec:
 
 
 def read_status(folder: str | Path, run_id: str) -> Status | None:
-    """Read a run's status; None when it never started.
-
-    Raises:
-        DamagedError: it is not valid, or that of another run.
-        StoreError: it may not be read.
-    """
+    """Read a run's status; None when it never started."""
     path = f"{folder}/{STATUS_FILE}"
     text = read_bytes(path, MAX_BYTES)
     if text is None:

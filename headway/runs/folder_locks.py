@@ -57,12 +57,7 @@ class FolderLock(Lock):
         self._thread.start()
 
     def check(self) -> None:
-        """Make sure that the run is still this process's.
-
-        Raises:
-            LockLostError: another process holds it now, or it was released.
-            DamagedError: the run's folder was deleted.
-        """
+        """Make sure that the run is still this process's."""
         try:
             self._lost = newest(self._folder) != self.number or self._lost
         except StoreError as error:
@@ -92,11 +87,7 @@ class FolderLock(Lock):
 
 
 def newest(folder: str | Path) -> int:
-    """Return the highest lock number in a run's folder; 0 when it was never locked.
-
-    Raises:
-        StoreError: the folder cannot be read.
-    """
+    """Return the highest lock number in a run's folder; 0 when it was never locked."""
     try:
         with os.scandir(folder) as entries:
             matches = [NAME.fullmatch(entry.name) for entry in entries]
@@ -152,19 +143,7 @@ def is_held(folder: str | Path) -> bool:
 
 
 def try_lock(folder: Path, watch: LeaseWatch, lease: float) -> FolderLock | None:
-    """FolderLock a run if its newest lock is over.
-
-    Args:
-        folder: the run's folder.
-        watch: what this process has seen of foreign locks.
-        lease: how long this process may be silent before other machines take over.
-
-    Returns:
-        the lock, or None when another process holds the run.
-
-    Raises:
-        StoreError: the folder cannot be read or written.
-    """
+    """Lock a run if its newest lock is over."""
     number = newest(folder)
     if number:
         sighting = look(folder, number)
@@ -193,12 +172,7 @@ def _is_over(path: Path, sighting: Sighting, watch: LeaseWatch) -> bool:
 
 
 def _is_of_an_earlier_boot(sighting: Sighting, now: Callable[[], float]) -> bool:
-    """Tell whether a lock has been silent since before this machine was started.
-
-    Args:
-        sighting: the lock.
-        now: gives the time on the clock that its file has its own from.
-    """
+    """Tell whether a lock has been silent since before this machine was started."""
     if sighting.owner is None or not sighting.owner.may_be_of_an_earlier_boot():
         return False
     return _silence(sighting, now()) > max(uptime(), sighting.owner.lease)
@@ -300,11 +274,7 @@ def _create_exclusively(path: Path, content: bytes) -> bool:
 
 
 def _make_staging(folder: Path, number: int) -> Path:
-    """Make the staging folder of an attempt; its lock must be made after this.
-
-    Raises:
-        StoreError: it cannot be made.
-    """
+    """Make the staging folder of an attempt; its lock must be made after this."""
     staging = folder / f".attempt-{number}-{secrets.token_hex(8)}"
     try:
         staging.mkdir()
@@ -317,14 +287,6 @@ def _shut_out(folder: Path, number: int, own: Path) -> None:
     """Take away the staging folders of the attempts before this one; when it returns, they cannot write any more.
 
     Those of the same number belong to processes that did not get the lock of this number, and never will.
-
-    Args:
-        folder: the run's folder.
-        number: of the lock that this process has just made.
-        own: its staging folder.
-
-    Raises:
-        StoreError: one of them cannot be removed.
     """
     try:
         with os.scandir(folder) as entries:

@@ -51,16 +51,7 @@ class FrozenDict(Mapping[str, Any]):
 
 
 def freeze(value: Any, where: str, depth: int = 0) -> Any:
-    """Return an immutable copy of a JSON value: mappings become `FrozenDict`, lists become tuples.
-
-    Args:
-        value: what to copy.
-        where: the value's name in error messages, such as ``params.lr``.
-        depth: how deep ``value`` sits in the whole.
-
-    Raises:
-        SpecError: JSON cannot hold the value exactly, or it is nested too deeply.
-    """
+    """Return an immutable copy of a JSON value: mappings become `FrozenDict`, lists become tuples."""
     if _is_plain(value):
         return value
     if type(value) is FrozenDict and value.text is not None and not depth:
@@ -131,13 +122,6 @@ def freeze_parsed(value: dict[str, Any], where: str) -> FrozenDict:
     """Freeze a mapping that a JSON parser has made, and keep the outcome for the next one that is equal.
 
     The runs of a study have nearly all of their settings in common, and a listing reads thousands of them.
-
-    Args:
-        value: a mapping of plain strings, numbers, lists and mappings, as ``json`` makes it.
-        where: its name in error messages.
-
-    Raises:
-        SpecError: as `freeze`.
     """
     try:
         key = marshal.dumps(value, 2)  # a name for exactly this content, types and order included; never read back
@@ -191,13 +175,7 @@ def _whole_floats_as_integers(value: Any) -> Any:
 
 
 def parse_object(text: str | bytes, what: str, error: type[HeadwayError]) -> dict[str, Any]:
-    """Parse a JSON object strictly: no NaN, no repeated key, bounded size and nesting.
-
-    Args:
-        text: the JSON text; bytes are read as UTF-8.
-        what: what the text is, for error messages.
-        error: the exception to raise.
-    """
+    """Parse a JSON object strictly: no NaN, no repeated key, bounded size and nesting."""
     if len(text) > MAX_BYTES:
         raise error(f"{what}: expected at most {MAX_BYTES} bytes, got {len(text)}")
     try:
@@ -257,18 +235,7 @@ def optional(kind: Kind) -> Kind:
 def take_fields(
     data: object, kinds: Mapping[str, Kind], what: str, error: type[HeadwayError], schema: int | None = None
 ) -> dict[str, Any]:
-    """Return the fields of a parsed record, each of which must be of its kind; other fields are ignored.
-
-    Args:
-        data: what was parsed.
-        kinds: the fields.
-        what: what the record is, for error messages.
-        error: the exception to raise.
-        schema: the highest schema number that this version reads, for records that have one.
-
-    Raises:
-        NewerSchemaError: the schema number is above that.
-    """
+    """Return the fields of a parsed record, each of which must be of its kind; other fields are ignored."""
     if not isinstance(data, Mapping):
         raise error(f"{what}: expected the fields {', '.join(kinds)}, got {excerpt(str(data))}")
     if schema is not None:
@@ -280,11 +247,7 @@ def take_fields(
 
 
 def check_schema(data: Mapping[str, Any], readable: int, what: str, error: type[HeadwayError]) -> None:
-    """Check that a parsed file's ``schema`` number is one that this version reads.
-
-    Raises:
-        NewerSchemaError: the number is above ``readable``.
-    """
+    """Check that a parsed file's ``schema`` number is one that this version reads."""
     found = data.get("schema")
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise error(f"{what}: expected a schema number (1 or more), got {excerpt(repr(found))}")

@@ -3,7 +3,7 @@
 A run has numbered lock files, ``claim.1``, ``claim.2`` and so on. The highest number is the one that counts, and
 whoever creates it holds the run. A lock that is over is not deleted and made again, because two processes that both
 find it over would then both succeed: the second deletes the first one's new lock. Instead the next number is created,
-exclusively, which only one process can do. `folder_locks` does that in a folder, `remote.locks` behind a URL.
+exclusively, which only one process can do. `folder_locks` does that in a folder, `url_locks` behind a URL.
 
 A lock is over when
 
@@ -77,11 +77,7 @@ class Owner:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Owner:
-        """Make an owner from what `to_dict` gives.
-
-        Raises:
-            StoreError: a field is missing or has the wrong type.
-        """
+        """Make an owner from what `to_dict` gives."""
         kinds = {"host": TEXT, "machine": TEXT, "pid": INTEGER, "started": TEXT, "lease": _LEASE}
         return cls(**take_fields(data, kinds, "lock", StoreError))
 
@@ -155,12 +151,7 @@ class Sighting:
 
 
 class LeaseWatch:
-    """Remembers since when each foreign lock has not changed, on this process's monotonic clock.
-
-    Args:
-        lease: holds for locks that do not name one.
-        clock: gives seconds.
-    """
+    """Remembers since when each foreign lock has not changed, on this process's monotonic clock."""
 
     def __init__(self, lease: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._lease = lease
@@ -189,7 +180,7 @@ class Lock(ABC):
     """A run that this process holds, until `release`; a thread shows signs of life meanwhile.
 
     A holder that was suspended for longer than its lease may find its run taken over. It checks before each write and
-    stops. If it was suspended between the two, what it writes does not count: see `folder_locks`, `remote.manifest`.
+    stops. If it was suspended between the two, what it writes does not count: see `folder_locks`, `url_manifest`.
 
     Attributes:
         number: how many times the run has been locked.
@@ -207,11 +198,7 @@ class Lock(ABC):
         self._thread = threading.Thread(target=self._beat_until_stopped, name="headway-lock", daemon=True)
 
     def check(self) -> None:
-        """Make sure that the run is still this process's.
-
-        Raises:
-            LockLostError: another process holds it now, or it was released.
-        """
+        """Make sure that the run is still this process's."""
         if self._lost or self._stop.is_set():
             self._lost = True
             raise LockLostError(
@@ -221,11 +208,7 @@ class Lock(ABC):
 
     @abstractmethod
     def beat(self) -> None:
-        """Show a sign of life; a store that is away for a moment does not matter, the next one tries again.
-
-        Raises:
-            LockLostError: the lock is known to be lost.
-        """
+        """Show a sign of life; a store that is away for a moment does not matter, the next one tries again."""
 
     def release(self) -> None:
         """Give the run back; does nothing when it is not held any more."""
@@ -248,16 +231,7 @@ class Lock(ABC):
 
 
 def wait_for_lock(attempt: Callable[[], Lock | None], look: Callable[[], Sighting | None], lease: float) -> Lock | None:
-    """Lock a run, and watch its lock for the lease if only that can show whether the holder is gone.
-
-    Args:
-        attempt: tries to lock the run.
-        look: tells its newest lock.
-        lease: holds for a lock that does not name one.
-
-    Returns:
-        what ``attempt`` gave, or None as soon as it is clear that a live process holds the run.
-    """
+    """Lock a run, and watch its lock for the lease if only that can show whether the holder is gone."""
     first = look()
     while (lock := attempt()) is None:
         seen = look()

@@ -32,11 +32,6 @@ class RowLog:
     """
 
     def __init__(self, encoded: bytes = b"") -> None:
-        """Start empty, or from what `encode` gave.
-
-        Raises:
-            StoreError: ``encoded`` is something else.
-        """
         self._rows: list[dict[str, Value]] = []
         self._lines: list[bytes] = []
         self._kinds: dict[str, str] = {}
@@ -50,18 +45,7 @@ class RowLog:
             self.append(row)
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row.
-
-        Args:
-            row: scalars, strings, None, and lists of numbers, under string keys. Arrays and tensors with no
-                or one dimension are turned into numbers and lists. NaN and infinities are kept; truth values in
-                lists become 1 and 0. A column with a float becomes one of floats in the end: its integers beyond
-                2**53 are rounded.
-
-        Raises:
-            StoreError: a value is something else, or of another kind than its column was before, or the rows become
-                too many to be read back.
-        """
+        """Add a row."""
         if not isinstance(row, Mapping):
             raise StoreError(f"expected a mapping for a metrics row, got {type(row).__name__}")
         clean = {_column_name(name): _clean(value, name) for name, value in row.items()}
@@ -149,16 +133,7 @@ def _kind(value: Value) -> str:
 
 
 def to_parquet(columns: Columns, metadata: Mapping[str, str]) -> bytes:
-    """Return the content of a Parquet file; the same columns give the same bytes.
-
-    Args:
-        columns: a list of values for each column, all equally long.
-        metadata: texts to keep with the file.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-        StoreError: a column mixes what does not go together, or is too large.
-    """
+    """Return the content of a Parquet file; the same columns give the same bytes."""
     arrow, parquet = pyarrow()
     file = io.BytesIO()
     try:
@@ -187,20 +162,7 @@ def from_parquet(data: bytes, what: str) -> tuple[Columns, dict[str, str]]:
 
 
 def read_table(data: bytes, what: str, wanted: Collection[str] | None = None) -> tuple[Any, dict[str, str]]:
-    """Read the metrics of a run: the one place where that is done, and where it is made sure that they fit.
-
-    Args:
-        data: the content of the file.
-        what: what the file is, for error messages.
-        wanted: the columns to read; None for all. Those that are not there are left out.
-
-    Returns:
-        a table of Arrow, in which texts are dictionaries, and the file's metadata.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-        DamagedError: it is no whole Parquet file, or holds more than the metrics of a run may, or something else.
-    """
+    """Read the metrics of a run: the one place where that is done, and where it is made sure that they fit."""
     arrow, _ = pyarrow()
     try:
         file = open_parquet(data)
@@ -216,16 +178,7 @@ def read_table(data: bytes, what: str, wanted: Collection[str] | None = None) ->
 
 
 def open_parquet(data: bytes, most_values: int = MAX_VALUES, most_bytes: int = MAX_PAGE_BYTES) -> Any:
-    """Open the content of a Parquet file, as a `pyarrow.parquet.ParquetFile`.
-
-    Args:
-        data: the content of the file.
-        most_values: how many values all columns may have together.
-        most_bytes: how many bytes all pages may have when they are unpacked.
-
-    Raises:
-        ValueError: it holds more, or is no Parquet file.
-    """
+    """Open the content of a Parquet file, as a `pyarrow.parquet.ParquetFile`."""
     check_pages(data, most_values, most_bytes)
     return _open(data)
 
@@ -247,23 +200,14 @@ def _open(source: bytes | BinaryIO, **options: Any) -> Any:
 
 
 def metrics_of(data: bytes, run_id: str, what: str) -> Columns:
-    """Return the columns of a run's metrics.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-        DamagedError: as `from_parquet`, or they belong to another run.
-    """
+    """Return the columns of a run's metrics."""
     columns, metadata = from_parquet(data, what)
     check_owner(metadata, run_id, what)
     return columns
 
 
 def check_owner(metadata: Mapping[str, str], run_id: str, what: str) -> None:
-    """Make sure that metrics belong to a run.
-
-    Raises:
-        DamagedError: they belong to another one.
-    """
+    """Make sure that metrics belong to a run."""
     if metadata.get("headway.run_id") != run_id:
         raise DamagedError(f"{what}: expected the metrics of this run, got those of another one")
 
@@ -351,14 +295,7 @@ def _number_type(arrow: Any, values: Sequence[Value]) -> Any:
 
 
 def pyarrow(extra: str = "experiments") -> tuple[Any, Any]:
-    """The modules pyarrow and pyarrow.parquet.
-
-    Args:
-        extra: the extra of headway that brings them, for the error message.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-    """
+    """The modules pyarrow and pyarrow.parquet."""
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError as exc:

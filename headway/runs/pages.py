@@ -23,16 +23,7 @@ _UNPACKED_PAGE, _PACKED_PAGE, _HEADERS = 2, 3, (5, 8)
 
 
 def check_pages(data: bytes, most_values: int, most_bytes: int = MAX_PAGE_BYTES) -> None:
-    """Make sure that a Parquet file does not hold too much.
-
-    Args:
-        data: the content of the file.
-        most_values: how many values all columns may have together.
-        most_bytes: how many bytes all pages may have when they are unpacked.
-
-    Raises:
-        ValueError: it holds more, or is no Parquet file.
-    """
+    """Make sure that a Parquet file does not hold too much."""
     values = size = 0
     for pages, header in enumerate(_page_headers(data), start=1):
         size += header.get(_UNPACKED_PAGE, 0)

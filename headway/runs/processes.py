@@ -18,12 +18,11 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
 from headway.errors import LauncherError, UsageError
+from headway.runs.attempt import Message, Ready, Setup, Task, Trouble, main
 from headway.runs.experiments import registered_experiments
-from headway.runs.launchers import InProcess, Job, Launcher, Request, Work, cores
+from headway.runs.launchers import InProcess, Job, Launcher, Queue, Request, Work, cores
 from headway.runs.progress import Ended, Notify, Outcome, Stalled
-from headway.runs.queue import Queue, Task
 from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
-from headway.runs.worker import Message, Ready, Setup, Trouble, main
 
 END_SECONDS = 1.0
 """Seconds that workers have to end by themselves when there is nothing more to do, before they are killed ..."""
@@ -61,11 +60,7 @@ class LocalProcesses:
 
 
 def make_local(request: Request) -> Launcher:
-    """The launcher for processes of this machine, one for each core unless the request says otherwise; 0 is this one.
-
-    Raises:
-        UsageError: the request is about a cluster, or about GPUs that are not there.
-    """
+    """The launcher for processes of this machine, one per core unless the request says otherwise; 0 is this one."""
     for option in ("address", "cpus_per_run", "gpus_per_run"):
         if getattr(request, option) is not None:
             words = option.replace("_", "-")
@@ -80,15 +75,7 @@ def make_local(request: Request) -> Launcher:
 
 
 def gpus_for(device: str, count: Callable[[], int]) -> tuple[str, ...]:
-    """The GPUs that a device's name stands for: "cuda" for all of this machine, "cuda:1" for one.
-
-    Args:
-        device: the name.
-        count: counts the GPUs of this machine.
-
-    Raises:
-        UsageError: it is no GPU, or there is none.
-    """
+    """The GPUs that a device's name stands for: "cuda" for all of this machine, "cuda:1" for one."""
     kind, _, number = device.partition(":")
     if kind == "cpu":
         raise UsageError("expected --runs-per-gpu with a GPU, got --device cpu; --device cuda uses all of them")

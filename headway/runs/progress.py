@@ -126,12 +126,7 @@ class Active:
 
 
 class CampaignProgress:
-    """Counts of a campaign's runs, those under way, and the time left.
-
-    Args:
-        specs: all runs of the campaign.
-        clock: gives seconds.
-    """
+    """Counts of a campaign's runs, those under way, and the time left."""
 
     def __init__(self, specs: Iterable[RunSpec], clock: Callable[[], float] = time.monotonic) -> None:
         self.specs = {spec.run_id: spec for spec in specs}

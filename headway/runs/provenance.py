@@ -45,22 +45,13 @@ def provenance(*packages: str) -> dict[str, str]:
 
 
 def continued(earlier: Sequence[Mapping[str, str]], now: Mapping[str, str]) -> list[dict[str, str]]:
-    """What a run is made with from a checkpoint on: one entry for all processes in a row that have the same.
-
-    Args:
-        earlier: what it was made with up to the checkpoint, as this function gave it.
-        now: the `provenance` of this process.
-    """
+    """What a run is made with from a checkpoint on: one entry for all processes in a row that have the same."""
     new = [] if earlier and earlier[-1] == now else [now]
     return [dict(facts) for facts in (*earlier, *new)]
 
 
 def in_words(history: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """What a run was made with, by name; where that has changed, in turn, such as "2.12.0 then 2.13.0".
-
-    Args:
-        history: what `continued` gave, at least one entry.
-    """
+    """What a run was made with, by name; where that has changed, in turn, such as "2.12.0 then 2.13.0"."""
     values = {name: [facts.get(name, UNKNOWN) for facts in history] for name in history[-1]}
     return {name: " then ".join(value for value, _ in groupby(each)) for name, each in values.items()}
 

@@ -293,12 +293,7 @@ class Run:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Check the lock before files are written, and again if the staging folder is found to be gone.
-
-        Raises:
-            LockLostError: another process has taken the run over.
-            DamagedError: the run's folder, or the staging folder in it, was deleted.
-        """
+        """Check the lock before files are written, and again if the staging folder is found to be gone."""
         self._lock.check()
         try:
             yield

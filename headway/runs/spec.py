@@ -1,9 +1,15 @@
-"""`RunSpec`: everything that decides what a run computes, and the id that follows from it."""
+"""`RunSpec`: everything that decides what a run computes, and the id that follows from it.
+
+The id is a hash of the spec, and the spec holds the protocol. A field of a protocol that came later, or that has a new
+value in a preset, enters the spec only where the numbers of the run depend on it and are not what they were before. All
+other runs keep their ids.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -21,7 +27,75 @@ from headway.runs.jsonable import (
     parse_object,
     thaw,
 )
-from headway.runs.later import written
+
+
+@dataclass(frozen=True)
+class Later:
+    """A later field of a protocol.
+
+    Attributes:
+        former: the value that reproduces what runs did before.
+        methods: a regular expression that matches the methods whose numbers depend on the field.
+        now: only for a field that is older than this rule: the value that a preset has instead of `former` since then.
+    """
+
+    former: Any
+    methods: str
+    now: Any = None
+
+    def concerns(self, method: str) -> bool:
+        """Whether the numbers of a method depend on the field."""
+        return re.fullmatch(self.methods, method) is not None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether older specs do not have the field at all."""
+        return self.now is None
+
+
+LATER: Mapping[str, Mapping[str, Later]] = {
+    "controlled": {
+        "uniform": Later("actor", "uniform"),
+        "delta_empty": Later("skip", "delta_loss"),
+        "actor_scores": Later("raw", ".*"),
+        "norm_all_scale": Later(1.0, "norm_all", now=0.0011),
+        "norm_last_scale": Later(1.0, "norm_last", now=0.011),
+        "delta_scale": Later(1.0, "delta_loss", now=52000.0),
+    },
+    "doorkey": {
+        "icm_hidden_layer": Later(True, r"icm(\+.+)?"),
+    },
+}
+"""The later fields of each experiment, by name."""
+
+
+def written(experiment: str, method: str, protocol: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The protocol as a spec holds it: without later fields that make no difference to what the run was before."""
+    changed = dict(protocol)
+    for name, later in LATER.get(experiment, {}).items():
+        if name not in protocol:
+            continue
+        if later.is_new and (protocol[name] == later.former or not later.concerns(method)):
+            del changed[name]
+        elif not later.is_new and protocol[name] == later.now and not later.concerns(method):
+            changed[name] = later.former
+    return changed if changed != protocol else protocol
+
+
+def compared(experiment: str, method: str, protocol: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a spec's protocol by which runs are told apart.
+
+    A later field that the spec does not have is there with its former value, if it concerns the method; one that does
+    not concern the method is left out.
+    """
+    fields = dict(protocol)
+    for name, later in LATER.get(experiment, {}).items():
+        if later.concerns(method):
+            fields.setdefault(name, later.former)
+        elif later.is_new or fields.get(name) == later.former:
+            fields.pop(name, None)
+    return fields
+
 
 SPEC_SCHEMA = 1
 MAX_NAME = 200
@@ -52,14 +126,10 @@ class RunSpec:
     """Data set or environment, length, and every hyper-parameter; may be nested."""
     protocol: Mapping[str, Json] = field(default_factory=dict)
     """The protocol's fields, written out, so that the id changes when a preset does. Later fields are left out where
-    they make no difference to what the run was before them; see `headway.runs.later`."""
+    they make no difference to what the run was before them; see `headway.runs.spec`."""
 
     def __post_init__(self) -> None:
-        """Check and freeze the fields.
-
-        Raises:
-            SpecError: a field has the wrong type or holds what JSON cannot.
-        """
+        """Check and freeze the fields."""
         for name in ("experiment", "method", "condition"):
             object.__setattr__(self, name, _name(getattr(self, name), name))
         object.__setattr__(self, "seed", _seed(self.seed))

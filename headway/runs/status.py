@@ -185,17 +185,7 @@ class RunRecord:
 
 
 def parse_spec(text: bytes | None, run_id: str, what: str) -> RunSpec:
-    """Read a run's spec, and make sure that it is this run's.
-
-    Args:
-        text: the content of the file; None when there is none.
-        run_id: the run.
-        what: the file's name.
-
-    Raises:
-        SpecError: it is not valid.
-        DamagedError: it is missing, or that of another run.
-    """
+    """Read a run's spec, and make sure that it is this run's."""
     if text is None:
         raise DamagedError(f"expected {what}, got no such file")
     spec = RunSpec.from_json(text, what)

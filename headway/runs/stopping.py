@@ -44,12 +44,7 @@ class StopRequest:
 
 
 class Silence:
-    """For how long nothing was heard of a run under way.
-
-    Args:
-        patience: seconds after which that is worth saying, and again after as many more.
-        clock: gives seconds.
-    """
+    """For how long nothing was heard of a run under way."""
 
     def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._patience = patience

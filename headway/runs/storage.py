@@ -1,7 +1,7 @@
 """`Storage`: what a run store needs of the place that it is kept in. A folder and a URL offer it.
 
 The interface speaks of runs and not of files, because the two are made safe in different ways: a folder by renames and
-staging folders (`folder`), a URL by objects that never change and manifests that name them (`remote.storage`).
+staging folders (`folder`), a URL by objects that never change and manifests that name them (`url_storage`).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def is_url(place: object) -> bool:
 
 
 class RunStore:
-    """Runs, each under the id of its spec; `folder` and `remote.storage` say how they are kept.
+    """Runs, each under the id of its spec; `folder` and `url_storage` say how they are kept.
 
     Every write is atomic. Any number of processes, also on several machines that share the place, may use a store at
     once. Making a `RunStore` touches nothing; the store is made when the first run is added. Nothing in a store is ever
@@ -332,7 +332,7 @@ def _open(place: str | os.PathLike[str] | Storage) -> Storage:
     if isinstance(place, (str, os.PathLike)):
         if not is_url(place):
             return FolderStorage(place)
-        from headway.runs.remote.storage import UrlStorage  # which needs fsspec
+        from headway.runs.url_storage import UrlStorage  # which needs fsspec
 
         return UrlStorage(str(place))
     return place

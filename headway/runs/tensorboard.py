@@ -86,15 +86,6 @@ class Mirror:
     """Copies the stored metrics of runs into event files, one folder per run.
 
     Trouble with the files (a full disk, say) is reported once and ends the copying; the runs go on.
-
-    Args:
-        store: where the runs are kept.
-        folder: where the event files go.
-        clock: gives seconds.
-        complain: called with what went wrong.
-
-    Raises:
-        MissingExtraError: tensorboard is not installed.
     """
 
     def __init__(
@@ -182,13 +173,7 @@ class Mirror:
 
 
 class MirroredDisplay:
-    """A display that also lets a mirror know what happens.
-
-    Args:
-        display: the display.
-        mirror: the mirror.
-        progress: where the campaign stands.
-    """
+    """A display that also lets a mirror know what happens."""
 
     def __init__(self, display: Display, mirror: Mirror, progress: CampaignProgress) -> None:
         self._display = display

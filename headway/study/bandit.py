@@ -118,9 +118,6 @@ def expect(config: BanditConfig) -> Mapping[str, Tensor]:
     Distance x and momentum m are jointly normal; their means and covariances follow from x' = (1 - r) x - r e and
     m' = b m + (1 - b) (x + e), with e the noise. The coupling is E|g m| / v, with v replaced by its own mean,
     whose relative deviation is small: of the order of sqrt((1 - b) / (1 + b)).
-
-    Raises:
-        ProtocolError: an arm has both noise and a distance to go, for which there is no closed form here.
     """
     for arm in config.arms:
         if arm.noise and arm.distance:
@@ -154,13 +151,6 @@ def mean_absolute_product(x: float, y: float, xx: float, yy: float, xy: float) -
     """E|X Y| of jointly normal X and Y, if both have mean zero, or one of them is a constant zero, or neither varies.
 
     With mean zero: 2 / pi * sqrt(xx yy) * (sqrt(1 - c^2) + c arcsin c), with c their correlation.
-
-    Args:
-        x: mean of X.
-        y: mean of Y.
-        xx: variance of X.
-        yy: variance of Y.
-        xy: covariance.
     """
     deviation = math.sqrt(xx * yy)
     if deviation == 0:

@@ -13,11 +13,11 @@ import torch
 from headway.data import DATASETS, Dataset, load
 from headway.errors import DataError, SpecError, did_you_mean
 from headway.runs import Run, RunSpec
-from headway.runs.context import WEIGHTS_FILE, Context, Stopped
+from headway.runs.experiments import WEIGHTS_FILE, Context, Stopped
 from headway.runs.provenance import continued, in_words
 from headway.study.determinism import made_here, one_thread, saves, saves_json
 from headway.study.image_environment import CONDITIONS
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.signals import SIGNALS
 from headway.study.trial import Trial
 
@@ -33,19 +33,7 @@ def specs(
     protocol: Protocol,
     epochs: int | None = None,
 ) -> list[RunSpec]:
-    """All combinations, as runs.
-
-    Args:
-        datasets: names of datasets.
-        conditions: "curriculum", "noise".
-        signals: names of signals.
-        seeds: seeds.
-        protocol: the choices of the study.
-        epochs: the length of the runs, if not the protocol's.
-
-    Raises:
-        SpecError: an unknown name; the message lists the known ones.
-    """
+    """All combinations, as runs."""
     for what, names, known in (
         ("dataset", datasets := list(datasets), tuple(DATASETS)),
         ("condition", conditions := list(conditions), CONDITIONS),
@@ -74,11 +62,7 @@ def specs(
 
 
 def run(run: Run, context: Context) -> None:
-    """Carry out a claimed run, from its last checkpoint if it has one.
-
-    Raises:
-        Stopped: the context asked for it; the run has left a checkpoint.
-    """
+    """Carry out a claimed run, from its last checkpoint if it has one."""
     made_with = [made_here(context.device)]
     with one_thread():
         dataset = _dataset(run.spec, context)
@@ -163,11 +147,7 @@ def _dataset(spec: RunSpec, context: Context) -> Dataset:
 
 
 def _check_data(fingerprint: str, dataset: Dataset) -> None:
-    """Refuse to go on with other images than the run began with: its curve would be of neither.
-
-    Raises:
-        DataError: they differ.
-    """
+    """Refuse to go on with other images than the run began with: its curve would be of neither."""
     if fingerprint != dataset.fingerprint:
         raise DataError(
             f"expected the {dataset.name} that the run began with ({fingerprint[:12]}), got another copy "

@@ -12,7 +12,7 @@ from typing import IO, Any, cast
 import torch
 
 from headway.runs import Write
-from headway.runs.plugins import plugin_facts
+from headway.runs.experiments import plugin_facts
 from headway.runs.provenance import provenance
 
 

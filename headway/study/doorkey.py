@@ -18,17 +18,14 @@ from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
 from headway.rl.reward import Reward
 from headway.runs import Run, RunSpec
-from headway.runs.context import WEIGHTS_FILE, Context, Stopped
-from headway.runs.experiments import use_common_instructions
+from headway.runs.experiments import WEIGHTS_FILE, Context, Stopped, use_common_instructions
 from headway.runs.provenance import continued, in_words
 from headway.study.determinism import keep_memory, made_here, one_thread, saves, saves_json
 from headway.study.environments import make_envs
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 EXPERIMENT = "doorkey"
 CONDITIONS = ("none", "door")
-PAPER_METHODS = ("ppo", "icm", "gmc", "icm+gmc")
-"""The four methods that the paper compares."""
 
 COLUMNS = (
     "env_steps",
@@ -69,20 +66,7 @@ def specs(
     env_id: str | None = None,
     steps: int | None = None,
 ) -> list[RunSpec]:
-    """All combinations, as runs.
-
-    Args:
-        methods: such as "ppo" and "icm+gmc".
-        noises: "none", "door".
-        seeds: seeds.
-        protocol: the choices of the experiment.
-        preset: the name of the preset that it came from.
-        env_id: the environment, if not the protocol's.
-        steps: the length of the runs, if not the protocol's.
-
-    Raises:
-        SpecError: an unknown name, or parts that do not go together.
-    """
+    """All combinations, as runs."""
     methods, noises, seeds = list(methods), list(noises), list(seeds)
     for noise in noises:
         if noise not in CONDITIONS:
@@ -107,12 +91,7 @@ def specs(
 
 
 def check(methods: Sequence[str], noises: Sequence[str], protocol: ExplorationProtocol, env_id: str) -> str:
-    """Make everything once, so that what cannot work fails before any run starts; returns the full id of the env.
-
-    Raises:
-        SpecError: an unknown method or environment, noise at a door where there is none, or spaces that an agent or a
-            predictor cannot handle.
-    """
+    """Make everything once, so that what cannot work fails before any run starts; returns the full id of the env."""
     use_common_instructions()  # networks are made here, and torch computes with what it has begun with
     try:
         for noise in noises:
@@ -129,11 +108,7 @@ def check(methods: Sequence[str], noises: Sequence[str], protocol: ExplorationPr
 
 
 def run(run: Run, context: Context) -> None:
-    """Carry out a claimed run, from its last checkpoint if it has one.
-
-    Raises:
-        Stopped: the context asked for it; the run has left a checkpoint.
-    """
+    """Carry out a claimed run, from its last checkpoint if it has one."""
     keep_memory()
     here = made_here(context.device, "numpy", "gymnasium")
     with one_thread():
@@ -150,11 +125,7 @@ def run(run: Run, context: Context) -> None:
 
 
 def _train(run: Run, ppo: PPO, context: Context, here: dict[str, str]) -> list[dict[str, str]]:
-    """Rollout after rollout; asked to stop in the midst of one, it goes back to where that one began.
-
-    Returns:
-        what the run was made with, as `continued` gives it; ``here`` is the last.
-    """
+    """Rollout after rollout; asked to stop in the midst of one, it goes back to where that one began."""
     checkpoint, made_with = run.restore(), [here]
     if checkpoint is not None:
         state = torch.load(io.BytesIO(checkpoint.payload), map_location="cpu", weights_only=True)
@@ -220,12 +191,7 @@ def make(spec: RunSpec, context: Context) -> PPO:
 
 
 def load_policy(spec: RunSpec, content: bytes) -> Policy:
-    """The trained policy of a finished run.
-
-    Args:
-        spec: the run.
-        content: of its file `POLICY_FILE`.
-    """
+    """The trained policy of a finished run."""
     protocol = ExplorationProtocol.from_dict(spec.protocol)
     env = make_envs(protocol, str(spec.params["env_id"]), spec.condition, spec.seed, num_envs=1)
     policy = Policy(env.single_observation_space, env.single_action_space, protocol.ppo, torch.Generator())

@@ -11,7 +11,7 @@ import numpy as np
 from headway.errors import EnvError, MissingExtraError, StateError
 from headway.registry import Registry
 from headway.rl import make_env
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 try:
     import gymnasium
@@ -65,16 +65,9 @@ def make_envs(
 
 
 class ReplayableVectorEnv(SyncVectorEnv):
-    """N environments of a user, one after the other, with a state: how their episodes came about.
-
-    Args:
-        make: makes one environment.
-        num_envs: how many.
-        autoreset_mode: what happens when an episode ends.
-    """
+    """N environments of a user, one after the other, with a state: how their episodes came about."""
 
     def __init__(self, make: MakeEnv, num_envs: int, autoreset_mode: AutoresetMode) -> None:
-        """Make the environments."""
         self._replayed = [_Replayable(make()) for _ in range(num_envs)]
         super().__init__([partial(_same, env) for env in self._replayed], autoreset_mode=autoreset_mode)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from headway.data import Dataset, Split
 from headway.errors import DataError
 from headway.selection import Pools
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.protocols.names import GROUP_NAMES, groups_of
 
 CONDITIONS = tuple(GROUP_NAMES)
@@ -40,17 +40,6 @@ class Environment:
 
     In the "curriculum" condition every image has got a random label of its group, once and for all, and an arm is
     one of the classes. In the "noise" condition the label is drawn anew each time, and an arm is a group.
-
-    Args:
-        dataset: where the images come from.
-        condition: "curriculum" or "noise".
-        protocol: the choices of the study.
-        generator: where the labels and the order of the images come from.
-        groups: the classes of each group; None for `groups_of` their number.
-        device: where batches are put.
-
-    Raises:
-        DataError: an unknown condition, or groups that are not a partition of the classes.
     """
 
     def __init__(
@@ -62,7 +51,6 @@ class Environment:
         groups: Sequence[Sequence[int]] | None = None,
         device: str = "cpu",
     ) -> None:
-        """Scramble the labels and shuffle the arms."""
         if condition not in CONDITIONS:
             raise DataError(f"expected a condition out of {', '.join(CONDITIONS)}, got {condition!r}")
         groups = groups_of(len(dataset.class_names)) if groups is None else groups

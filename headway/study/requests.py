@@ -27,11 +27,7 @@ REQUESTS: Registry[type[Request]] = Registry("experiment", UsageError)
 
 
 def register_request(name: str) -> Callable[[type[Own]], type[Own]]:
-    """Add what `headway run NAME` and sections of campaign files can ask for: a class of `Request`.
-
-    Raises:
-        UsageError: the name is taken or not valid.
-    """
+    """Add what `headway run NAME` and sections of campaign files can ask for: a class of `Request`."""
     return REQUESTS.register(name)
 
 
@@ -49,11 +45,7 @@ class Request:
 
     @classmethod
     def read(cls: type[Own], values: Mapping[str, Any]) -> Own:
-        """A request of texts or plain values by name.
-
-        Raises:
-            UsageError: no such option, or no such value.
-        """
+        """A request of texts or plain values by name."""
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name in values:
             if name not in fields:
@@ -62,11 +54,7 @@ class Request:
         return cls(**{name: fields[name].metadata["read"](name, value) for name, value in values.items()})
 
     def specs(self) -> list[RunSpec]:
-        """The runs.
-
-        Raises:
-            UsageError: a name or a value does not exist, or two do not go together.
-        """
+        """The runs."""
         try:
             return self.expand()
         except (ProtocolError, SpecError) as error:
@@ -160,14 +148,7 @@ def shown(value: Any) -> str:
 
 
 def option(default: Any, read: Callable[[str, Any], Any], text: str, **argparse: Any) -> Any:
-    """A field of a request.
-
-    Args:
-        default: its value.
-        read: its reader.
-        text: what it is, for the help.
-        argparse: arguments of `ArgumentParser.add_argument`.
-    """
+    """A field of a request."""
     several = {"action": "extend", "nargs": "+", "metavar": "NAME"} if read is names else {}
     metadata = {"read": read, "help": text, **several, **argparse}
     return (
@@ -180,11 +161,7 @@ REPEATED = {"action": "append"}
 
 
 def combinations(sweep: Mapping[str, tuple[Any, ...]], runs_each: int) -> list[dict[str, Any]]:
-    """One set of settings for every combination of the values of a sweep.
-
-    Raises:
-        UsageError: there are too many runs.
-    """
+    """One set of settings for every combination of the values of a sweep."""
     runs = runs_each * math.prod(map(len, sweep.values()))
     if runs > MOST_RUNS:
         raise UsageError(f"expected at most {MOST_RUNS} runs, got {runs}; sweep over fewer values or seeds")
@@ -192,11 +169,7 @@ def combinations(sweep: Mapping[str, tuple[Any, ...]], runs_each: int) -> list[d
 
 
 def check_said_once(what: str, name: str, value: object | None, fields: Iterable[str], given: Container[str]) -> None:
-    """Refuse an option beside fields that it would overrule: the same work would have several ids.
-
-    Raises:
-        UsageError: both were given.
-    """
+    """Refuse an option beside fields that it would overrule: the same work would have several ids."""
     doubled = [field for field in fields if field in given]
     if value is not None and doubled:
         raise UsageError(f"expected {what} once, got --{name} and {doubled[0]}=...; leave one of them out")
@@ -232,7 +205,7 @@ class ControlledRequest(Request):
     def expand(self) -> list[RunSpec]:
         """All combinations."""
         from headway.study.controlled import specs
-        from headway.study.protocols.controlled import Protocol
+        from headway.study.protocols.classification import Protocol
 
         each = len(self.dataset) * len(self.condition) * len(self.signal) * len(self.seeds)
         swept = combinations(self.sweep, each)
@@ -310,7 +283,7 @@ class DoorkeyRequest(Request):
     def expand(self) -> list[RunSpec]:
         """All combinations."""
         from headway.study.doorkey import specs
-        from headway.study.protocols.doorkey import ExplorationProtocol
+        from headway.study.protocols.minigrid import ExplorationProtocol
 
         swept = combinations(self.sweep, len(self.method) * len(self.noise) * len(self.seeds))
         given = {**self.set, **swept[0]}

@@ -19,7 +19,7 @@ from headway.signals import (
     Signal,
     Uniform,
 )
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 
 MakeSignal: TypeAlias = Callable[[Protocol, int], Signal]
 """Makes a signal of the protocol and the number of arms."""

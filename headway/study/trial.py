@@ -7,32 +7,119 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from headway.data import Dataset
 from headway.errors import ProtocolError
+from headway.grads.persample import BiasOf, RankOne, Reduction
+from headway.grads.scratch import Scratch
+from headway.moments import Flat, Moments
 from headway.selection import Actor, ActorConfig, perceptron
-from headway.selection.networks import Adam
-from headway.signals import MomentSignal
+from headway.selection.networks import Adam, backpropagate, record
+from headway.signals import Batch, MomentSignal, Scope, Signal
 from headway.study.image_environment import Environment
-from headway.study.perceptron import PerceptronMeter
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.signals import make_signal
+
+
+class PerceptronMeter:
+    """`headway.Meter` for a classifier of Linear layers with ReLU between them, and one signal.
+
+    The meter finds out in every batch what a model does with it. A perceptron does the same every time, so the
+    controlled study, which spends hours on one, skips the graph and the hooks: a prepared list of operations trains and
+    scores it. The forms and the signals are those of the library, and the numbers are the meter's, bit for bit.
+    """
+
+    def __init__(self, model: nn.Sequential, signal: Signal) -> None:
+        self._model = model
+        self._signal = signal
+        self._parameters = dict(model.named_parameters())
+        self._moments = None if signal.decay is None else Moments(self._parameters, signal.decay)
+        self._scope = Scope(self._parameters, self._moments, warns=False)  # the study reports the share in its metrics
+        signal.init(self._scope)
+        self._gradients = Flat(self._parameters)
+        for name, parameter in self._parameters.items():
+            parameter.grad = self._gradients[name]
+        self._scratch = Scratch()
+        self._batches = 0
+
+    def backward(self, pixels: Tensor, labels: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
+        """Run a batch forwards and backwards, and score its samples."""
+        seen = record(self._model, pixels)
+        seen[-1].requires_grad_()
+        losses = F.cross_entropy(seen[-1], labels, reduction="none")
+        weights = torch.full_like(losses.detach(), 1.0 / len(losses))
+        (gradient,) = torch.autograd.grad(losses, seen[-1], weights)
+        batch = Batch(losses.detach(), groups)
+        self._signal.validate(batch)
+        plan = self._signal.reductions(self._scope, batch)
+        at_outputs = backpropagate(self._model, seen, gradient)
+        values = self._reduce(plan, seen, at_outputs, weights.reciprocal()) if plan else {}
+        scores = self._signal.scores(self._scope, batch, values)
+        self._signal.observe(self._scope, batch)
+        self._batches += 1
+        if self._moments is not None:
+            self._moments.update(self._gradients)
+        return batch.losses, scores
+
+    def _reduce(
+        self,
+        plan: Mapping[str, Mapping[str, Reduction]],
+        seen: Sequence[Tensor],
+        at_outputs: Sequence[Tensor],
+        share: Tensor,
+    ) -> dict[str, dict[str, Tensor]]:
+        """The reductions of the samples' own gradients, by the signal's key and the parameter."""
+        places, found = [], []
+        names = iter(self._parameters)
+        for inputs, outputs in zip(seen, at_outputs, strict=False):
+            for form in (RankOne(inputs, outputs, is_positive=inputs is not seen[0]), BiasOf(outputs)):
+                name = next(names)
+                for key, own in plan.items():
+                    if name in own:
+                        places.append((key, name, own[name].kind))
+                        found += form.reduce([own[name]], self._scratch, None)
+        self._scratch.forget()
+        scaled = (torch.stack(found) * share).unbind()
+        values: dict[str, dict[str, Tensor]] = {key: {} for key in plan}
+        for (key, name, kind), value in zip(places, scaled, strict=True):
+            values[key][name] = value * share if kind == "sq" else value
+        return values
+
+    def end_epoch(self) -> None:
+        """Tell the signal that an epoch has ended."""
+        self._signal.end_epoch(self._scope)
+
+    def moments(self) -> Moments:
+        """The moments of a signal that has some."""
+        return self._scope.require_moments()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later scores depend on, as `headway.Meter` has it."""
+        return {
+            "schema": 1,
+            "batches": self._batches,
+            "moments": [] if self._moments is None else [self._moments.state_dict()],
+            "memory": {self._signal.name: {key: value.clone() for key, value in self._scope.memory.items()}},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state."""
+        for key, value in state["memory"][self._signal.name].items():
+            self._scope.memory[key].copy_(value)
+        if self._moments is not None:
+            self._moments.load_state_dict(state["moments"][0])
+        self._scope.version = ()
+        self._batches = state["batches"]
+
 
 TEST_CHUNK = 2560
 
 
 class UniformDraws:
-    """In the place of an actor: every arm has the same probability, and nothing is learned.
-
-    Args:
-        arms: the number of arms.
-        generator: where the draws come from.
-        device: where they go to.
-    """
+    """In the place of an actor: every arm has the same probability, and nothing is learned."""
 
     def __init__(self, arms: int, generator: torch.Generator, device: str) -> None:
-        """Nothing is drawn yet."""
         self._arms, self._generator, self._device = arms, generator, device
         self.entropy = torch.tensor(float(arms)).log()
 
@@ -52,16 +139,9 @@ class UniformDraws:
 
 
 class RunningMeans:
-    """The greatest running mean of an arm's scores, by which scores are divided on their way to the actor.
-
-    Args:
-        arms: the number of arms.
-        device: where scores live.
-        rate: the weight of the latest batch.
-    """
+    """The greatest running mean of an arm's scores, by which scores are divided on their way to the actor."""
 
     def __init__(self, arms: int, device: str, rate: float = 0.01) -> None:
-        """Nothing has been seen."""
         self._rate = rate
         self.sums = torch.zeros(2, arms, dtype=torch.float64, device=device)  # of scores, and of the weights so far
 
@@ -76,17 +156,7 @@ class RunningMeans:
 
 
 class Trial:
-    """Everything that a controlled run consists of.
-
-    Args:
-        dataset: the images.
-        condition: "curriculum" or "noise".
-        signal: the name of the signal that rewards the actor.
-        protocol: the choices of the study.
-        seed: where all randomness starts.
-        device: where the networks live.
-        groups: the classes of each group; None for `groups_of` their number.
-    """
+    """Everything that a controlled run consists of."""
 
     def __init__(
         self,
@@ -98,7 +168,6 @@ class Trial:
         device: str = "cpu",
         groups: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Make the networks and the environment."""
         self.protocol = protocol
         self._device = device
         self._generator = torch.Generator().manual_seed(seed)
@@ -146,11 +215,7 @@ class Trial:
         return self.epoch * self.batches + len(self._seen)
 
     def train_batch(self, mark: Callable[[str], None] = lambda phase: None) -> None:
-        """Draw a batch, learn from it, score it, and let the actor learn from the scores.
-
-        Args:
-            mark: told the name of each phase when it ends, for whoever measures the time.
-        """
+        """Draw a batch, learn from it, score it, and let the actor learn from the scores."""
         arms = self.actor.draw(self.protocol.batch_size)
         mark("choose arms")
         pixels, labels = self.environment.draw(arms)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from headway.analysis.baselines import lenders
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
+from headway.analysis.settings import lenders
 from headway.runs import State
 from headway.selection import Actor, ActorConfig
 from tests.analysis.made import controlled, made, together

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headway.analysis import load_results
-from headway.analysis.watch.page import LivePage
+from headway.analysis.watch import LivePage
 from tests.analysis.hostile import COMMANDS, GOOD, call, write_hostile_store
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headway.analysis import Results, ResultsReader, load_results, stores, write_export
+from headway.analysis import Results, ResultsReader, load_results, write_export
+from headway.analysis import results as module
 from headway.errors import StoreError
 from headway.runs import RunStore, State
 from tests.analysis.stores import (
@@ -137,7 +138,7 @@ def test_reading_again_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytes
     reader = ResultsReader(tmp_path)
     before = reader.read()
     reads: list[str] = []
-    monkeypatch.setattr(stores, "read_parquet", _counting(stores.read_parquet, reads))
+    monkeypatch.setattr(module, "read_parquet", _counting(module.read_parquet, reads))
     assert [run.columns for run in reader.read()] == [run.columns for run in before]
     assert reads == []
     finish(store, half)

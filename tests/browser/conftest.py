@@ -130,8 +130,7 @@ def serving(store: Path) -> Iterator[str]:
     """Serve the live page of a store in a thread; gives its address."""
     import uvicorn
 
-    from headway.analysis.watch.page import LivePage
-    from headway.analysis.watch.server import allowed_hosts, make_app, open_socket, url_of
+    from headway.analysis.watch import LivePage, allowed_hosts, make_app, open_socket, url_of
 
     listener = open_socket("127.0.0.1", 0)
     app = make_app(LivePage(store), allowed_hosts("127.0.0.1"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.analysis.watch import page as live_page
+from headway.analysis import watch as live_page
 from headway.runs import RunStore
 from tests.analysis.stores import begin, controlled_rows, controlled_spec, controlled_specs, finish_all
 from tests.browser.conftest import PHONE, Open, serving

@@ -9,9 +9,9 @@ import pytest
 
 from headway.commands.demo import conclusion, demo_specs, rows_of, table
 from headway.runs import RunStore
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.study import controlled
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 
 
 def test_the_demo_has_36_different_runs() -> None:

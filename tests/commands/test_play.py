@@ -13,9 +13,9 @@ from headway.commands.play import load_player
 from headway.errors import UsageError
 from headway.runs import RunSpec, RunStore
 from headway.runs.address import find_run
-from headway.runs.context import Context, Stopped
+from headway.runs.experiments import Context, Stopped
 from headway.study import doorkey
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 from tests.runs import dummy
 
 TINY = ExplorationProtocol.quick().replaced(

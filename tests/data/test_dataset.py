@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headway.data import Dataset, Split
-from headway.data.dataset import fingerprint
+from headway.data.catalogue import fingerprint
 
 
 def split(count: int = 3, pixel_max: int = 255) -> Split:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headway.data import DATASETS, Dataset, Progress, Split, load, register_dataset, unregister_dataset
-from headway.data.dataset import fingerprint
+from headway.data.catalogue import fingerprint
 from headway.errors import DataError
 
 NAMES = ("circle", "square", "triangle")

@@ -18,7 +18,7 @@ import pytest
 
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.runs.launchers import InProcess
 from tests.runs import dummy
 from tests.runs.conftest import Recorder

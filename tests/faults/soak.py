@@ -31,14 +31,14 @@ from typing import Any
 from benchmarks.common import quoted
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.runs.launchers import InProcess, Launcher
 from headway.runs.provenance import code_fingerprint
 from headway.runs.ray import RayLauncher
 from headway.runs.remote import RemoteStore
 from headway.runs.text import last_line
 from headway.study.controlled import specs as controlled_specs
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from tests.faults.campaigns import ROOT
 from tests.faults.strikes import CAMPAIGNS, LEASE, open_place, s3_server, strike
 from tests.faults.strikes import CONTEXT as STALLED_CONTEXT

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from headway.runs import RunSpec, RunStore, State, locks
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.runs.processes import LocalProcesses
 from headway.runs.remote import RemoteStore
 

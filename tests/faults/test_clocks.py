@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from headway.runs import RunStore, State
-from headway.runs import queue as queue
+from headway.runs import RunStore, State, launchers
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.launchers import InProcess
 from headway.runs.locks import Owner
@@ -77,7 +76,7 @@ def test_the_date_of_a_lock_says_nothing(store: RunStore, age: float) -> None:
 def test_a_campaign_takes_over_from_a_machine_that_is_gone(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "ASK_AGAIN", 0.0)
+    monkeypatch.setattr(launchers, "ASK_AGAIN", 0.0)
     foreign(store, 0.05)
     specs = [spec_of(), spec_of(seed=1)]
     assert run_campaign(Campaign(specs, store), InProcess(), recorder).is_complete()

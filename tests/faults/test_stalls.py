@@ -12,7 +12,7 @@ import pytest
 
 from headway.runs import RunStore, State
 from headway.runs.attempt import attempt
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.runs.progress import Outcome
 from headway.runs.stopping import Silence
 from tests.faults.campaigns import Output, check_aftermath, start

@@ -30,9 +30,9 @@ from headway.errors import DataError, HeadwayError, ProtocolError, SpecError, St
 from headway.runs import FileSum, RunSpec, RunStore, State, Status
 from headway.runs.address import parse_place
 from headway.runs.metrics import RowLog, from_parquet, to_parquet
-from headway.runs.remote.locks import Holder, sighting
-from headway.runs.remote.manifest import Manifest, Part
-from headway.study.protocols.controlled import Protocol
+from headway.runs.url_locks import Holder, sighting
+from headway.runs.url_manifest import Manifest, Part
+from headway.study.protocols.classification import Protocol
 from headway.study.requests import seeds, settings, sweeps
 from tests.data.formats import colour_rows, grey_images, idx_bytes, labels_for, python2_batch
 from tests.runs.helpers import checkpointed, finish, spec_of

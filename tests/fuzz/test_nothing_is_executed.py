@@ -15,12 +15,12 @@ from headway.data.cifar import iter_members, unpickle
 from headway.errors import DataError
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.runs.launchers import InProcess
 from headway.study.controlled import specs as controlled_specs
 from headway.study.doorkey import specs as doorkey_specs
-from headway.study.protocols.controlled import Protocol
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.classification import Protocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 from tests.data.formats import tar_bytes
 from tests.runs.conftest import Recorder
 

@@ -9,7 +9,7 @@ import torch
 
 from headway.errors import MethodError
 from headway.rl import PRESETS, make_env, preset
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 
 def test_gmc_and_released_are_those_of_the_study() -> None:

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 from headway.rl.ppo import PPO
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.study import doorkey
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 STEPS, ROLLOUTS = 384, 2
 """Episodes end after 640 steps, so that one does in the second rollout. In the first one GMC has no moments yet."""

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from headway.runs import Run, RunSpec
-from headway.runs.context import Context, Stopped
+from headway.runs.experiments import Context, Stopped
 from headway.runs.files import store_error
 
 NAME, MODULE = "dummy", "tests.runs.dummy"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from headway.commands import main as cli
 from headway.runs import RunSpec
+from headway.runs import ray_cluster as cluster
 from headway.runs.experiments import register_experiment
-from headway.runs.ray import cluster
 from headway.study.requests import REQUESTS, Request, names, option, register_request, seeds, whole, word
 from tests.runs import dummy
 

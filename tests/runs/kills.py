@@ -15,8 +15,7 @@ from pathlib import Path
 import torch
 
 from headway.runs import RunSpec, RunStore, State
-from headway.runs.context import Context
-from headway.runs.experiments import find_experiment
+from headway.runs.experiments import Context, find_experiment
 
 
 def spec_of(experiment: str) -> RunSpec:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from headway.runs import RunStore, State, files, locks
+from headway.runs.bucket import Bucket
 from headway.runs.remote import RemoteStore
-from headway.runs.remote.bucket import Bucket
 from tests.runs.forks import WATCHED, fork, reference, spec_of, train, wait
 
 LEASE = 0.3

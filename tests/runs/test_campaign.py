@@ -7,8 +7,7 @@ import signal
 import pytest
 
 from headway.errors import ExperimentError, StoreError, UsageError
-from headway.runs import RunSpec, RunStore, State
-from headway.runs import queue as queue
+from headway.runs import RunSpec, RunStore, State, launchers
 from headway.runs.campaign import Campaign, default_workers, make_launcher, run_campaign
 from headway.runs.experiments import find_experiment, register_experiment
 from headway.runs.launchers import InProcess
@@ -99,7 +98,7 @@ def test_failed_runs_are_run_again_only_on_request(store: RunStore, recorder: Re
 def test_a_run_that_another_process_holds_is_waited_for(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "ASK_AGAIN", 0.0)
+    monkeypatch.setattr(launchers, "ASK_AGAIN", 0.0)
     specs = [spec_of(seed=0), spec_of(seed=1)]
     held = store.lock(specs[0])
     assert held is not None
@@ -123,7 +122,7 @@ def test_a_run_that_another_process_holds_is_waited_for(
 def test_a_run_that_ends_elsewhere_is_not_run_again(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, ends_well: bool
 ) -> None:
-    monkeypatch.setattr(queue, "ASK_AGAIN", 0.0)
+    monkeypatch.setattr(launchers, "ASK_AGAIN", 0.0)
     spec = spec_of()
     held = store.lock(spec)
     assert held is not None

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from headway.runs import RunStore
-from headway.runs.context import Context
-from headway.runs.experiments import COMMON, use_common_instructions
+from headway.runs.experiments import COMMON, Context, use_common_instructions
 from headway.study import controlled
 from tests.study import test_controlled
 

@@ -11,10 +11,10 @@ import pytest
 from headway.analysis import load_results
 from headway.commands.campaign_file import read_campaign_file
 from headway.runs import RunSpec
-from headway.runs.later import LATER, Later, compared, written
-from headway.study.protocols.controlled import Protocol
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.runs.spec import LATER, Later, compared, written
+from headway.study.protocols.classification import Protocol
 from headway.study.protocols.fields import Fields
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 ROOT = Path(__file__).parents[2]
 FORMER = ROOT / "tests" / "golden" / "former_runs"

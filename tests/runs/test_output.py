@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.runs.output import complain, emit, plain, write_line
+from headway.runs.text import complain, emit, plain, write_line
 
 
 class Unwritable(io.StringIO):

@@ -6,8 +6,8 @@ import pytest
 
 from headway.runs import RunRecord, RunStore, State
 from headway.runs import text as wording
-from headway.runs.context import Context
-from headway.runs.plan import Estimator, Plan, look_up, make_plan
+from headway.runs.campaign import Estimator, Plan, look_up, make_plan
+from headway.runs.experiments import Context
 from tests.runs import dummy
 from tests.runs.dummy import spec_of
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from headway.errors import LauncherError, UsageError
-from headway.runs import RunStore, State, processes
-from headway.runs import queue as queue
+from headway.runs import RunStore, State, launchers, processes
 from headway.runs.campaign import Campaign, make_launcher, run_campaign
 from headway.runs.processes import LocalProcesses
 from headway.runs.progress import Ended, Lost, Outcome, Started
 from headway.study import controlled
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
 
@@ -61,8 +60,8 @@ def test_dead_workers_are_replaced_and_the_others_go_on(store: RunStore, recorde
 def test_a_run_that_a_dead_process_of_another_machine_holds_is_given_up_later(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "ASK_AGAIN", 0.05)
-    monkeypatch.setattr(processes, "Queue", partial(queue.Queue, most_losses=0))
+    monkeypatch.setattr(launchers, "ASK_AGAIN", 0.05)
+    monkeypatch.setattr(processes, "Queue", partial(launchers.Queue, most_losses=0))
     spec = spec_of("die-abroad")
     progress = run_campaign(Campaign([spec], store), LocalProcesses(1), recorder)
     assert [type(event) for event in recorder.events] == [Started, Ended, Ended]

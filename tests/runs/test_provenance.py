@@ -12,8 +12,7 @@ import torch
 
 from headway.runs import RunSpec, RunStore
 from headway.runs import provenance as module
-from headway.runs.context import Context, Stopped
-from headway.runs.experiments import find_experiment
+from headway.runs.experiments import Context, Stopped, find_experiment
 from headway.runs.provenance import code_fingerprint, continued, in_words, provenance
 from headway.study import controlled, doorkey
 from tests.study import test_controlled, test_doorkey

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from headway.errors import LauncherError, MissingExtraError, UsageError
+from headway.runs import ray_cluster as cluster
 from headway.runs.launchers import Request
 from headway.runs.progress import Advanced, Event, Started
-from headway.runs.ray import Resources, cluster, make_ray
-from headway.runs.ray.cluster import Cluster, Pulse, Remarks
-from headway.runs.ray.worker import Board, Link, Note
+from headway.runs.ray import make_ray
+from headway.runs.ray_cluster import Cluster, Pulse, Remarks, Resources
+from headway.runs.ray_worker import Board, Link, Note
 
 
 @pytest.mark.parametrize(

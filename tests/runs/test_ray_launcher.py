@@ -11,16 +11,18 @@ from typing import Any
 import pytest
 
 from headway.errors import LauncherError, UsageError
-from headway.runs import RunSpec, RunStore, State
-from headway.runs import queue as queue
+from headway.runs import RunSpec, RunStore, State, launchers
+from headway.runs import ray as launcher
+from headway.runs.attempt import Task
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.runs.launchers import InProcess, Job, Work
 from headway.runs.progress import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
-from headway.runs.ray import RayLauncher, Resources, launcher
+from headway.runs.ray import RayLauncher
+from headway.runs.ray_cluster import Resources
 from headway.runs.stopping import StopRequest
 from headway.study.controlled import specs as controlled_specs
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
 
@@ -84,14 +86,14 @@ def test_a_lost_node_with_many_workers_is_no_failure_to_start(store: RunStore) -
         raise exceptions.NodeDiedError("gone")
 
     tasks = object.__new__(launcher._Tasks)
-    waiting = queue.Queue([], most_losses=1)
+    waiting = launchers.Queue([], most_losses=1)
     tasks.__dict__.update(
         vars(Work(Job(store, (), Context()), lambda event: None, StopRequest(), waiting)),
         _ray=SimpleNamespace(exceptions=exceptions, get=get),
         _failed_starts=0,
     )
     for seed in range(launcher.MOST_FAILED_STARTS + 1):
-        tasks._conclude(launcher._Attempt(queue.Task(spec_of(seed=seed))), None)
+        tasks._conclude(launcher._Attempt(Task(spec_of(seed=seed))), None)
     assert tasks.trouble == ""
     assert len(waiting) == launcher.MOST_FAILED_STARTS + 1
 
@@ -99,7 +101,7 @@ def test_a_lost_node_with_many_workers_is_no_failure_to_start(store: RunStore) -
 def test_a_run_that_kills_its_workers_on_other_machines_fails_in_the_end(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "ASK_AGAIN", 0.05)
+    monkeypatch.setattr(launchers, "ASK_AGAIN", 0.05)
     monkeypatch.setattr(launcher, "MOST_LOSSES", 1)
     spec, stop = spec_of("die-abroad"), StopRequest()
 
@@ -167,7 +169,7 @@ def test_the_numbers_are_those_of_the_other_launchers(store: RunStore, recorder:
 def test_a_run_that_another_process_holds_is_waited_for(
     store: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "ASK_AGAIN", 0.05)
+    monkeypatch.setattr(launchers, "ASK_AGAIN", 0.05)
     specs = [spec_of(seed=0), spec_of(seed=1)]
     held = store.lock(specs[0])
     assert held is not None

@@ -13,13 +13,13 @@ import pytest
 
 from headway.errors import LockLostError, StoreError, UsageError
 from headway.runs import RunStore, State
+from headway.runs.bucket import Bucket
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.runs.launchers import InProcess
 from headway.runs.remote import RemoteStore, fetch
-from headway.runs.remote.bucket import Bucket
 from headway.study.controlled import specs as controlled_specs
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
 from tests.runs.helpers import checkpointed, finish, lock
@@ -200,8 +200,8 @@ def test_a_manifest_that_was_cut_short_leaves_the_one_before(memory: RunStore) -
     bucket = Bucket(memory.place)
     run.log({"step": 2})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headway.runs.remote.manifest.Manifest.to_bytes", lambda self: b"cut sh")
-        patch.setattr("headway.runs.remote.manifest.Publisher._tidy", lambda *_: None)  # killed before that
+        patch.setattr("headway.runs.url_manifest.Manifest.to_bytes", lambda self: b"cut sh")
+        patch.setattr("headway.runs.url_manifest.Publisher._tidy", lambda *_: None)  # killed before that
         run.checkpoint(2, lambda file: file.write(b"state 2"))
     assert b"cut sh" in [bucket.get(name) for name in bucket.names()]
     assert memory.metrics(plain(0).run_id)["step"] == [1]
@@ -338,8 +338,8 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(memory: RunStore) -> 
 def test_what_cannot_be_published_does_not_count_as_done(
     memory: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headway.runs.remote.bucket.DELAYS", ())
-    publish = "headway.runs.remote.manifest.Publisher.__call__"
+    monkeypatch.setattr("headway.runs.bucket.DELAYS", ())
+    publish = "headway.runs.url_manifest.Publisher.__call__"
     calls = []
 
     def fail(self: Any, with_checkpoints: bool) -> None:

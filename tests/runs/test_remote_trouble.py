@@ -14,14 +14,15 @@ import pytest
 
 from headway.errors import DamagedError, LockLostError, StoreError
 from headway.runs import FileSum, RunStore, State, Status
+from headway.runs import url_locks as locks
 from headway.runs.attempt import attempt, concerns_every_run
+from headway.runs.bucket import DELAYS, Bucket
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.runs.progress import Outcome
-from headway.runs.remote import RemoteStore, locks
-from headway.runs.remote.bucket import DELAYS, Bucket
-from headway.runs.remote.locks import Holder
-from headway.runs.remote.manifest import Manifest, Part, Publisher
+from headway.runs.remote import RemoteStore
+from headway.runs.url_locks import Holder
+from headway.runs.url_manifest import Manifest, Part, Publisher
 from tests.runs.dummy import spec_of
 from tests.runs.helpers import checkpointed, failing, finish, lock
 from tests.runs.helpers import spec_of as plain

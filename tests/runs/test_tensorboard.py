@@ -13,7 +13,7 @@ from headway.commands.main import main
 from headway.errors import MissingExtraError
 from headway.runs import RunSpec, RunStore, tensorboard
 from headway.runs.campaign import Campaign, make_launcher, run_campaign
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.runs.progress import Advanced, Ended, Outcome, Started
 from headway.runs.tensorboard import DONE_FILE, INTERVAL, Mirror, folder_name, mirrored, scalars, steps_of
 from tests.runs.conftest import Recorder

@@ -15,9 +15,9 @@ import torch
 from headway.data import load
 from headway.errors import DataError, SpecError
 from headway.runs import RunSpec, RunStore, State
-from headway.runs.context import Context, Stopped
+from headway.runs.experiments import Context, Stopped
 from headway.study import controlled
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.signals import SIGNALS
 
 ROOT = Path(__file__).parent.parent.parent

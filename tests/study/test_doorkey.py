@@ -21,9 +21,9 @@ from headway.errors import SpecError
 from headway.rl import make_env
 from headway.rl.methods import METHODS
 from headway.runs import RunSpec, RunStore, State
-from headway.runs.context import Context, Stopped
+from headway.runs.experiments import Context, Stopped
 from headway.study import doorkey
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = ExplorationProtocol.quick().replaced(

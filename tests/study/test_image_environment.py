@@ -10,7 +10,7 @@ import torch
 from headway.data import load
 from headway.errors import DataError
 from headway.study.image_environment import Environment
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.protocols.names import GROUPS
 
 

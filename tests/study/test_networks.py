@@ -9,11 +9,11 @@ import pytest
 from torch import nn
 
 from headway.data import Dataset, Split
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.selection import Actor
 from headway.study import doorkey
-from headway.study.protocols.controlled import Protocol
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.classification import Protocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 from headway.study.trial import Trial
 
 

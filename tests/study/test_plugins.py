@@ -11,11 +11,11 @@ import pytest
 
 from headway.commands.main import main
 from headway.errors import EnvError, SignalError, UsageError
-from headway.runs import RunStore, State, plugins
-from headway.runs.context import Context, Stopped
+from headway.runs import RunStore, State, experiments
+from headway.runs.experiments import Context, Stopped
 from headway.study import doorkey, register_env, register_signal
-from headway.study.protocols.controlled import Protocol
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.classification import Protocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 from headway.study.protocols.names import groups_of
 from headway.study.signals import make_signal
 
@@ -63,7 +63,7 @@ def test_a_campaign_file_names_its_plugins(folder: Path) -> None:
 
 
 def test_a_run_in_an_environment_of_a_user_resumes_exactly(folder: Path) -> None:
-    plugins.load_plugins(["my_env"])
+    experiments.load_plugins(["my_env"])
     protocol = ExplorationProtocol.quick().replaced(network="mlp", num_envs=2, rollout_steps=64)
     (spec,) = doorkey.specs(["gmc"], ["none"], [0], protocol, "quick", "corridor", 384)
     whole, halved = RunStore(folder / "whole"), RunStore(folder / "halved")
@@ -81,7 +81,7 @@ def test_a_run_in_an_environment_of_a_user_resumes_exactly(folder: Path) -> None
 
 
 def test_noise_at_doors_needs_doors(folder: Path) -> None:
-    plugins.load_plugins(["my_env"])
+    experiments.load_plugins(["my_env"])
     assert main(["run", "doorkey", "--env", "corridor", "--noise", "door", "--out", str(folder / "runs")]) == 2
 
 
@@ -98,7 +98,7 @@ def test_a_plugin_that_cannot_be_imported_is_named(folder: Path, capsys: pytest.
     (folder / "broken.py").write_text("1 / 0")
     for name in ("broken", "nowhere_to_be_found"):
         with pytest.raises(UsageError, match=name):
-            plugins.load_plugins([name])
+            experiments.load_plugins([name])
     assert main(["run", "controlled", "--plugin", "broken", "--out", str(folder / "runs")]) == 2
     assert "ZeroDivisionError" in capsys.readouterr().err
 

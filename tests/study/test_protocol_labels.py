@@ -8,9 +8,9 @@ import pytest
 from headway.commands.options import add_options, given
 from headway.runs import RunSpec
 from headway.study import controlled, doorkey
-from headway.study.protocols.controlled import Protocol
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.classification import Protocol
 from headway.study.protocols.labels import PRESETS, nearest_first, protocol_label
+from headway.study.protocols.minigrid import ExplorationProtocol
 from headway.study.requests import ControlledRequest
 from tests.analysis.stores import controlled_spec, doorkey_spec
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headway.errors import ProtocolError
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 
 
 def test_the_presets_differ_where_text_and_code_do() -> None:

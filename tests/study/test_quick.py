@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from headway.runs import RunStore
-from headway.runs.context import Context
+from headway.runs.experiments import Context
 from headway.study import doorkey
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 SOLVED = 0.9
 

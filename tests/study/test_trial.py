@@ -12,7 +12,7 @@ from headway.data import Dataset, Split
 from headway.errors import SelectionError
 from headway.selection import Actor
 from headway.signals import GMC, Cosine, DeltaLoss, DotProduct, NormAll, NormLast, Projection, Signal
-from headway.study.protocols.controlled import Protocol
+from headway.study.protocols.classification import Protocol
 from headway.study.signals import make_signal
 from headway.study.trial import RunningMeans, Trial
 

@@ -75,11 +75,6 @@ def draw_bars(ax: Axes, chart: Chart, *, numbers: bool = True) -> Axes:
     """Bars that begin at 1, the level of Uniform: upwards is worse, downwards better.
 
     Where a run diverged there is no ratio, and a word instead of a bar.
-
-    Args:
-        ax: where to draw.
-        chart: for each setting a panel with the ratio of every signal; Uniform itself is left out.
-        numbers: write the ratio at the end of each bar.
     """
     ratios = [
         {key: Estimate(band.mean[0], band.low[0], band.high[0], band.n) for key, band in panel.series.items()}
@@ -123,10 +118,6 @@ def plan_scale(bars: Sequence[Estimate], room: float) -> Scale:
     make all others flat: at the largest stretch where nothing is (no bar ends there, no interval reaches there, 1 is
     not there), if most bars are below it and become much taller. What is above the break is squeezed if it would
     take up more than its part. Without such a stretch it is folded at `FOLD`, if that makes most bars much taller.
-
-    Args:
-        bars: what is shown; those without a finite value do not count.
-        room: what a number beyond a bar needs, as a part of the axis.
     """
     bars = [bar for bar in bars if _is_known(bar)]
     low, high = _reach(bars)

@@ -46,12 +46,7 @@ Item = Chart | Omission
 
 
 def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
-    """Plan all figures that runs allow, for each protocol on its own: runs of two protocols share no figure.
-
-    Args:
-        results: the runs; only finished ones count.
-        protocol: the label of a protocol, to plan for it alone.
-    """
+    """Plan all figures that runs allow, for each protocol on its own: runs of two protocols share no figure."""
     settings = [setting for setting in settings_of(results) if setting.finished]
     grid = _grid_points(settings)
     plans = []
@@ -217,13 +212,7 @@ def protocol_folders(labels: Iterable[str]) -> dict[str, str]:
 def page_charts(
     settings: Sequence[Setting], found: Mapping[str, Areas], overall: Mapping[str, Overall]
 ) -> dict[str, list[Chart]]:
-    """The charts of a page, by section or by the key of a setting.
-
-    Args:
-        settings: what was run, without the points of grids.
-        found: the areas of the controlled study, by the key of the setting.
-        overall: the signals over all conditions, by protocol.
-    """
+    """The charts of a page, by section or by the key of a setting."""
     runs = [setting for setting in settings if setting.kind == CONTROLLED and setting.shown]
     exploring = {setting: setting.shown for setting in settings if setting.kind == EXPLORATION and setting.shown}
     compared = {

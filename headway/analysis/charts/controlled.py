@@ -35,14 +35,7 @@ MEAN = Style("mean", INK, (0, (5, 2)), "")
 
 
 def group_chart(name: str, setting: Setting, runs: Runs, words: str = "") -> Chart:
-    """Test loss of each group above its share of the draws, a column for each signal.
-
-    Args:
-        name: the id of the chart.
-        setting: what the runs share.
-        runs: the runs of each signal.
-        words: what the signals are, for the title.
-    """
+    """Test loss of each group above its share of the draws, a column for each signal."""
     noise = setting.group.condition == "noise"
     least = " (thin lines: the least possible, the entropy of its labels)" if noise else ""
     caption = (
@@ -128,13 +121,7 @@ def area_chart(
     found: Mapping[Setting, Mapping[str, Estimate]],
     seeds: Mapping[Setting, Mapping[str, Sequence[float]]] | None = None,
 ) -> Chart:
-    """Area under the test-loss curve relative to Uniform's, a panel for each setting and a number for each signal.
-
-    Args:
-        name: the id of the chart.
-        found: the ratio of every signal; Uniform's own says whether there is anything to compare with.
-        seeds: the ratios of single seeds.
-    """
+    """Area under the test-loss curve relative to Uniform's, a panel for each setting and a number for each signal."""
     compared = [ratio.n for ratios in found.values() for signal, ratio in ratios.items() if signal != "uniform"]
     signals = sorted({signal for ratios in found.values() for signal in ratios}, key=lambda each: rank(METHODS, each))
     caption = (
@@ -208,16 +195,7 @@ def _profile_panel(heading: str, found: Mapping[str, Profile]) -> Panel:
 
 
 def telemetry_chart(name: str, found: Mapping[Setting, Runs], heading: str) -> Chart | None:
-    """Share of parameters under the floor above entropy of the policy, a column for each setting.
-
-    Args:
-        name: the id of the chart.
-        found: the runs of every setting.
-        heading: what the settings are of.
-
-    Returns:
-        the chart; None if no run has logged the entropy. The upper row is left out if no run has a floor.
-    """
+    """Share of parameters under the floor above entropy of the policy, a column for each setting."""
     entropy = {setting: _having(runs, "policy_entropy") for setting, runs in found.items()}
     floor = {setting: _having(runs, "under_floor") for setting, runs in found.items()}
     if not any(entropy.values()):

@@ -14,7 +14,7 @@ import numpy as np
 from headway.analysis.charts.figure import COLUMN_WIDTH, PALE, TEXT_WIDTH, legend_below, new_figure, plain
 from headway.analysis.charts.model import BARS, LINES, MAP, STEPS, Chart, Panel
 from headway.analysis.charts.style import INK, Style
-from headway.analysis.columns import Array
+from headway.analysis.rundata import Array
 from headway.analysis.summaries import Band
 
 if TYPE_CHECKING:
@@ -89,13 +89,7 @@ def _draw_lines(chart: Chart) -> Figure:
 
 
 def draw_panel(ax: Axes, panel: Panel, chart: Chart) -> Axes:
-    """The curves of a panel with their bands, its lines for reference and the names of its axes.
-
-    Args:
-        ax: where to draw.
-        panel: what to draw.
-        chart: gives the styles, the horizontal axis, and the number of seeds below which single curves are drawn.
-    """
+    """The curves of a panel with their bands, its lines for reference and the names of its axes."""
     bands = {key: percent(band) if panel.y.percent else band for key, band in panel.series.items()}
     scale = 100 if panel.y.percent else 1
     for line in panel.lines:
@@ -120,16 +114,7 @@ def draw_panel(ax: Axes, panel: Panel, chart: Chart) -> Axes:
 def draw_bands(
     ax: Axes, bands: Mapping[str, Band], styles: Mapping[str, Style], *, from_zero: bool = True, few: int = 0
 ) -> Axes:
-    """Draw several curves, each in the style of its key.
-
-    Args:
-        ax: where to draw.
-        bands: the curves by key.
-        styles: the styles that there are, and their order.
-        from_zero: let the vertical axis begin at zero, unless a mean is below it; otherwise it does so only where an
-            interval alone reaches below zero.
-        few: with fewer seeds than this, the single curves are drawn instead of the intervals.
-    """
+    """Draw several curves, each in the style of its key."""
     marked = [key for key in styles if key in bands and styles[key].marker]
     for turn, key in enumerate(marked):
         draw_band(ax, bands[key], styles[key], turn, len(marked), few)
@@ -141,16 +126,7 @@ def draw_bands(
 
 
 def draw_band(ax: Axes, band: Band, style: Style, turn: int = 0, turns: int = 1, few: int = 0) -> Axes:
-    """Draw a mean with its interval; without an interval where it is not known (a single seed).
-
-    Args:
-        ax: where to draw.
-        band: the curve.
-        style: how it looks; its name becomes the label.
-        turn: the place of this curve among those of the panel, which decides where its markers are.
-        turns: how many curves the panel has.
-        few: with fewer seeds than this, the single curves are drawn instead of the interval.
-    """
+    """Draw a mean with its interval; without an interval where it is not known (a single seed)."""
     known = np.isfinite(band.low) & np.isfinite(band.high)
     singles = _singles(band, few)
     if singles is not None:

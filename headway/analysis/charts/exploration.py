@@ -12,8 +12,7 @@ from headway.analysis import summaries
 from headway.analysis.charts.gridworld import example_doorkey
 from headway.analysis.charts.model import STEPS, Axis, Chart, Panel, Picture, Runs, interval_text, within_shares
 from headway.analysis.charts.style import METHODS, styles_for
-from headway.analysis.columns import Array
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import Array, RunData
 from headway.analysis.settings import Setting
 from headway.analysis.summaries import Band
 from headway.study.protocols.names import title

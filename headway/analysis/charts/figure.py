@@ -82,11 +82,7 @@ RC: Mapping[str, Any] = {
 
 
 def require() -> None:
-    """Make sure that figures can be drawn.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed; the message has the command that installs it.
-    """
+    """Make sure that figures can be drawn."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -134,15 +130,7 @@ def plain(name: str) -> str:
 
 
 def render(figure: Figure, kind: str) -> bytes:
-    """The content of a file that shows the figure. Call it under `house_style()`.
-
-    Args:
-        figure: what to show.
-        kind: "pdf", "svg" or "png".
-
-    Raises:
-        FigureError: no such format.
-    """
+    """The content of a file that shows the figure. Call it under `house_style()`."""
     if kind not in FORMATS:
         raise FigureError(f"expected a format out of {', '.join(FORMATS)}, got {kind!r}")
     content = io.BytesIO()
@@ -151,16 +139,7 @@ def render(figure: Figure, kind: str) -> bytes:
 
 
 def save(figure: Figure, stem: Path, formats: Iterable[str] = FORMATS) -> list[Path]:
-    """Write a figure, once for each format; a file is whole or not there.
-
-    Args:
-        figure: what to write.
-        stem: the path without the ending.
-        formats: "pdf", "svg", "png".
-
-    Returns:
-        The paths of the files.
-    """
+    """Write a figure, once for each format; a file is whole or not there."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # it is laid out now, once for all formats ...
     figure.set_layout_engine(None)  # ... and with no engine in its place no format is drawn twice

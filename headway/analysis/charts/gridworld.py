@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headway.analysis.columns import Array
+from headway.analysis.rundata import Array
 from headway.errors import FigureError
 
 if TYPE_CHECKING:

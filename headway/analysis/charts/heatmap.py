@@ -34,14 +34,6 @@ def draw_map(ax: Axes, panel: Panel, chart: Chart) -> Axes:
 
     Shares grow darker from 0 on. Colours of ratios diverge from 1, equally for r and 1/r, and those whose interval
     does not hold 1 are bold.
-
-    Args:
-        ax: where to draw.
-        panel: the numbers; NaN where there is none.
-        chart: names the rows and columns.
-
-    Raises:
-        FigureError: a ratio is not above zero, or a share not between 0 and 1.
     """
     from matplotlib.colors import Normalize
 

@@ -9,8 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from headway.analysis.charts.style import Style
-from headway.analysis.columns import Array
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import Array, RunData
 from headway.analysis.stats import Estimate
 from headway.analysis.summaries import Band
 from headway.study.protocols.names import MARK

@@ -15,7 +15,7 @@ import numpy as np
 
 from headway.analysis.charts.model import LINES, MAP, Chart, Panel
 from headway.analysis.charts.style import Style
-from headway.analysis.columns import Array
+from headway.analysis.rundata import Array
 from headway.analysis.summaries import Band
 
 DIGITS = 5

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
-from headway.analysis.baselines import shared
 from headway.analysis.charts.model import MAP, Axis, Chart, Line, Panel, numbers, seeds_text
 from headway.analysis.charts.style import GATES, SIGNALS, VARIANTS, number_text
 from headway.analysis.rundata import Group, RunData, planned_epochs
-from headway.analysis.settings import Setting
+from headway.analysis.settings import Setting, shared
 from headway.analysis.stats import Estimate, t_interval
 from headway.analysis.summaries import distance_to_uniform, score_sizes, used
 from headway.analysis.tables import NEEDED, areas, relative_area

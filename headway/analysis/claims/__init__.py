@@ -1,8 +1,8 @@
 """The paper's claims as checks on runs: `evaluate_claims` judges all of them."""
 
 from headway.analysis.claims import allocation, areas, cost, exploration
+from headway.analysis.claims.evaluation import CLAIMS, Claim, ClaimResult, Evidence, evaluate_claims, register
 from headway.analysis.claims.output import as_dict, as_markdown, as_text
-from headway.analysis.claims.registry import CLAIMS, Claim, ClaimResult, Evidence, evaluate_claims, register
 from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataError, Verdict
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from headway.analysis.claims.registry import Evidence, finite, paired, register
+from headway.analysis.claims.evaluation import Evidence, finite, paired, register
 from headway.analysis.claims.verdicts import (
     Finding,
     Judgement,
@@ -20,8 +20,7 @@ from headway.analysis.claims.verdicts import (
     find,
     within,
 )
-from headway.analysis.columns import Array
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import Array, RunData
 from headway.analysis.stats import Estimate, ratio, t_interval
 from headway.analysis.summaries import (
     FALLS_AT_FIRST,
@@ -223,11 +222,7 @@ def _boost(evidence: Evidence, dataset: str, method: str) -> Mapping[int, float]
 
 
 def _hardest(runs: Sequence[RunData]) -> int:
-    """The group with the highest loss at the end.
-
-    Raises:
-        TooLittleDataError: a run has diverged, so that it cannot be said.
-    """
+    """The group with the highest loss at the end."""
     losses = {run.seed: tail(group_losses(run)).mean(0) for run in runs}
     finite({seed: float(each.sum()) for seed, each in losses.items()}, runs[0])
     return int(np.mean(list(losses.values()), axis=0).argmax())

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from headway.analysis.claims.registry import Evidence, paired, register
+from headway.analysis.claims.evaluation import Evidence, paired, register
 from headway.analysis.claims.verdicts import (
     MIN_SEEDS,
     MOST_SEEDS,
@@ -155,12 +155,6 @@ def _are_apart(t: float, df: float, size: float, paper_t: float) -> bool:
 
     An effect is a difference in units of its deviation over seeds. Each statistic is that effect times the root of its
     sample's size, give or take 1 + statistic^2 / 2 df in its variance; the paper's is uncertain as ours is.
-
-    Args:
-        t: our statistic.
-        df: its degrees of freedom.
-        size: n m / (n + m) for n and m seeds.
-        paper_t: the paper's statistic, which had 20 seeds of each.
     """
     paper_size, paper_df = PAPER_SEEDS / 2, 2 * PAPER_SEEDS - 2
     effect = (t * math.sqrt(size) + paper_t * math.sqrt(paper_size)) / (size + paper_size)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.analysis.claims.registry import Evidence, register
+from headway.analysis.claims.evaluation import Evidence, register
 from headway.analysis.claims.verdicts import Finding, Judgement, NoRunsError, Verdict, find
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate

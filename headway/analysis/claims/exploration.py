@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from headway.analysis.claims.registry import Evidence, register
+from headway.analysis.claims.evaluation import Evidence, register
 from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataError, all_positive, find
-from headway.analysis.columns import Array
+from headway.analysis.rundata import Array
 from headway.analysis.stats import Estimate, contrast
 from headway.analysis.summaries import final_return
 from headway.study.protocols.names import title
@@ -106,11 +106,7 @@ def _resampled_means(values: Array, rng: np.random.Generator, place: int) -> Arr
 
 
 def _rewards(evidence: Evidence, env_id: str, condition: str, method: str) -> Array:
-    """The final return of each run [n], in the environment's own unit.
-
-    Raises:
-        TooLittleDataError: there are no runs, or one has no reward at its end.
-    """
+    """The final return of each run [n], in the environment's own unit."""
     runs = evidence.exploration(env_id, condition, method)
     rewards = np.array([final_return(run) for run in runs])
     if not np.isfinite(rewards).all():

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from headway.analysis.claims.registry import ClaimResult
+from headway.analysis.claims.evaluation import ClaimResult
 from headway.analysis.claims.verdicts import MOST_SEEDS, Finding, Verdict
 from headway.analysis.stats import Estimate
 from headway.analysis.table import Cell, Table
@@ -97,12 +97,7 @@ def _remark(finding: Finding) -> str:
 
 
 def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str:
-    """The claims as two Markdown tables: one of the claims, and one of their parts.
-
-    Args:
-        results: the claims with their verdicts.
-        only_found: leave out claims and parts for which there are no runs, and say which claims and how many parts.
-    """
+    """The claims as two Markdown tables: one of the claims, and one of their parts."""
     said = [result for result in results if _is_said(result, only_found)]
     silent = [result.claim.id for result in results if result not in said]
     findings = [(result.claim.id, finding) for result in results for finding in result.findings]

@@ -119,14 +119,6 @@ def seeds_needed(estimate: Estimate, *limits: float, confidence: float = CONFIDE
     """How many seeds would take the interval off all limits, if value and spread stay what they are.
 
     The interval's half width is t(n - 1) s / sqrt(n); s follows from the interval at hand.
-
-    Args:
-        estimate: the value with its interval at the confidence that decides.
-        limits: what the interval must not hold.
-        confidence: of the interval.
-
-    Returns:
-        the least number, `MOST_SEEDS` if it is more than that; None where there is no interval.
     """
     if not estimate.is_bounded or estimate.n < 2:
         return None
@@ -169,12 +161,6 @@ def all_positive(
 
     All 95% intervals must be above zero (that all hold by chance is at most as likely as that one does). It is
     contradicted when an interval is below zero, and there, where one of k is enough, each is at 1 - 0.05 / k.
-
-    Args:
-        make: gives the differences with intervals of some confidence.
-        links: what each of them compares, such as "G0 < G1".
-        ours: our figure, in words.
-        least: fewer seeds decide nothing.
     """
     estimates = make(0.95)
     n = min(estimate.n for estimate in estimates)

@@ -8,10 +8,9 @@ from itertools import chain
 
 import numpy as np
 
-from headway.analysis.baselines import shared
 from headway.analysis.charts.style import GATES
 from headway.analysis.rundata import RunData
-from headway.analysis.settings import CONTROLLED, Setting
+from headway.analysis.settings import CONTROLLED, Setting, shared
 from headway.analysis.stats import Estimate
 from headway.analysis.summaries import group_shares, score_sizes
 from headway.analysis.table import Table, number, ratio_cells

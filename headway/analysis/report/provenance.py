@@ -10,8 +10,8 @@ from headway.analysis.rundata import RunData
 from headway.analysis.settings import Setting
 from headway.analysis.table import ranges
 from headway.runs import Json
-from headway.runs.later import compared
 from headway.runs.provenance import UNKNOWN_VERSION, version_of
+from headway.runs.spec import compared
 from headway.runs.text import duration, shorten
 from headway.study.protocols.names import title
 

@@ -14,7 +14,7 @@ from headway.analysis.charts.model import Chart
 from headway.analysis.charts.page import chart_data
 from headway.analysis.charts.sensitivity import GridView, grid_views
 from headway.analysis.claims import ClaimResult, evaluate_claims
-from headway.analysis.claims.registry import exploration_label
+from headway.analysis.claims.evaluation import exploration_label
 from headway.analysis.report import provenance, tables
 from headway.analysis.report.gates import GateRow, gate_tables
 from headway.analysis.report.overview import Campaign, Overview, campaign_of, overview_of

@@ -2,14 +2,28 @@
 
 from headway.analysis.stats.aggregates import (
     Profile,
+    Survival,
     iqm,
     performance_profile,
     probability_of_improvement,
     relative_iqm,
+    survival,
+    time_to_threshold,
 )
-from headway.analysis.stats.comparisons import Welch, holm, stars, welch, why_untested
-from headway.analysis.stats.intervals import Estimate, contrast, ratio, t_bounds, t_interval, unknown, unpaired_ratio
-from headway.analysis.stats.survival import Survival, survival, time_to_threshold
+from headway.analysis.stats.intervals import (
+    Estimate,
+    Welch,
+    contrast,
+    holm,
+    ratio,
+    stars,
+    t_bounds,
+    t_interval,
+    unknown,
+    unpaired_ratio,
+    welch,
+    why_untested,
+)
 
 __all__ = [
     "Estimate",

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from headway.errors import MethodError, ProtocolError, did_you_mean
-from headway.runs.later import LATER
+from headway.runs.spec import LATER
 
 Own = TypeVar("Own", bound="Fields")
 
@@ -57,11 +57,7 @@ class Fields:
 
     @classmethod
     def named(cls: type[Own], name: str) -> Own:
-        """The preset of that name.
-
-        Raises:
-            ProtocolError: there is none; the message lists them.
-        """
+        """The preset of that name."""
         presets = cls.presets()
         if name not in presets:
             hint = did_you_mean(name, presets)
@@ -69,11 +65,7 @@ class Fields:
         return presets[name]()
 
     def replaced(self: Own, **values: Any) -> Own:
-        """A copy with other values of some flat fields.
-
-        Raises:
-            ProtocolError: a value has no meaning.
-        """
+        """A copy with other values of some flat fields."""
         changes: dict[str, dict[str, Any]] = {part: {} for part in ("", *self.parts)}
         for name, value in values.items():
             for part, inner in self._flat()[name].places:
@@ -86,11 +78,7 @@ class Fields:
             raise ProtocolError(str(error)) from error
 
     def override(self: Own, values: Mapping[str, Any]) -> Own:
-        """A copy with other values of some flat fields: texts, as a command line has them, or plain values.
-
-        Raises:
-            ProtocolError: no such field, or no such value.
-        """
+        """A copy with other values of some flat fields: texts, as a command line has them, or plain values."""
         known = self._flat()
         for name in values:
             if name not in known:
@@ -114,10 +102,7 @@ class Fields:
     def from_dict(cls: type[Own], values: Mapping[str, Any]) -> Own:
         """A protocol from what `to_dict` gave, or a spec holds; lists become tuples.
 
-        A field that came after the spec was written has the value that it had in effect; see `headway.runs.later`.
-
-        Raises:
-            ProtocolError: fields are missing or unknown.
+        A field that came after the spec was written has the value that it had in effect; see `headway.runs.spec`.
         """
         known = cls._flat()
         later = LATER.get(cls.experiment, {})
@@ -159,11 +144,7 @@ def _flat_fields(protocol: Any) -> dict[str, _Flat]:
 
 
 def read(name: str, value: Any, kind: Any) -> Any:
-    """Read one value of a field's type, from text or from a plain value such as TOML has.
-
-    Raises:
-        ProtocolError: it is none.
-    """
+    """Read one value of a field's type, from text or from a plain value such as TOML has."""
     if get_origin(kind) in (Union, types.UnionType):
         if value is None or (isinstance(value, str) and value.lower() == "none"):
             return None

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headway.runs import RunSpec
-from headway.runs.later import LATER, compared
-from headway.study.protocols.controlled import Protocol
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.runs.spec import LATER, compared
+from headway.study.protocols.classification import Protocol
 from headway.study.protocols.fields import Fields
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 STANDARD = "released"
 """The preset that made the published figures."""
@@ -63,14 +63,6 @@ def protocol_label(spec: RunSpec, with_former: bool = True) -> str:
     depend on differs but their method and their seed: everything else that is not as the preset has it is part of
     the label. Epochs that do not count (beyond the protocol's `epochs_used`) make no difference, and a field that
     an older run does not know has not been changed.
-
-    Args:
-        spec: the run.
-        with_former: False to leave out what `former_choices` gives.
-
-    Returns:
-        the name of a preset, such as "released" or "paper"; or, with changes, such as "released, floor=1e-06" or
-        "released, 12 changes (1f3a9c)".
     """
     base, words = protocol_changes(spec)
     former = former_choices(spec)

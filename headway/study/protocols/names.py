@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 MARK = "†"
@@ -80,9 +79,6 @@ GROUP_NAMES: Mapping[str, tuple[str, ...]] = {
     "noise": ("A", "B", "C", "D"),
 }
 """What the four groups are called in each condition."""
-
-LEAST_LOSS: tuple[float, ...] = tuple(math.log(len(classes)) for classes in GROUPS)
-"""The least loss of each group under noise: of the label, only the group can be known."""
 
 
 def title(name: str | None) -> str:

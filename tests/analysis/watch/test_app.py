@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from headway.analysis.watch.page import LivePage
-from headway.analysis.watch.server import allowed_hosts, host_name, is_loopback, make_app
+from headway.analysis.watch import LivePage, allowed_hosts, host_name, is_loopback, make_app
 from headway.runs import RunStore
 from tests.analysis.stores import controlled_specs, finish_all
 from tests.analysis.watch.client import ask
@@ -140,7 +139,7 @@ def test_every_answer_is_guarded(app: Any, path: str) -> None:
 
 
 def test_a_store_that_goes_away_is_said_so(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.analysis.watch.page.INTERVAL", 0.0)
+    monkeypatch.setattr("headway.analysis.watch.INTERVAL", 0.0)
     app = make_app(LivePage(store.root), None)
     assert ask(app, "/view.json").status == 200
     shutil.rmtree(store.root)

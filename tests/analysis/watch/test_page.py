@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.analysis.watch import page as module
-from headway.analysis.watch.page import FULL_INTERVAL, INTERVAL, LivePage
+from headway.analysis import watch as module
+from headway.analysis.watch import FULL_INTERVAL, INTERVAL, LivePage
 from headway.errors import StoreError
 from headway.runs import RunStore
 from tests.analysis.stores import controlled_spec, controlled_specs, fail, finish, finish_all, start

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.analysis.watch.server import open_socket, url_of
+from headway.analysis.watch import open_socket, url_of
 from headway.commands.main import main
 from headway.errors import ServerError
 from headway.runs import RunStore

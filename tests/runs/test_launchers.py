@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from headway.runs import RunStore, State
-from headway.runs import queue as module
-from headway.runs.context import Context
-from headway.runs.launchers import Job, Work
+from headway.runs import launchers as module
+from headway.runs.attempt import Task
+from headway.runs.experiments import Context
+from headway.runs.launchers import Job, Queue, Work
 from headway.runs.locks import Owner
 from headway.runs.progress import Ended, Event, Lost, Outcome
-from headway.runs.queue import Queue, Task
 from headway.runs.stopping import StopRequest
 from tests.runs.dummy import spec_of
 

@@ -28,11 +28,7 @@ LOST_WORKER = "A worker died or was killed while executing a task"
 
 
 def import_ray() -> Any:
-    """Ray, imported when it is first needed.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """Ray, imported when it is first needed."""
     try:
         return importlib.import_module("ray")
     except ImportError as error:
@@ -53,11 +49,7 @@ class Resources:
 
     @classmethod
     def of(cls, request: Request) -> Resources:
-        """What a request means.
-
-        Raises:
-            UsageError: it contradicts itself.
-        """
+        """What a request means."""
         on_gpu = request.device != "cpu"
         if ":" in request.device:
             raise UsageError(
@@ -85,12 +77,7 @@ class Resources:
 
 
 class Cluster:
-    """A Ray cluster that this process is connected to.
-
-    Args:
-        address: what the cluster is called in messages.
-        ray: the module.
-    """
+    """A Ray cluster that this process is connected to."""
 
     def __init__(self, address: str, ray: Any) -> None:
         self.address = address
@@ -105,11 +92,7 @@ class Cluster:
         return sum(resources.room_on(node["Resources"]) for node in self.nodes())
 
     def check_room(self, resources: Resources) -> None:
-        """Refuse runs that no node could ever take.
-
-        Raises:
-            LauncherError: no node is large enough.
-        """
+        """Refuse runs that no node could ever take."""
         nodes = self.nodes()
         if not any(resources.room_on(node["Resources"]) for node in nodes):
             most = [max((n["Resources"].get(name, 0.0) for n in nodes), default=0.0) for name in ("CPU", "GPU")]
@@ -126,17 +109,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def connected(address: str | None, workers: int | None) -> Iterator[Cluster]:
-    """Be connected to a cluster; what was connected before stays so.
-
-    Args:
-        address: of the cluster. None takes the one that $RAY_ADDRESS or `ray start` on this machine offers, and
-            starts one on this machine if there is none.
-        workers: cores of a cluster that is started here; all by default.
-
-    Raises:
-        LauncherError: there is no such cluster, or it does not let this process in.
-        MissingExtraError: Ray is not installed.
-    """
+    """Be connected to a cluster; what was connected before stays so."""
     ray = import_ray()
     with contextlib.redirect_stdout(Remarks(sys.stderr)):
         if ray.is_initialized():
@@ -150,11 +123,7 @@ def connected(address: str | None, workers: int | None) -> Iterator[Cluster]:
 
 
 class Remarks(io.TextIOBase):
-    """What Ray prints while a campaign goes on: passed on, but for lost workers, which the display reports.
-
-    Args:
-        stream: where the rest goes; not where the display is.
-    """
+    """What Ray prints while a campaign goes on: passed on, but for lost workers, which the display reports."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -239,13 +208,7 @@ def _within(seconds: float, act: Callable[[], object]) -> bool:
 
 
 class Pulse:
-    """Asks the head again and again which nodes are alive, in a thread, since the answer may never come.
-
-    Args:
-        cluster: the cluster.
-        patience: seconds without an answer after which the head counts as lost.
-        clock: gives seconds.
-    """
+    """Asks the head again and again which nodes are alive, in a thread, since the answer may never come."""
 
     def __init__(self, cluster: Cluster, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster

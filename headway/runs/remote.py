@@ -1,4 +1,4 @@
-"""Copying a store behind a URL to a folder, where reports and figures are made of it."""
+"""Stores behind URLs, such as s3://bucket/runs (`url_storage` says how they are kept), and copying them to a folder."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from headway.errors import DamagedError, UsageError
 from headway.runs.files import read_bytes, store_error, write_bytes
 from headway.runs.folder import read_status
 from headway.runs.jsonable import MAX_BYTES
-from headway.runs.remote.storage import UrlStorage
+from headway.runs.locks import DEFAULT_LEASE
 from headway.runs.status import STATUS_FILE, RunRecord, State, Status
 from headway.runs.store import RunStore
+from headway.runs.url_storage import UrlStorage
+
+__all__ = ["RemoteStore", "UrlStorage", "fetch"]
 
 FETCHED_FILE = ".fetched.json"
 """The status that a run was copied with: another one beside it was written here."""
+
+
+def RemoteStore(url: str, lease: float = DEFAULT_LEASE) -> RunStore:  # noqa: N802 - it was a class
+    """The former name of a `RunStore` behind a URL."""
+    return RunStore(UrlStorage(url), lease)
 
 
 def fetch(
@@ -23,15 +31,6 @@ def fetch(
 
     A run appears in the folder only with all of its files. Checkpoints of runs that are not done come along, so that
     a run can be resumed from the copy. One that was, and has come as far here, is left alone.
-
-    Args:
-        remote: where from.
-        local: where to; nothing of it is removed.
-        report: called with each run, and whether it was copied.
-
-    Raises:
-        UsageError: the runs are not behind a URL.
-        StoreError: the store cannot be read, the folder cannot be written to, or a process works on a run there.
     """
     if not isinstance(remote.storage, UrlStorage):
         raise UsageError(f"expected a run store behind a URL, got {remote.place}, which can be used as it is")

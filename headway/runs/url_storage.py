@@ -32,14 +32,18 @@ from functools import partial
 from pathlib import Path
 
 from headway.errors import DamagedError, SpecError, StoreError
+from headway.runs import url_locks
+from headway.runs.bucket import Bucket
 from headway.runs.checkpoints import Found, find_newest
 from headway.runs.files import FileSum, store_error, write_bytes
 from headway.runs.jsonable import parse_object
 from headway.runs.locks import LeaseWatch, Lock, Owner, Sighting
-from headway.runs.remote import locks
-from headway.runs.remote.bucket import Bucket
-from headway.runs.remote.locks import UrlLock
-from headway.runs.remote.manifest import (
+from headway.runs.run import WorkingCopy
+from headway.runs.spec import RunSpec
+from headway.runs.status import METRICS_FILE, SPEC_FILE, RunRecord, State, Status, parse_spec
+from headway.runs.storage import RUN_ID, STORE_FILE, VERSION, unknown_run
+from headway.runs.url_locks import UrlLock
+from headway.runs.url_manifest import (
     NAME,
     Manifest,
     Publisher,
@@ -49,10 +53,6 @@ from headway.runs.remote.manifest import (
     reset_name,
     superfluous,
 )
-from headway.runs.run import WorkingCopy
-from headway.runs.spec import RunSpec
-from headway.runs.status import METRICS_FILE, SPEC_FILE, RunRecord, State, Status, parse_spec
-from headway.runs.storage import RUN_ID, STORE_FILE, VERSION, unknown_run
 
 MOST_LOOKS = 5
 """How often a run is looked at again whose objects were replaced in the meantime."""
@@ -60,14 +60,7 @@ OWNER_FILE = "owner.json"
 
 
 class UrlStorage:
-    """Keeps runs behind a URL; see `headway.runs.storage.Storage` for what its methods do.
-
-    Args:
-        url: what fsspec can open, such as s3://bucket/runs.
-
-    Raises:
-        UsageError: fsspec cannot open the URL.
-    """
+    """Keeps runs behind a URL; see `headway.runs.storage.Storage` for what its methods do."""
 
     def __init__(self, url: str) -> None:
         self.bucket = Bucket(url)
@@ -85,11 +78,7 @@ class UrlStorage:
 
     @property
     def root(self) -> Path:
-        """There is no folder here.
-
-        Raises:
-            StoreError: always; the message says what to do.
-        """
+        """There is no folder here."""
         raise StoreError(
             f"expected a run store on a disk, got {self.place}; copy it: headway fetch {self.place} FOLDER"
         )
@@ -146,7 +135,7 @@ class UrlStorage:
         """Lock a run unless another process holds it."""
         self._check_known(run_id)
         workdir = self._work()  # before the lock: it may not be possible
-        holder = locks.try_lock(self.bucket, run_id, watch, lease)
+        holder = url_locks.try_lock(self.bucket, run_id, watch, lease)
         if holder is None:
             return None
         folder = workdir / f"{run_id}-{holder.token}"
@@ -154,7 +143,7 @@ class UrlStorage:
 
     def look(self, run_id: str) -> Sighting | None:
         """Return a run's newest lock as it is now."""
-        return locks.look(self.bucket, run_id)
+        return url_locks.look(self.bucket, run_id)
 
     def check_out(self, spec: RunSpec, lock: Lock) -> WorkingCopy:
         """Bring a working copy of a run to this machine; what is written there counts once it is published."""
@@ -278,8 +267,8 @@ class UrlStorage:
             self._untidy.add(run_id)
         if status and status.state is not State.RUNNING:
             return RunRecord(run_id, status.state, spec, status)
-        number = locks.newest_number(names)
-        seen = locks.sighting(data.get(f"claim.{number}"))
+        number = url_locks.newest_number(names)
+        seen = url_locks.sighting(data.get(f"claim.{number}"))
         if number > 0 and not seen.released and seen.is_alive() is not False:
             return RunRecord(run_id, State.RUNNING, spec, status)
         return RunRecord(run_id, State.INTERRUPTED if status else State.PENDING, spec, status)
@@ -299,16 +288,12 @@ class UrlStorage:
 def _telling(names: Iterable[str]) -> list[str]:
     """The objects of a run that say where it stands."""
     names = list(names)
-    number = locks.newest_number(names)
+    number = url_locks.newest_number(names)
     return [name for name in names if name in (SPEC_FILE, f"claim.{number}")] + manifest_names(names)
 
 
 def make_workdir() -> Path:
-    """Make a folder of this process's own in the folder for temporary files; remove those of processes that are gone.
-
-    Raises:
-        StoreError: it cannot be made, or others could write where it would be.
-    """
+    """Make a temporary folder of this process's own, and remove those of processes that are gone."""
     try:
         # the user's number, since in a container the user may have no name
         user = str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()

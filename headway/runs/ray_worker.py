@@ -14,14 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headway.errors import HeadwayError
-from headway.runs.context import Context
-from headway.runs.experiments import register_experiments
+from headway.runs.attempt import Task, Trouble, use_threads, work
+from headway.runs.experiments import Context, register_experiments
 from headway.runs.progress import Advanced, Ended, Event
 from headway.runs.provenance import version_of
-from headway.runs.queue import Task
-from headway.runs.ray.cluster import import_ray
+from headway.runs.ray_cluster import import_ray
 from headway.runs.store import RunStore
-from headway.runs.worker import Trouble, use_threads, work
 
 POST_INTERVAL = 0.5
 """Seconds between two looks of a worker at the board."""
@@ -63,12 +61,6 @@ class Link:
     """A worker's connection to the board, looked after in a thread.
 
     Only that thread asks Ray for anything: a task whose main thread waits for Ray gives its core to the next one.
-
-    Args:
-        board: the handle of the actor.
-        attempt: the number of the worker's attempt.
-        host: the name of its machine.
-        ray: the module.
     """
 
     def __init__(self, board: Any, attempt: int, host: str, ray: Any) -> None:
@@ -146,17 +138,7 @@ class RaySetup:
 
 
 def carry_out(task: Task, attempt: int, setup: RaySetup, board: Any) -> Ended | Trouble:
-    """Attempt a run. Runs on a node of the cluster.
-
-    Args:
-        task: the run.
-        attempt: a number that tells this attempt apart from others.
-        setup: what the worker needs to know.
-        board: where it reports what happens.
-
-    Returns:
-        how it ended, or what is wrong that concerns every run.
-    """
+    """Attempt a run. Runs on a node of the cluster."""
     ray = import_ray()
     link = Link(board, attempt, socket.gethostname(), ray)
     try:

@@ -22,7 +22,7 @@ class ExplorationProtocol(Fields):
     """The choices of an exploration run. The defaults are those of the paper's text, or common practice.
 
     The settings of the agent and of intrinsic rewards are those of `PPOConfig` and `IntrinsicConfig`. A field that is
-    added here needs an entry in `headway.runs.later`, so that the runs before it keep their ids; one that is added to
+    added here needs an entry in `headway.runs.spec`, so that the runs before it keep their ids; one that is added to
     those two enters a spec where it does not have its default.
     """
 
@@ -110,11 +110,7 @@ class ExplorationProtocol(Fields):
     """The deviation behind a confidence interval: of the population (0), or of a sample (1)."""
 
     def __post_init__(self) -> None:
-        """Check the ranges, and complete the settings of rewards.
-
-        Raises:
-            ProtocolError: a value has no meaning.
-        """
+        """Check the ranges, and complete the settings of rewards."""
         for name in ("num_envs", "steps", "return_window", "curve_block"):
             if getattr(self, name) < 1:
                 raise ProtocolError(f"{name}: expected at least 1, got {getattr(self, name)}")

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.errors import LockLostError, StoreError
+from headway.runs.bucket import Bucket
 from headway.runs.jsonable import parse_object
 from headway.runs.locks import NAME, LeaseWatch, Lock, Owner, Sighting, is_over
-from headway.runs.remote.bucket import Bucket
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,7 @@ class Holder:
 
 
 class UrlLock(Lock):
-    """A lock that this process has just created.
-
-    Args:
-        bucket: where the run is.
-        run_id: the run.
-        holder: the lock's number and token.
-        lease: seconds of silence after which others may take over.
-        staging: a folder of this process's own, on the file system of its working copy.
-        ended: called when the run is given back.
-    """
+    """A lock that this process has just created."""
 
     def __init__(
         self,
@@ -79,12 +70,7 @@ class UrlLock(Lock):
         self._thread.start()
 
     def verify(self) -> None:
-        """Look whether the run is still this process's; `check` knows only what the last sign of life has shown.
-
-        Raises:
-            LockLostError: as `check`.
-            StoreError: the store cannot be read.
-        """
+        """Look whether the run is still this process's; `check` knows only what the last sign of life has shown."""
         with self._access:
             number, data = _newest(self._bucket, self._run_id)
         if number != self.number or _token(data) != self.holder.token:
@@ -92,11 +78,7 @@ class UrlLock(Lock):
         self.check()
 
     def beat(self) -> None:
-        """Show a sign of life.
-
-        Raises:
-            LockLostError: as `check`.
-        """
+        """Show a sign of life."""
         try:
             with self._access:
                 self.verify()
@@ -119,11 +101,7 @@ class UrlLock(Lock):
 
 
 def try_lock(bucket: Bucket, run_id: str, watch: LeaseWatch, lease: float) -> Holder | None:
-    """Create the next lock on a run if its newest is over; None when another process holds it.
-
-    Raises:
-        StoreError: the store cannot be read or written.
-    """
+    """Create the next lock on a run if its newest is over; None when another process holds it."""
     number, data = _newest(bucket, run_id)
     if number and not is_over(f"{bucket.url}/{_name(run_id, number)}", sighting(data), watch):
         return None
@@ -140,11 +118,7 @@ def try_lock(bucket: Bucket, run_id: str, watch: LeaseWatch, lease: float) -> Ho
 
 
 def look(bucket: Bucket, run_id: str) -> Sighting | None:
-    """The newest lock on a run; None when there is none.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
+    """The newest lock on a run; None when there is none."""
     number, data = _newest(bucket, run_id)
     return sighting(data) if number else None
 

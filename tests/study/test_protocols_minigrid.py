@@ -10,7 +10,7 @@ from headway.errors import ProtocolError
 from headway.rl.config import PPOConfig
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.runs import RunSpec
-from headway.study.protocols.doorkey import ExplorationProtocol
+from headway.study.protocols.minigrid import ExplorationProtocol
 
 
 def test_the_presets_differ_where_text_and_code_do() -> None:

@@ -22,16 +22,7 @@ _TAKEN = {errno.EEXIST, errno.EBUSY, errno.EINVAL}
 
 
 class Bucket:
-    """The objects below a URL, by names such as "a/b".
-
-    Args:
-        url: what fsspec can open.
-        sleep: waits for so many seconds.
-
-    Raises:
-        UsageError: fsspec knows no such file system.
-        MissingExtraError: it needs a package that is not installed.
-    """
+    """The objects below a URL, by names such as "a/b"."""
 
     def __init__(self, url: str, sleep: Callable[[float], object] = time.sleep) -> None:
         self.url = url.rstrip("/")
@@ -59,10 +50,6 @@ class Bucket:
         """Write an object unless there is one of this name; tell whether it was written.
 
         Where the store can create exclusively (S3, Google Cloud Storage, memory), only one of several writers succeeds.
-
-        Args:
-            name: the object.
-            data: what nobody else writes, by which the writer knows its own object.
         """
 
         def write() -> None:

@@ -20,7 +20,7 @@ from headway.study.protocols.fields import Fields
 class Protocol(Fields):
     """The choices of a controlled run. The defaults are those of the paper's text.
 
-    A field that is added here needs an entry in `headway.runs.later`, so that the runs before it keep their ids.
+    A field that is added here needs an entry in `headway.runs.spec`, so that the runs before it keep their ids.
     """
 
     experiment = "controlled"
@@ -131,11 +131,7 @@ class Protocol(Fields):
     """Marks of significance: ** p<0.001, * p<0.05; or *** p<0.001, ** p<0.01, * p<0.05."""
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ProtocolError: a value has no meaning.
-        """
+        """Check the ranges."""
         sizes = ("actor_hidden", "hidden", "batch_size", "test_batches")
         lengths = ("epochs", "epochs_curriculum_mnist", "epochs_used", "curve_block")
         for name in sizes + lengths:

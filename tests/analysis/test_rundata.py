@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headway.analysis.columns import from_arrow, from_lists, read_parquet
+from headway.analysis.rundata import from_arrow, from_lists, read_parquet
 from headway.errors import DamagedError
 from headway.runs.metrics import to_parquet
 

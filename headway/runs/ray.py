@@ -14,15 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headway.errors import LauncherError, UsageError
+from headway.runs import ray_cluster
+from headway.runs.attempt import Task, Trouble
 from headway.runs.experiments import load_datasets, registered_experiments
-from headway.runs.launchers import Job, Launcher, Request, Work
+from headway.runs.launchers import Job, Launcher, Queue, Request, Work
 from headway.runs.progress import Advanced, Ended, Notify, Outcome, Stalled, Started, Stopping
-from headway.runs.queue import Queue, Task
-from headway.runs.ray import cluster
-from headway.runs.ray.cluster import Cluster, Pulse, Resources, connected, import_ray
-from headway.runs.ray.worker import Board, RaySetup, carry_out, versions
+from headway.runs.ray_cluster import Cluster, Pulse, Resources, connected, import_ray
+from headway.runs.ray_worker import Board, RaySetup, carry_out, versions
 from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
-from headway.runs.worker import Trouble
+
+__all__ = ["RayLauncher", "Resources", "make_ray"]
 
 MOST_LOSSES = 9
 """How many times in a row a run that lost its worker, without having come any further, is started again.
@@ -62,7 +63,7 @@ class RayLauncher:
         self.resources = resources or Resources()
         self.address = address
         self.workers = workers
-        self.patience = cluster.PATIENCE if patience is None else patience
+        self.patience = ray_cluster.PATIENCE if patience is None else patience
         self.stall_seconds = stall_seconds
 
     def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
@@ -79,12 +80,7 @@ class RayLauncher:
 
 
 def make_ray(request: Request) -> Launcher:
-    """The launcher that a command asks for.
-
-    Raises:
-        UsageError: the request contradicts itself.
-        MissingExtraError: Ray is not installed.
-    """
+    """The launcher that a command asks for."""
     import_ray()
     return RayLauncher(Resources.of(request), request.address, request.workers, stall_seconds=request.stall_seconds)
 

@@ -17,9 +17,8 @@ from headway.analysis.claims.verdicts import (
     Verdict,
     combine,
 )
-from headway.analysis.columns import Array
 from headway.analysis.results import Results
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import Array, RunData
 from headway.analysis.tables import NEEDED, areas, usable
 from headway.runs.text import count
 from headway.study.protocols.labels import STANDARD, nearest_first
@@ -245,11 +244,7 @@ def _env_id(run: RunData) -> str:
 
 
 def paired(first: BySeed, second: BySeed) -> tuple[Array, Array]:
-    """The values of the seeds that both have: [n], [n].
-
-    Raises:
-        TooLittleDataError: they share no seed.
-    """
+    """The values of the seeds that both have: [n], [n]."""
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
         raise TooLittleDataError("the two methods share no seed")
@@ -257,11 +252,7 @@ def paired(first: BySeed, second: BySeed) -> tuple[Array, Array]:
 
 
 def finite(values: BySeed, run: RunData) -> BySeed:
-    """Make sure that no run has diverged: its number would decide by being absent.
-
-    Raises:
-        DivergedError: one has.
-    """
+    """Make sure that no run has diverged: its number would decide by being absent."""
     wrong = [str(seed) for seed, value in values.items() if not math.isfinite(value)]
     if wrong:
         what = f"{run.group.title}, {title(run.method)}"

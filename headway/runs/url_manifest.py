@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import DamagedError, LockLostError, StoreError
+from headway.runs.bucket import Bucket
 from headway.runs.checkpoints import SLOTS
 from headway.runs.files import FileSum
 from headway.runs.folder import read_status
 from headway.runs.jsonable import INTEGER, MAPPING, TEXT, parse_object, take_fields
-from headway.runs.remote.bucket import Bucket
-from headway.runs.remote.locks import Holder, UrlLock
 from headway.runs.status import METRICS_FILE, State, Status, is_file_name
+from headway.runs.url_locks import Holder, UrlLock
 
 MANIFEST_SCHEMA = 1
 _CHUNK = 1 << 20
@@ -91,12 +91,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, run_id: str, what: str) -> Manifest:
-        """Read what `to_bytes` gives.
-
-        Raises:
-            DamagedError: it is something else, or of another run.
-            NewerSchemaError: a newer version of headway wrote it.
-        """
+        """Read what `to_bytes` gives."""
         digest, _, body = data.partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != digest:
             raise DamagedError(f"{what}: expected a whole manifest, got {len(data)} bytes that do not add up")
@@ -171,14 +166,7 @@ def missing(manifest: Manifest, objects: Mapping[str, int]) -> list[str]:
 
 
 class Publisher:
-    """Writes what a run's working copy holds behind the URL: the objects, then the manifest, then what is superfluous.
-
-    Args:
-        bucket: where to.
-        run_id: the run.
-        folder: the working copy.
-        lock: the lock on the run.
-    """
+    """Writes a run's working copy behind the URL: the objects, then the manifest; then removes what is superfluous."""
 
     def __init__(self, bucket: Bucket, run_id: str, folder: Path, lock: UrlLock) -> None:
         self._bucket = bucket
@@ -190,15 +178,7 @@ class Publisher:
         self._written: dict[str, tuple[Part, tuple[int, int, int]]] = {}
 
     def __call__(self, with_checkpoints: bool) -> None:
-        """Make the working copy's state the one that counts.
-
-        Args:
-            with_checkpoints: False for a run whose checkpoints are about to be removed.
-
-        Raises:
-            LockLostError: another process holds the run now.
-            StoreError: it cannot be written; what was written before still counts.
-        """
+        """Make the working copy's state the one that counts."""
         lock = self._lock
         lock.verify()
         status = read_status(self._folder, self._run_id)
@@ -217,11 +197,7 @@ class Publisher:
             self._tidy(manifest, before)
 
     def _begin_to_end(self, lock: UrlLock) -> None:
-        """Make sure that no successor removes what this attempt has written, from now on.
-
-        Raises:
-            LockLostError: a successor may have done so already.
-        """
+        """Make sure that no successor removes what this attempt has written, from now on."""
         holder = lock.holder
         if not self._bucket.create(f"{self._run_id}/{holder.end_name}", holder.end_mark):
             raise LockLostError(

@@ -1,1 +1,0 @@
-"""A live page: the report of a store, served while its runs go on."""
