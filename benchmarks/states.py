@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ Examples = tuple[Tensor, Tensor]
 
 BATCH, EVERY, CHECKED = 64, 20, 1000
 FLAT, FALLING = 0.005, 0.02
-"""A fall over 10 rows, as a share of the highest loss: below the first a loss is flat, from the second on it falls;
-between them both are right."""
+"""A fall per 10 rows, as a share of the highest loss, over 10 or 30 rows: below the first a loss is flat, from the
+second on it falls; between them both are right."""
 NEAR, BELOW = 0.97, 0.8
 """A loss, as a share of chance: above the first it has not come below chance, from the second on it has."""
 
@@ -80,13 +80,13 @@ def digits(condition: str, generator: torch.Generator) -> Task:
 
 
 def algorithms(generator: torch.Generator, bits: int = 24, parity: int = 3) -> Task:
-    """A sum to learn, a parity that nothing is learned of for long, a constant, and random labels; on signs [B, 28]."""
+    """A sum to learn, a parity that nothing is learned of for long, a constant, and random labels; on signs [B, 24]."""
     names = ["sum", "parity", "constant", "random"]
 
     def draw(source: int, count: int) -> Examples:
         signs = torch.randint(2, (count, bits), generator=generator)
         labels = [
-            (signs[:, :7].sum(1)),
+            signs[:, :7].sum(1),
             signs[:, -parity:].sum(1) % 2,
             torch.full((count,), 3),
             torch.randint(8, (count,), generator=generator),
@@ -135,7 +135,7 @@ class Record:
     """A run.
 
     Attributes:
-        batches: rows of the monitor.
+        rows: what the monitor has written.
         checked: the loss of each source on its fixed set after every row, by name.
         chance: the entropy of its labels.
         random: the sources with nothing to learn.
@@ -183,17 +183,22 @@ def truths(record: Record, name: str) -> list[frozenset[str]]:
     highest, chance = max(smooth), record.chance[name]
     found = []
     for row, level in enumerate(smooth):
-        fall = smooth[max(0, row - 5)] - smooth[min(len(smooth) - 1, row + 5)]
-        right = {"learning"} if fall >= FLAT * highest else set()
+        short, long = (_fall(smooth, row, reach) / highest for reach in (5, 15))
+        right = {"learning"} if short >= FLAT else set()
         if name in record.random:
             right |= {"hard", "incoherent"}
-        elif fall < FALLING * highest:
-            if level <= max(NEAR * chance, 0.1 * highest):
-                right.add("saturated")
-            if level > max(BELOW * chance, 0.1 * highest):
-                right.add("hard")
+        else:
+            right |= {"learning"} if long >= FLAT else set()
+            if min(short, long) < FALLING:
+                right |= {"saturated"} if level <= max(NEAR * chance, 0.1 * highest) else set()
+                right |= {"hard"} if level > max(BELOW * chance, 0.1 * highest) else set()
         found.append(frozenset(right))
     return found
+
+
+def _fall(losses: Sequence[float], row: int, reach: int) -> float:
+    """The fall around a row, per 10 rows."""
+    return (losses[max(0, row - reach)] - losses[min(len(losses) - 1, row + reach)]) * 5 / reach
 
 
 def errors(states: Sequence[str], right: Sequence[frozenset[str]]) -> tuple[float, int]:
@@ -213,29 +218,38 @@ def errors(states: Sequence[str], right: Sequence[frozenset[str]]) -> tuple[floa
     return wrong, max(0, changes - needed)
 
 
+def score(record: Record) -> dict[str, tuple[float, int]]:
+    """`errors` of every source."""
+    found = {}
+    for name in record.chance:
+        states = [row["state"] for row in record.rows if row["source"] == name]
+        found[name] = errors(states, truths(record, name))
+    return found
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="how often states of sources are wrong")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rows", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    with ProcessPoolExecutor(options.jobs, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        jobs = {
+            (mixture, seed): pool.submit(train, mixture, seed, options.rows) for mixture in TASKS for seed in seeds
+        }
     results: dict[str, dict[str, Any]] = {}
-    for mixture in TASKS:
-        records = [
-            train(mixture, seed, options.rows)
-            for seed in range(options.first_seed, options.first_seed + options.seeds)
-        ]
-        for name in records[0].chance:
-            found = []
-            for record in records:
-                states = [row["state"] for row in record.rows if row["source"] == name]
-                found.append(errors(states, truths(record, name)))
-            wrong, extra = zip(*found, strict=True)
-            results.setdefault(mixture, {})[name] = {"wrong": list(wrong), "extra_changes": list(extra)}
-            print(f"{mixture:11} {name:9} wrong {max(wrong):.3f}, extra changes {max(extra)}", flush=True)
+    for (mixture, _), job in jobs.items():
+        for name, (wrong, extra) in score(job.result()).items():
+            own = results.setdefault(mixture, {}).setdefault(name, {"wrong": [], "extra_changes": []})
+            own["wrong"].append(wrong)
+            own["extra_changes"].append(extra)
+    for mixture, sources in results.items():
+        for name, own in sources.items():
+            print(f"{mixture:11} {name:9} wrong {max(own['wrong']):.3f}, extra {max(own['extra_changes'])}")
     machine = describe()
     settings = {"seeds": options.seeds, "first_seed": options.first_seed, "rows": options.rows}
     content = {"date": machine.date, "versions": machine.versions, "settings": settings, "mixtures": results}

@@ -14,6 +14,10 @@ from headway.errors import SignalError
 
 LEAST_ROWS = 6
 """Fewer rows say nothing about a trend."""
+SURE = 2.5
+"""So many standard errors below what counts, a fall has surely ceased."""
+NOTHING, LITTLE = 0.02, 0.1
+"""Shares of the highest loss: below the first nothing is left to learn, below the second a loss has come down."""
 LEVEL_ROWS = 5
 """The latest rows whose mean is the level of a loss."""
 
@@ -65,10 +69,10 @@ class Thresholds:
     incoherent: float = 0.5
     rows: int = 20
     errors: float = 3.0
-    fall: float = 0.02
+    fall: float = 0.03
     learned: float = 0.2
     below_chance: float = 0.12
-    chance: float = 0.03
+    chance: float = 0.02
     hold: int = 2
     patience: int = 100
 
@@ -148,7 +152,7 @@ class History:
     @property
     def scale(self) -> float:
         """What a fall is a share of: chance where it is known and counts, or else the highest loss."""
-        if self.chance is not None and self.chance > 0.1 * self.highest:
+        if self.chance is not None and self.chance > LITTLE * self.highest:
             return min(self.chance, self.highest)
         return max(abs(self.highest), self.highest - self.lowest)
 
@@ -193,7 +197,7 @@ def _has_small_gradients(history: History, mean: float, thresholds: Thresholds) 
 
 def _by_loss(history: History, thresholds: Thresholds) -> State:
     """The state that the losses ask for."""
-    if history.norm == 0 or 0 <= history.level < thresholds.fall * history.highest:
+    if history.norm == 0 or 0 <= history.level < NOTHING * history.highest:
         return State.SATURATED
     if is_falling(history, thresholds):
         return State.LEARNING
@@ -203,30 +207,47 @@ def _by_loss(history: History, thresholds: Thresholds) -> State:
 
 
 def is_falling(history: History, thresholds: Thresholds) -> bool:
-    """Whether the loss falls, by enough errors of its trend and by enough of its highest value.
-
-    A source that is learning is held to half the fall and a third of the errors, and to a quarter of the fall over the
-    later half of the rows. Another shows its fall over the rows since it ceased to fall, up to all that are kept: a
-    slow one needs them. Where chance is known, a loss next to it does not count as falling: it scatters there, and
-    comes back to it from above when the model has been too sure.
-    """
-    if history.chance is not None:
-        above = thresholds.chance if history.state == State.LEARNING else thresholds.learned
-        if -thresholds.chance * history.chance < history.level - history.chance < above * history.chance:
-            return False
-    least = thresholds.fall * history.scale
+    """Whether the loss falls; it takes evidence to begin, and evidence of the contrary to end."""
     if history.state == State.LEARNING:
-        latest = history.losses[-thresholds.rows :]
-        still = fall_of(latest[-(thresholds.rows // 2) :]) >= least / 4
-        return still and fall_of(latest) >= least / 2 and trend(latest) >= thresholds.errors / 3
+        return not _has_ceased_to_fall(history, thresholds)
+    if _is_near_chance(history, thresholds.learned, thresholds):
+        return False
     flat = history.losses[-history.flat :] if history.flat else []
+    least = thresholds.fall * history.scale
     windows = (flat[-(thresholds.rows // 2) :], flat[-thresholds.rows :], flat)
     return any(trend(own) >= thresholds.errors and fall_of(own) >= least for own in windows)
 
 
+def _has_ceased_to_fall(history: History, thresholds: Thresholds) -> bool:
+    """Whether a loss surely falls by less than counts, over half, all or twice the rows.
+
+    Next to chance a loss has to fall clearly, on its way to below: it scatters there, and creeps towards chance from
+    above for as long as the model is too sure.
+    """
+    losses, least = history.losses[-2 * thresholds.rows :], thresholds.fall * history.scale
+    if _is_near_chance(history, 2 * thresholds.chance, thresholds):
+        return fall_of(losses[-(thresholds.rows // 2) :]) < least
+    scatter = scatter_of(losses[-thresholds.rows :])
+    for many in (thresholds.rows // 2, thresholds.rows, 2 * thresholds.rows):
+        own = losses[-many:]
+        if len(own) < min(many, LEAST_ROWS):
+            continue
+        error = scatter * math.sqrt(2 / max(1, len(own) // 3))
+        if fall_of(own) + SURE * error < least * len(own) / (2 * thresholds.rows):
+            return True
+    return False
+
+
+def _is_near_chance(history: History, above: float, thresholds: Thresholds) -> bool:
+    """Whether chance is known, and the loss is lower by less than the threshold or higher by less than a share."""
+    if history.chance is None:
+        return False
+    return -thresholds.chance * history.chance < history.level - history.chance < above * history.chance
+
+
 def is_low(history: History, thresholds: Thresholds) -> bool:
     """Whether the loss has come down: next to nothing, or below chance where that is known."""
-    if 0 <= history.level < 0.1 * history.highest:
+    if 0 <= history.level < LITTLE * history.highest:
         return True
     if history.chance is None:
         return has_come_down(history.losses[-thresholds.rows :], history.highest, thresholds)
@@ -263,6 +284,12 @@ def fall_of(losses: Sequence[float]) -> float:
     """The mean of the first third of losses minus that of the last."""
     third = max(1, len(losses) // 3)
     return statistics.fmean(losses[:third]) - statistics.fmean(losses[-third:])
+
+
+def scatter_of(losses: Sequence[float]) -> float:
+    """The standard deviation of losses around their trend, from the differences of those that follow each other."""
+    squares = [(late - early) ** 2 for early, late in itertools.pairwise(losses)]
+    return math.sqrt(statistics.fmean(squares) / 2) if squares else 0.0
 
 
 def entropy(counts: Collection[float]) -> float:
