@@ -117,9 +117,7 @@ def characters(generator: torch.Generator, context: int = 6) -> Task:
 
 
 def _perceptron(inputs: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(inputs, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, outputs)
-    )
+    return nn.Sequential(nn.Linear(inputs, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, outputs))
 
 
 TASKS: Mapping[str, Callable[[torch.Generator], Task]] = {
@@ -238,9 +236,7 @@ def main() -> None:
     options = parser.parse_args()
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     with ProcessPoolExecutor(options.jobs, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        jobs = {
-            (mixture, seed): pool.submit(train, mixture, seed, options.rows) for mixture in TASKS for seed in seeds
-        }
+        jobs = {(mixture, seed): pool.submit(train, mixture, seed, options.rows) for mixture in TASKS for seed in seeds}
     results: dict[str, dict[str, Any]] = {}
     for (mixture, _), job in jobs.items():
         for name, (wrong, extra) in score(job.result()).items():

@@ -195,12 +195,13 @@ class SourceMonitor:
         total = float(sums[0].sum())
         targets = {} if self.sampler is None else self.sampler.weights
         added = [
-            self._row(name, own[: len(SUMS)].tolist(), total) | _quantiles(own[len(SUMS) :]) | {"target": targets.get(name)}
+            self._row(name, own[: len(SUMS)].tolist(), total) | _quantiles(own[len(SUMS) :])
             for name, own in zip(self.names, sums.T, strict=True)
             if own[0] or own[len(SUMS) - 1]
         ]
         self._note(added)
         for row in added:
+            row["target"] = targets.get(row["source"])
             history = self._histories[row["source"]]
             row["state"], row["advice"] = str(history.state), advise(history)
         if added and self._is_first():
