@@ -157,7 +157,7 @@ class History:
         return max(abs(self.highest), self.highest - self.lowest)
 
     def settle(self, wanted: State, thresholds: Thresholds) -> None:
-        """Change to a state if enough rows have asked for it; at once to and from those that are no matter of degree."""
+        """Change to a state if enough rows have asked for it, and at once to and from one that is not by degrees."""
         self.times = self.times + 1 if wanted == self.asked else 1
         self.asked = wanted
         at_once = {State.UNSEEN, State.DIVERGED}
@@ -219,7 +219,7 @@ def is_falling(history: History, thresholds: Thresholds) -> bool:
 
 
 def _has_ceased_to_fall(history: History, thresholds: Thresholds) -> bool:
-    """Whether a loss surely falls by less than counts, over half, all or twice the rows.
+    """Whether a loss surely falls by less than counts, over half, all or twice the rows, or shows no trend over them.
 
     Next to chance a loss has to fall clearly, on its way to below: it scatters there, and creeps towards chance from
     above for as long as the model is too sure.
@@ -227,6 +227,8 @@ def _has_ceased_to_fall(history: History, thresholds: Thresholds) -> bool:
     losses, least = history.losses[-2 * thresholds.rows :], thresholds.fall * history.scale
     if _is_near_chance(history, 2 * thresholds.chance, thresholds):
         return fall_of(losses[-(thresholds.rows // 2) :]) < least
+    if len(losses) >= thresholds.rows and trend(losses) < thresholds.errors / 6:
+        return True
     scatter = scatter_of(losses[-thresholds.rows :])
     for many in (thresholds.rows // 2, thresholds.rows, 2 * thresholds.rows):
         own = losses[-many:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Sequence
@@ -79,7 +80,7 @@ def test_a_loss_that_falls_and_stays_low_is_learning_and_then_saturated() -> Non
         found = follow(losses, chance)
         assert found[20] == "learning"
         assert found[-1] == "saturated"
-        assert sum(before != after for before, after in zip(found, found[1:], strict=False)) == 1
+        assert sum(before != after for before, after in itertools.pairwise(found)) == 1
 
 
 def test_a_loss_that_stays_is_hard_and_after_long_incoherent() -> None:

@@ -260,11 +260,12 @@ def _telemetry(telemetry: Telemetry) -> str:
     if not telemetry.latest:
         return "\n".join(lines)
     rows: list[tuple[Cell, ...]] = []
+    known = [name for name in NUMBERS if any(np.isfinite(row.values[name]) for row in telemetry.latest)]
     for row, strip in zip(telemetry.latest, telemetry.strips, strict=True):
         shares = ("share", "target")
-        numbers = [percent(row.values[name]) if name in shares else number(row.values[name]) for name in NUMBERS]
+        numbers = [percent(row.values[name]) if name in shares else number(row.values[name]) for name in known]
         rows.append((_plain(row.source), row.state, row.step, *numbers, _stretches(strip), _plain(row.advice)))
-    head = ("source", "state", "step", *(name.replace("_", " ") for name in NUMBERS), "states over time", "advice")
+    head = ("source", "state", "step", *(name.replace("_", " ") for name in known), "states over time", "advice")
     return "\n".join((*lines, Table(head, rows).markdown()))
 
 
