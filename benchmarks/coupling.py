@@ -1,4 +1,4 @@
-"""What the coupling says about sources: its values, and the states that follow with and without losses.
+"""What the coupling says about sources.
 
     python benchmarks/coupling.py [--seeds 3] [--steps 3000] [--out FILE.json]
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,8 @@ def make_batch(
     return torch.cat([x, marks], dim=1), y, source
 
 
-def run(seed: int, steps: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The rows of two monitors, one of which is given the losses."""
+def run(seed: int, steps: int) -> list[dict[str, Any]]:
+    """The rows of a monitor."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     data = load("digits").train
@@ -53,16 +52,14 @@ def run(seed: int, steps: int) -> tuple[list[dict[str, Any]], list[dict[str, Any
     )
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     meter = headway.Meter(model, [headway.GMC(), headway.NormAll()])
-    told, untold = headway.SourceMonitor(NAMES), headway.SourceMonitor(NAMES)
+    monitor = headway.SourceMonitor(NAMES)
     for _ in range(steps):
         x, y, source = make_batch(images, labels, rule, generator)
         losses = F.cross_entropy(model(x), y, reduction="none")
-        scores = meter.backward(losses)
-        told.update(source, scores, losses)
-        untold.update(source, scores)
+        monitor.update(source, meter.backward(losses), losses)
         optimizer.step()
         optimizer.zero_grad()
-    return [dict(row) for row in told.rows], [dict(row) for row in untold.rows]
+    return [dict(row) for row in monitor.rows]
 
 
 def main() -> None:
@@ -76,20 +73,15 @@ def main() -> None:
     runs = [run(seed, options.steps) for seed in range(options.seeds)]
     results: dict[str, dict[str, Any]] = {}
     for name in NAMES:
-        rows = [row for told, _ in runs for row in told if row["source"] == name]
-        last = [row for row in rows if row["step"] == options.steps]
-        bare = [row for _, untold in runs for row in untold if row["source"] == name]
+        last = [row for rows in runs for row in rows if row["source"] == name and row["step"] == options.steps]
         results[name] = {
             "loss": statistics.fmean(row["loss"] for row in last),
             "gradient_norm": statistics.fmean(row["gradient_norm"] for row in last),
             "coupling": [row["coupling"] for row in last],
-            "states": dict(Counter(row["state"] for row in rows)),
-            "states_without_losses": dict(Counter(row["state"] for row in bare)),
         }
         own = results[name]
         couplings = ", ".join(f"{value:.4f}" for value in own["coupling"])
         print(f"{name:9} loss {own['loss']:.2f}, norm {own['gradient_norm']:.0f}, coupling {couplings}")
-        print(f"{'':9} states {own['states']}; without losses {own['states_without_losses']}")
     machine = describe()
     settings = {"seeds": options.seeds, "steps": options.steps}
     content = {"date": machine.date, "versions": machine.versions, "settings": settings, "sources": results}

@@ -52,6 +52,8 @@ class Feedback:
             raise IntegrationError(f"expected drive to name one of the signals {names}, got {self._drive!r}")
         self.sampler = sampler
         self.monitor = monitor
+        if monitor is not None and monitor.has_sources and monitor.sampler is None:
+            monitor.sampler = sampler
         self.options = dict(meter_options or {})
         for name, must in (("accumulate", 1), ("reduction", "mean")):
             if self.options.get(name, must) != must:
@@ -68,7 +70,7 @@ class Feedback:
     @property
     def needs_sources(self) -> bool:
         """Whether anyone asks which source a sample is from."""
-        return self.sampler is not None or self.monitor is not None
+        return self.sampler is not None or (self.monitor is not None and self.monitor.has_sources)
 
     def attach(self, model: torch.nn.Module) -> Meter:
         """Make the meter, and give it the state that was loaded for it."""
@@ -110,8 +112,8 @@ class Feedback:
         self.scores = scores
         if self.sampler is not None and scores is not None and sources is not None:
             self.sampler.update(sources, scores[self._drive])
-        if self.monitor is not None and sources is not None:
-            self.monitor.update(sources, scores, losses.detach())
+        if self.monitor is not None and (sources is not None or not self.monitor.has_sources):
+            self.monitor.update(sources if self.monitor.has_sources else None, scores, losses.detach())
 
     def state_dict(self, share: int = 1, together: bool = False) -> dict[str, Any]:
         """The states of all; `share` processes consume what the sampler hands out in one.
@@ -160,7 +162,7 @@ def _check(signals: Any, sampler: Any, monitor: Any) -> None:
         raise IntegrationError(
             f"monitor: expected a SourceMonitor, got {type(monitor).__name__}; make one: SourceMonitor(names)"
         )
-    if sampler is not None and monitor is not None and monitor.names != sampler.sources.names:
+    if sampler is not None and monitor is not None and monitor.has_sources and monitor.names != sampler.sources.names:
         raise IntegrationError(
             f"expected a monitor of the sampler's sources {list(sampler.sources.names)}, in their order, got one of "
             f"{list(monitor.names)}; make it with SourceMonitor(sampler.sources.names)"

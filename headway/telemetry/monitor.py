@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, distributed
 
 from headway.errors import SignalError, StateError, did_you_mean, warn
 from headway.selection.ranks import summed
-from headway.telemetry.states import Reading, State, Thresholds, name_states
-from headway.telemetry.writers import Row, Writer, write_parquet
+from headway.telemetry.states import History, State, Thresholds, advise, entropy, judge
+from headway.telemetry.writers import COLUMNS, QUANTILES, Row, Writer, write_parquet
 
-SCHEMA = 2
+SCHEMA = 3
+UNSOURCED = "all"
+"""The name in the rows of training without sources."""
 SUMS = ("samples", "norms", "gmc", "losses", "samples with a loss", "samples that are not finite")
-"""What is added up for every source between two rows."""
+"""What is added up for every source between two rows ..."""
+BINS, PER_OCTAVE, LOWEST = 512, 8, -40
+"""... and how many of its scores are in each bin, eight to a factor of two from 2^-40 on: the counts add up over
+processes, and give quantiles to within 5%."""
+
+
+class Weighted(Protocol):
+    """What has shares of sources: a sampler, a mixture, a stream."""
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The share of every source by name."""
+        ...
 
 
 class SourceMonitor:
@@ -28,17 +42,21 @@ class SourceMonitor:
             losses = F.cross_entropy(model(x), y, reduction="none")
             monitor.update(source, meter.backward(losses), losses)
 
-    Every so many batches it adds one row for each source: the mean gradient norm, the mean GMC, their ratio (the
-    coupling), the mean loss and a state. See `State` and `Thresholds` for the states, and the page on telemetry for
-    what they can and cannot tell.
+    Every so many batches it adds one row for each source: the mean loss, the share of samples, the mean gradient norm,
+    the mean and quantiles of GMC, the coupling (GMC per gradient norm), a state and advice. See `State` and
+    `Thresholds` for the states, and the page on telemetry for what they can and cannot tell.
 
     Args:
-        sources: the names of the sources, in the order of their numbers.
+        sources: the names of the sources, in the order of their numbers; None for training without sources, whose
+            rows are of the source "all".
         every: batches per row.
         writers: where rows go; they are kept in `rows` too.
         thresholds: where one state ends and another begins.
         norm: the name of the meter's signal for the gradient norm.
         gmc: the name of the meter's signal for the coupling.
+        chance: the loss that each source has when nothing is known but how frequent its labels are, see
+            `chance_losses`. With it, a source that waits on a plateau is told from one that has been learned.
+        sampler: a sampler, mixture or stream over the sources, whose shares are put beside those that were drawn.
         sync: add up over the processes of torch.distributed, where it is in use; the first of them writes.
 
     Raises:
@@ -47,22 +65,28 @@ class SourceMonitor:
 
     def __init__(
         self,
-        sources: Sequence[str],
+        sources: Sequence[str] | None = None,
         *,
         every: int = 50,
         writers: Sequence[Writer] = (),
         thresholds: Thresholds | None = None,
         norm: str = "norm_all",
         gmc: str = "gmc",
+        chance: Mapping[str, float] | None = None,
+        sampler: Weighted | None = None,
         sync: bool = True,
     ) -> None:
-        """Start without rows."""
+        self.has_sources = sources is not None
+        sources = [UNSOURCED] if sources is None else sources
         if isinstance(sources, str):
             raise SignalError(f"expected the names of sources, got {sources!r}; pass [{sources!r}]")
         if not sources or len(set(sources)) < len(sources):
             raise SignalError(f"expected sources of different names, got {list(sources)}")
         if every < 1:
             raise SignalError(f"expected at least one batch per row, got every={every}")
+        for name in chance or ():
+            if name not in sources:
+                raise SignalError(f"chance: expected one of the sources {', '.join(sources)}, got {name!r}")
         _check_writers(writers)
         self.names = tuple(sources)
         self.rows: list[Row] = []
@@ -72,14 +96,16 @@ class SourceMonitor:
         self._thresholds = thresholds or Thresholds()
         self._keys = (norm, gmc)
         self._sync = sync
-        self._sums = torch.zeros(len(SUMS), len(self.names), dtype=torch.float64)
+        self._sums = torch.zeros(len(SUMS) + BINS, len(self.names), dtype=torch.float64)
+        self._chance = dict(chance or {})
+        self.sampler = sampler
         self.skipped = 0
-        self._readings: dict[str, Reading] = {}
+        self._histories: dict[str, History] = {}
 
     def update(
         self,
-        source_ids: Tensor | Sequence[int] | Sequence[str],
-        scores: Mapping[str, Tensor] | None,
+        source_ids: Tensor | Sequence[int] | Sequence[str] | None,
+        scores: Mapping[str, Tensor] | Tensor | None,
         losses: Tensor | None = None,
     ) -> None:
         """Take in a batch.
@@ -87,20 +113,36 @@ class SourceMonitor:
         Samples with a value that is NaN or infinite are left out, and counted in `skipped`.
 
         Args:
-            source_ids: the source of each sample [B], by number or by name.
-            scores: what the meter gave for several signals, by name; None for a batch that it did not score.
+            source_ids: the source of each sample [B], by number or by name; None for training without sources.
+            scores: what the meter gave for several signals, by name; None for a batch that it did not score. Without
+                sources, the scores [B] of one signal will do, of whatever signal.
             losses: the samples' losses [B]; with them, the states know whether a source's loss falls.
 
         Raises:
             SignalError: a signal is missing, shapes differ, or there is no such source.
         """
         if scores is not None:
+            if not self.has_sources:
+                source_ids, scores = self._unsourced(source_ids, scores)
             self._add(self._ids(source_ids), scores, losses)
         self.step += 1
         if self.step % self._every == 0:
             self.flush()
 
+    def _unsourced(self, source_ids: Any, scores: Any) -> tuple[Tensor, Any]:
+        """All samples as of one source, with a norm that is not known where there is none."""
+        if source_ids is not None:
+            raise SignalError("expected None for the sources of a monitor without any; make it with their names")
+        if isinstance(scores, Tensor):
+            scores = {self._keys[1]: scores}
+        if isinstance(scores, Mapping) and self._keys[1] in scores:
+            own = scores[self._keys[1]]
+            return torch.zeros(len(own), dtype=torch.int64), {self._keys[0]: torch.zeros_like(own), **scores}
+        return torch.zeros(0, dtype=torch.int64), scores
+
     def _ids(self, source_ids: Any) -> Tensor:
+        if source_ids is None:
+            raise SignalError(f"expected the source of each sample out of {', '.join(self.names)}, got None")
         if isinstance(source_ids, str):
             raise SignalError(f"expected a source for each sample, got {source_ids!r}; pass [{source_ids!r}]")
         if not isinstance(source_ids, Tensor) and len(source_ids) and isinstance(source_ids[0], str):
@@ -137,7 +179,9 @@ class SourceMonitor:
         self._report(len(ids) - int(finite.sum()), len(ids))
         told = finite * float(losses is not None)
         rows = torch.cat([finite.double().unsqueeze(0), values.where(finite, 0.0), torch.stack([told, ~finite])])
-        self._sums.index_add_(1, ids.cpu(), rows)
+        self._sums[: len(SUMS)].index_add_(1, ids.cpu(), rows)
+        bins = (values[1].abs().log2() - LOWEST).mul(PER_OCTAVE).nan_to_num(0.0).clamp(0, BINS - 1).long()
+        self._sums[len(SUMS) :].index_put_((bins, ids.cpu()), finite.double(), accumulate=True)
 
     def _report(self, bad: int, of: int) -> None:
         if bad and not self.skipped:
@@ -149,16 +193,17 @@ class SourceMonitor:
         sums = self._total()
         self._sums.zero_()
         total = float(sums[0].sum())
+        targets = {} if self.sampler is None else self.sampler.weights
         added = [
-            self._row(name, own, total)
-            for name, own in zip(self.names, sums.T.tolist(), strict=True)
-            if own[0] or own[-1]
+            self._row(name, own[: len(SUMS)].tolist(), total) | _quantiles(own[len(SUMS) :])
+            for name, own in zip(self.names, sums.T, strict=True)
+            if own[0] or own[len(SUMS) - 1]
         ]
+        self._note(added)
         for row in added:
-            self._note(row)
-        states = self.states
-        for row in added:
-            row["state"] = str(states[row["source"]])
+            row["target"] = targets.get(row["source"])
+            history = self._histories[row["source"]]
+            row["state"], row["advice"] = str(history.state), advise(history)
         if added and self._is_first():
             for writer in self._writers:
                 writer.write(added)
@@ -166,31 +211,27 @@ class SourceMonitor:
     def _row(self, name: str, sums: Sequence[float], total: float) -> dict[str, Any]:
         """The row of one source; without numbers if none of its samples was finite."""
         samples, norm, gmc, loss, told, _ = sums
+        has_norm = samples and (norm > 0 or self.has_sources)
         return {
             "step": self.step,
             "source": name,
-            "samples": int(samples),
-            "share": samples / total if samples else 0.0,
             "loss": loss / told if told else None,
-            "gradient_norm": norm / samples if samples else None,
+            "share": samples / total if samples else 0.0,
+            "samples": int(samples),
+            "gradient_norm": norm / samples if has_norm else None,
             "gmc": gmc / samples if samples else None,
-            "coupling": (gmc / norm if norm > 0 else 0.0) if samples else None,
-            "state": str(State.UNSEEN),
+            "coupling": (gmc / norm if norm > 0 else 0.0) if has_norm else None,
         }
 
-    def _note(self, row: Row) -> None:
-        """Keep a row, and what the states need of it."""
-        self.rows.append(row)
-        before = self._readings.get(row["source"])
-        before = before or Reading(0.0, 0.0, 0.0)
-        if not row["samples"]:
-            self._readings[row["source"]] = dataclasses.replace(before, is_finite=False)
-            return
-        norm, losses, highest = row["gradient_norm"], list(before.losses), before.highest_loss
-        if row["loss"] is not None:
-            losses = [*losses, row["loss"]][-self._thresholds.rows :]
-            highest = max(highest, row["loss"])
-        self._readings[row["source"]] = Reading(norm, row["coupling"], max(norm, before.peak), losses, highest)
+    def _note(self, rows: Sequence[Row]) -> None:
+        """Keep the rows of one step, and bring the states up to date with them."""
+        self.rows += rows
+        for row in rows:
+            name = row["source"]
+            history = self._histories.setdefault(name, History(self._chance.get(name)))
+            history.add(row, self._thresholds)
+        seen = {row["source"] for row in rows}
+        judge(self._histories, self._thresholds, seen)
 
     def _total(self) -> Tensor:
         """The sums over all processes, on the host."""
@@ -209,8 +250,12 @@ class SourceMonitor:
     @property
     def states(self) -> dict[str, State]:
         """The state of every source by name, judged by the rows so far."""
-        named = name_states(self._readings, self._thresholds)
-        return {name: named.get(name, State.UNSEEN) for name in self.names}
+        return {name: self._histories.get(name, History()).state for name in self.names}
+
+    @property
+    def advice(self) -> dict[str, str]:
+        """What to do about every source, in one line each."""
+        return {name: advise(self._histories.get(name, History())) for name in self.names}
 
     def write_parquet(self, path: Any) -> None:
         """Put all rows into a Parquet file; pyarrow has to be installed."""
@@ -248,21 +293,49 @@ class SourceMonitor:
         Raises:
             StateError: it belongs to other sources, or to a newer version.
         """
-        if state.get("schema") != SCHEMA or list(state.get("names", [])) != list(self.names):
+        if state.get("schema") not in (2, SCHEMA) or list(state.get("names", [])) != list(self.names):
             raise StateError(
                 f"expected a monitor's state of schema {SCHEMA} with the sources {list(self.names)}, "
                 f"got {state.get('schema')!r} with {state.get('names')}"
             )
         self.step = state["step"]
         is_own = not self._is_distributed() or self._rank() == state.get("rank", 0)
-        self._sums = state["sums"].clone() if is_own else torch.zeros_like(self._sums)
+        self._sums = torch.zeros_like(self._sums)
+        if is_own:
+            self._sums[: len(state["sums"])] = state["sums"]  # schema 2 has no bins
         self.skipped = state["skipped"]
-        self.rows, self._readings = [], {}
-        for row in state["rows"]:
-            self._note(dict(row))
+        self.rows, self._histories = [], {}
+        for _, rows in itertools.groupby(state["rows"], key=lambda row: row["step"]):
+            self._note([dict.fromkeys(COLUMNS) | row for row in rows])
         if self._is_first():
             for writer in self._writers:
                 writer.restart(self.rows)
+
+
+def chance_losses(labels: Tensor, source_ids: Tensor, names: Sequence[str]) -> dict[str, float]:
+    """The loss of each source when nothing is known but how frequent its labels are: their entropy, in nats.
+
+    Args:
+        labels: whole numbers [N], such as classes or tokens.
+        source_ids: the number of the source of each [N].
+        names: the sources.
+    """
+    found = {}
+    for number, name in enumerate(names):
+        _, counts = labels[source_ids == number].unique(return_counts=True)
+        if len(counts):
+            found[name] = entropy(counts.tolist())
+    return found
+
+
+def _quantiles(bins: Tensor) -> dict[str, float | None]:
+    """Quantiles of scores that were counted in bins [BINS]; the geometric middle of the bin that has each."""
+    total = float(bins.sum())
+    if not total:
+        return dict.fromkeys(QUANTILES)
+    places = torch.searchsorted(bins.cumsum(0), torch.tensor(list(QUANTILES.values()), dtype=bins.dtype) * total)
+    middles = (2.0 ** ((place + 0.5) / PER_OCTAVE + LOWEST) if place else 0.0 for place in places.tolist())
+    return dict(zip(QUANTILES, middles, strict=True))
 
 
 def _check_writers(writers: Any) -> None:

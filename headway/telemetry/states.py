@@ -1,18 +1,25 @@
-"""The states of a source: what its gradients say about how much there is to learn from it."""
+"""The states of a source: what its losses and gradients say about how much there is to learn from it."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from headway.errors import SignalError
 
 LEAST_ROWS = 6
 """Fewer rows say nothing about a trend."""
+SURE = 2.5
+"""So many standard errors below what counts, a fall has surely ceased."""
+NOTHING, LITTLE = 0.02, 0.1
+"""Shares of the highest loss: below the first nothing is left to learn, below the second a loss has come down."""
+LEVEL_ROWS = 5
+"""The latest rows whose mean is the level of a loss."""
 
 
 class State(str, Enum):
@@ -24,8 +31,10 @@ class State(str, Enum):
     """Its loss falls; where losses are not known, its gradients are large and couple to what is being learned."""
     SATURATED = "saturated"
     """The model takes no more from it: its loss has come down and stays, or its gradients have become small."""
+    HARD = "hard"
+    """Hard, not yet: its loss has not come down and does not fall. Noise looks like this, and so does a plateau."""
     INCOHERENT = "incoherent"
-    """Its gradients lead nowhere: its loss has not come down, and does not fall."""
+    """As hard, for so long that noise is likely; where losses are not known, its gradients do not couple."""
     DIVERGED = "diverged"
     """Its latest losses, norms or scores are all NaN or infinite."""
 
@@ -38,99 +47,214 @@ class Thresholds:
     """Where one state ends and another begins.
 
     Attributes:
-        saturated: gradients count as small below this share of the largest that the source has had. Where losses are
-            not known, also below this share of the mean over all sources at present.
-        incoherent: the coupling counts as low below this share of the mean over the other sources that are not
-            saturated. Where losses are known, their trend decides instead: it is the better witness.
-        rows: the latest rows of a source by which it is judged, at most, whether its loss still falls.
+        saturated: where losses are not known, gradients count as small below this share of the largest that the source
+            has had, or of the mean over all sources at present.
+        incoherent: where losses are not known, the coupling counts as low below this share of the mean over the other
+            sources that are not saturated.
+        rows: the latest rows of a source by which it is judged, at most, whether its loss falls.
         errors: how many standard errors of the trend make a fall.
+        fall: the least fall over these rows that counts, as a share of the highest loss; half of it, and a third of the
+            errors, is enough to go on counting as falling.
         learned: a loss counts as having come down if it is lower than the highest by this share of it; see
             `has_come_down` for negative losses.
+        below_chance: where chance is known, it is lower than chance by this share instead; half of it is enough to go
+            on counting as low.
+        chance: a loss counts as that of chance if it is above or below it by less than this share; by
+            less than `learned` above it, if the source is not learning.
+        hold: a state changes when so many rows in a row ask for the same other one.
+        patience: a source that is hard for so many rows is called incoherent.
     """
 
     saturated: float = 0.25
     incoherent: float = 0.5
     rows: int = 20
-    errors: float = 2.0
+    errors: float = 3.0
+    fall: float = 0.03
     learned: float = 0.2
+    below_chance: float = 0.12
+    chance: float = 0.02
+    hold: int = 2
+    patience: int = 100
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        for name in ("saturated", "incoherent", "learned"):
+        for name in ("saturated", "incoherent", "fall", "learned", "below_chance", "chance"):
             if not 0 <= getattr(self, name) <= 1:
                 raise SignalError(f"{name}: expected a threshold from 0 to 1, got {getattr(self, name)}")
         if self.rows < LEAST_ROWS or self.errors < 0:
             raise SignalError(
                 f"expected at least {LEAST_ROWS} rows and errors from 0, got {self.rows} and {self.errors}"
             )
+        if self.hold < 1 or self.patience < 1:
+            raise SignalError(f"expected hold and patience from 1, got {self.hold} and {self.patience}")
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What is known of one source.
+@dataclass
+class History:
+    """What the rows of one source have said so far.
 
     Attributes:
-        norm: its gradient norm at present.
+        chance: the loss of a model that knows how frequent each label is, and nothing else; None if it is not known.
+        norm: its gradient norm at present; infinite if it is not known.
         coupling: its GMC divided by that.
         peak: the largest gradient norm that it has had.
         losses: its mean losses in the latest rows, oldest first; none where losses are not known.
-        highest_loss: the highest that it has had in any row.
+        highest: the highest loss that it has had in any row.
+        lowest: the lowest level of its loss so far.
         is_finite: whether its latest samples had a finite one among them; if not, the norm and coupling are older.
+        state: its state.
+        asked: the other state that the latest rows ask for ...
+        times: ... and how many of them do, one after the other.
+        waited: the rows since it became hard.
+        flat: the latest losses since it ceased to learn, in number.
     """
 
-    norm: float
-    coupling: float
-    peak: float
-    losses: Sequence[float] = ()
-    highest_loss: float = -math.inf
+    chance: float | None = None
+    norm: float = math.inf
+    coupling: float = 0.0
+    peak: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    highest: float = -math.inf
+    lowest: float = math.inf
     is_finite: bool = True
+    state: State = State.UNSEEN
+    asked: State = State.UNSEEN
+    times: int = 0
+    waited: int = 0
+    flat: int = 0
+
+    def add(self, row: Mapping[str, Any], thresholds: Thresholds) -> None:
+        """Take in a row; without samples, none was finite."""
+        self.is_finite = bool(row["samples"])
+        if not self.is_finite:
+            return
+        if row["gradient_norm"] is not None:
+            self.norm, self.coupling = row["gradient_norm"], row["coupling"]
+            self.peak = max(self.norm, self.peak)
+        loss = row["loss"]
+        if loss is not None and math.isfinite(loss):
+            self.losses = [*self.losses, loss][-2 * thresholds.rows :]
+            self.flat = min(self.flat + 1, len(self.losses))
+            self.highest = max(self.highest, loss)
+            if self.is_told:
+                self.lowest = min(self.lowest, self.level)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether there are enough rows of the loss to judge by."""
+        return len(self.losses) >= LEAST_ROWS
+
+    @property
+    def level(self) -> float:
+        """The mean of the latest losses."""
+        return statistics.fmean(self.losses[-LEVEL_ROWS:])
+
+    @property
+    def scale(self) -> float:
+        """What a fall is a share of: chance where it is known and counts, or else the highest loss."""
+        if self.chance is not None and self.chance > LITTLE * self.highest:
+            return min(self.chance, self.highest)
+        return max(abs(self.highest), self.highest - self.lowest)
+
+    def settle(self, wanted: State, thresholds: Thresholds) -> None:
+        """Change to a state if enough rows have asked for it, and at once to and from one that is not by degrees."""
+        self.times = self.times + 1 if wanted == self.asked else 1
+        self.asked = wanted
+        at_once = {State.UNSEEN, State.DIVERGED}
+        if self.times >= thresholds.hold or wanted in at_once or self.state in at_once:
+            self.state = wanted
+        if self.state == State.LEARNING:
+            self.flat = 0
+        self.waited = self.waited + 1 if self.state in (State.HARD, State.INCOHERENT) else 0
 
 
-def name_states(readings: Mapping[str, Reading], thresholds: Thresholds) -> dict[str, State]:
-    """The state of every source that has a reading."""
-    finite = {name: reading for name, reading in readings.items() if reading.is_finite}
-    mean = statistics.fmean(reading.norm for reading in finite.values()) if finite else 0.0
-    saturated = {name for name, reading in finite.items() if _is_saturated(reading, mean, thresholds)}
-    couplings = {name: reading.coupling for name, reading in finite.items() if name not in saturated}
-    states = {}
-    for name, reading in readings.items():
+def judge(histories: Mapping[str, History], thresholds: Thresholds, seen: Collection[str]) -> None:
+    """Bring the states of the sources that were seen up to date with their latest rows."""
+    finite = {name: history for name, history in histories.items() if history.is_finite}
+    norms = [history.norm for history in finite.values() if math.isfinite(history.norm)]
+    mean = statistics.fmean(norms) if norms else 0.0
+    small = {name for name, history in finite.items() if _has_small_gradients(history, mean, thresholds)}
+    couplings = {name: history.coupling for name, history in finite.items() if name not in small}
+    for name in seen:
+        history = histories[name]
         others = [coupling for other, coupling in couplings.items() if other != name]
         if name not in finite:
-            states[name] = State.DIVERGED
-        elif name in saturated:
-            states[name] = State.SATURATED
-        elif _leads_nowhere(reading, others, thresholds):
-            states[name] = State.INCOHERENT
+            wanted = State.DIVERGED
+        elif history.is_told:
+            wanted = _by_loss(history, thresholds)
+        elif name in small:
+            wanted = State.SATURATED
+        elif others and history.coupling < thresholds.incoherent * statistics.fmean(others):
+            wanted = State.INCOHERENT
         else:
-            states[name] = State.LEARNING
-    return states
+            wanted = State.LEARNING
+        history.settle(wanted, thresholds)
 
 
-def _leads_nowhere(reading: Reading, others: Sequence[float], thresholds: Thresholds) -> bool:
-    """Judged by the loss where there are enough rows of it, or else by the coupling beside that of others."""
-    if _is_told(reading):
-        return has_stalled(reading.losses, thresholds)
-    return bool(others) and reading.coupling < thresholds.incoherent * statistics.fmean(others)
+def _has_small_gradients(history: History, mean: float, thresholds: Thresholds) -> bool:
+    return history.norm == 0 or history.norm < thresholds.saturated * max(history.peak, mean)
 
 
-def _is_saturated(reading: Reading, mean: float, thresholds: Thresholds) -> bool:
-    """Judged by the loss where there are enough rows of it: gradients beside louder ones are small for many reasons.
+def _by_loss(history: History, thresholds: Thresholds) -> State:
+    """The state that the losses ask for."""
+    if history.norm == 0 or 0 <= history.level < NOTHING * history.highest:
+        return State.SATURATED
+    if is_falling(history, thresholds):
+        return State.LEARNING
+    if is_low(history, thresholds):
+        return State.SATURATED
+    return State.INCOHERENT if history.waited >= thresholds.patience else State.HARD
 
-    A loss that has come down may go on falling for ever, by less and less: small gradients tell that it does.
+
+def is_falling(history: History, thresholds: Thresholds) -> bool:
+    """Whether the loss falls; it takes evidence to begin, and evidence of the contrary to end."""
+    if history.state == State.LEARNING:
+        return not _has_ceased_to_fall(history, thresholds)
+    if _is_near_chance(history, thresholds.learned, thresholds):
+        return False
+    flat = history.losses[-history.flat :] if history.flat else []
+    least = thresholds.fall * history.scale
+    windows = (flat[-(thresholds.rows // 2) :], flat[-thresholds.rows :], flat)
+    return any(trend(own) >= thresholds.errors and fall_of(own) >= least for own in windows)
+
+
+def _has_ceased_to_fall(history: History, thresholds: Thresholds) -> bool:
+    """Whether a loss surely falls by less than counts, over half, all or twice the rows, or shows no trend over them.
+
+    Next to chance a loss has to fall clearly, on its way to below: it scatters there, and creeps towards chance from
+    above for as long as the model is too sure.
     """
-    if reading.norm == 0:
+    losses, least = history.losses[-2 * thresholds.rows :], thresholds.fall * history.scale
+    if _is_near_chance(history, 2 * thresholds.chance, thresholds):
+        return fall_of(losses[-(thresholds.rows // 2) :]) < least
+    if len(losses) >= thresholds.rows and trend(losses) < thresholds.errors / 6:
         return True
-    small = thresholds.saturated * reading.peak
-    if not _is_told(reading):
-        return reading.norm < max(small, thresholds.saturated * mean)
-    latest = _finite(reading.losses)[-thresholds.rows :]
-    down = has_come_down(latest, reading.highest_loss, thresholds)
-    return down and (reading.norm < small or has_stalled(latest, thresholds))
+    scatter = scatter_of(losses[-thresholds.rows :])
+    for many in (thresholds.rows // 2, thresholds.rows, 2 * thresholds.rows):
+        own = losses[-many:]
+        if len(own) < min(many, LEAST_ROWS):
+            continue
+        error = scatter * math.sqrt(2 / max(1, len(own) // 3))
+        if fall_of(own) + SURE * error < least * len(own) / (2 * thresholds.rows):
+            return True
+    return False
 
 
-def _is_told(reading: Reading) -> bool:
-    """Whether there are enough rows of the loss to judge by."""
-    return len(_finite(reading.losses)) >= LEAST_ROWS
+def _is_near_chance(history: History, above: float, thresholds: Thresholds) -> bool:
+    """Whether chance is known, and the loss is lower by less than the threshold or higher by less than a share."""
+    if history.chance is None:
+        return False
+    return -thresholds.chance * history.chance < history.level - history.chance < above * history.chance
+
+
+def is_low(history: History, thresholds: Thresholds) -> bool:
+    """Whether the loss has come down: next to nothing, or below chance where that is known."""
+    if 0 <= history.level < LITTLE * history.highest:
+        return True
+    if history.chance is None:
+        return has_come_down(history.losses[-thresholds.rows :], history.highest, thresholds)
+    share = thresholds.below_chance / (2 if history.state == State.SATURATED else 1)
+    return history.level < (1 - share) * history.chance
 
 
 def has_come_down(losses: Sequence[float], highest: float, thresholds: Thresholds) -> bool:
@@ -145,21 +269,53 @@ def has_come_down(losses: Sequence[float], highest: float, thresholds: Threshold
     return min(losses) >= 0 or fall > max(losses) - min(losses)
 
 
-def has_stalled(losses: Sequence[float], thresholds: Thresholds) -> bool:
-    """Whether losses have ceased to fall, judged by the latest rows; False as long as there are too few.
+def trend(losses: Sequence[float]) -> float:
+    """How surely losses fall, in standard errors, by the test of Mann and Kendall; 0 for fewer than six.
 
-    By the test of Mann and Kendall, which asks for the order of the losses alone: with n losses and S the number of
-    pairs in which the later one is lower minus the number in which it is higher,
-
-        z = S / sqrt(n (n - 1) (2 n + 5) / 18) < errors
+    It asks for the order of the losses alone: with n losses and S the number of pairs in which the later one is lower
+    minus the number in which it is higher, z = S / sqrt(n (n - 1) (2 n + 5) / 18).
     """
-    latest = _finite(losses)[-thresholds.rows :]
-    n = len(latest)
+    n = len(losses)
     if n < LEAST_ROWS:
-        return False
-    fall = sum((early > late) - (early < late) for early, late in itertools.combinations(latest, 2))
-    return fall / math.sqrt(n * (n - 1) * (2 * n + 5) / 18) < thresholds.errors
+        return 0.0
+    fall = sum((early > late) - (early < late) for early, late in itertools.combinations(losses, 2))
+    return fall / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
 
 
-def _finite(losses: Sequence[float]) -> list[float]:
-    return [loss for loss in losses if math.isfinite(loss)]
+def fall_of(losses: Sequence[float]) -> float:
+    """The mean of the first third of losses minus that of the last."""
+    third = max(1, len(losses) // 3)
+    return statistics.fmean(losses[:third]) - statistics.fmean(losses[-third:])
+
+
+def scatter_of(losses: Sequence[float]) -> float:
+    """The standard deviation of losses around their trend, from the differences of those that follow each other."""
+    squares = [(late - early) ** 2 for early, late in itertools.pairwise(losses)]
+    return math.sqrt(statistics.fmean(squares) / 2) if squares else 0.0
+
+
+def entropy(counts: Collection[float]) -> float:
+    """The entropy of labels that occur so often each, in nats: the loss of a model that knows no more than that."""
+    total = sum(counts)
+    return sum(count / total * math.log(total / count) for count in counts if count)
+
+
+def advise(history: History) -> str:
+    """What to do about a source, in one line."""
+    match history.state:
+        case State.UNSEEN:
+            return "no sample yet: check its share"
+        case State.LEARNING:
+            return "learning: keep its share"
+        case State.SATURATED if history.is_told and history.level > history.lowest + 0.1 * history.scale:
+            return "learned, but its loss has risen again: raise its share"
+        case State.SATURATED:
+            return "learned: keep 5%"
+        case State.HARD:
+            return "hard, not yet: noise, or a plateau before it is learned; keep a small share and wait"
+        case State.INCOHERENT if history.is_told:
+            return f"pure noise so far ({history.waited} rows): lower its share, unless it should be learned late"
+        case State.INCOHERENT:
+            return "low coupling, perhaps noise: give the monitor losses before you lower its share"
+        case _:
+            return "losses or gradients are not finite: check its data and the learning rate"

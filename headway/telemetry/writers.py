@@ -14,10 +14,12 @@ from headway.errors import MissingExtraError, SignalError, WrongVersionError
 
 Row = Mapping[str, Any]
 
-COLUMNS = ("step", "source", "samples", "share", "loss", "gradient_norm", "gmc", "coupling", "state")
+QUANTILES = {"gmc_q10": 0.1, "gmc_q50": 0.5, "gmc_q90": 0.9}
+NUMBERS = ("loss", "share", "target", "samples", "gradient_norm", "gmc", *QUANTILES, "coupling")
+COLUMNS = ("step", "source", *NUMBERS, "state", "advice")
 """What a row has; the page on telemetry explains it."""
-
-NUMBERS = COLUMNS[2:-1]
+LATER = {"target", *QUANTILES, "advice"}
+"""The columns that files of earlier versions do not have."""
 
 LEAST_WANDB = "0.20"
 """The oldest wandb that works, as pyproject.toml has it."""
@@ -72,7 +74,7 @@ class CsvWriter:
 
 
 class TensorBoardWriter:
-    """Scalars such as "gradient_norm/web", and the state of each source as text when it changes.
+    """Scalars such as "loss/web", and the state of each source with advice, as text when it changes.
 
     Args:
         target: a folder for event files, or a SummaryWriter (Lightning: `logger.experiment`).
@@ -96,6 +98,7 @@ class TensorBoardWriter:
             if self._states.get(source) != row["state"]:
                 self._states[source] = row["state"]
                 self._writer.add_text(f"state/{source}", row["state"], step)
+                self._writer.add_text(f"advice/{source}", row["advice"], step)
 
     def restart(self, rows: Sequence[Row]) -> None:
         """What TensorBoard has stays; steps that come again are shown at the same place."""
@@ -108,7 +111,7 @@ class TensorBoardWriter:
 
 
 class WandbWriter:
-    """Numbers such as "sources/web/gradient_norm" in a run of Weights & Biases.
+    """Numbers such as "sources/web/loss" in a run of Weights & Biases.
 
     Args:
         run: a run that `wandb.init` gave; None takes the one that is open.
@@ -136,7 +139,7 @@ class WandbWriter:
         by_step: dict[int, dict[str, Any]] = {}
         for row in rows:
             values = by_step.setdefault(row["step"], {self._step: row["step"]})
-            for name in (*NUMBERS, "state"):
+            for name in (*NUMBERS, "state", "advice"):
                 if row[name] is not None:
                     values[f"sources/{row['source']}/{name}"] = row[name]
         for values in by_step.values():
@@ -158,7 +161,7 @@ def write_parquet(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
     from headway.runs.metrics import to_parquet
 
     columns = {name: [row[name] for row in rows] for name in COLUMNS}
-    content = to_parquet(columns, {"headway": "source telemetry, schema 1"})
+    content = to_parquet(columns, {"headway": "source telemetry, schema 2"})
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content)

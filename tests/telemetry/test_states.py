@@ -2,140 +2,158 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from headway.errors import SignalError
-from headway.telemetry.states import Reading, State, Thresholds, has_stalled, name_states
+from headway.telemetry.states import History, State, Thresholds, advise, entropy, fall_of, judge, scatter_of, trend
 
-FALLING = [2.0, 1.9, 1.8, 1.7, 1.6, 1.5]
 FLAT = [2.0, 1.9, 2.1, 2.0, 1.9, 2.1]
 
 
-def states(thresholds: Thresholds | None = None, **readings: Reading) -> dict[str, str]:
-    return {name: str(state) for name, state in name_states(readings, thresholds or Thresholds()).items()}
+def follow(losses: Sequence[float], chance: float | None = None, thresholds: Thresholds | None = None) -> list[str]:
+    """The state after every row of one source."""
+    history, found = History(chance), []
+    for loss in losses:
+        add(history, loss=loss, thresholds=thresholds)
+        judge({"a": history}, thresholds or Thresholds(), ["a"])
+        found.append(str(history.state))
+    return found
 
 
-def test_small_gradients_are_saturated() -> None:
-    found = states(
-        learned=Reading(norm=20, coupling=1, peak=100),
-        large=Reading(norm=90, coupling=1, peak=100),
-        always_small=Reading(norm=7, coupling=1, peak=7),  # beside a mean of 29.25
-        gone=Reading(norm=0, coupling=0, peak=0),
+def add(
+    history: History,
+    norm: float = 100.0,
+    coupling: float = 1.0,
+    loss: float | None = None,
+    samples: int = 1,
+    thresholds: Thresholds | None = None,
+) -> None:
+    row = {"samples": samples, "gradient_norm": norm, "coupling": coupling, "loss": loss}
+    history.add(row, thresholds or Thresholds())
+
+
+def without_losses(**rows: list[tuple[float, float]]) -> dict[str, str]:
+    """The states of sources with these norms and couplings, one after the other."""
+    histories = {name: History() for name in rows}
+    for name, own in rows.items():
+        for norm, coupling in own:
+            add(histories[name], norm, coupling)
+    judge(histories, Thresholds(), list(rows))
+    return {name: str(history.state) for name, history in histories.items()}
+
+
+def scattered(level: float, many: int, by: float = 0.01, seed: int = 0) -> list[float]:
+    generator = random.Random(seed)
+    return [generator.gauss(level, by * abs(level)) for _ in range(many)]
+
+
+def test_small_gradients_are_saturated_where_losses_are_not_known() -> None:
+    found = without_losses(
+        learned=[(100, 1), (20, 1)],
+        large=[(100, 1), (90, 1)],
+        always_small=[(7, 1)],  # beside a mean of 29.25
+        gone=[(0, 0)],
     )
     assert found == {"learned": "saturated", "large": "learning", "always_small": "saturated", "gone": "saturated"}
 
 
-def test_large_gradients_that_do_not_couple_are_incoherent() -> None:
-    found = states(
-        one=Reading(norm=100, coupling=1.0, peak=100),
-        two=Reading(norm=100, coupling=0.8, peak=100),
-        noise=Reading(norm=100, coupling=0.4, peak=100),  # beside a mean of 0.9
-        learned=Reading(norm=1, coupling=50.0, peak=100),  # saturated, so it does not count
+def test_large_gradients_that_do_not_couple_are_incoherent_where_losses_are_not_known() -> None:
+    found = without_losses(
+        one=[(100, 1.0)],
+        two=[(100, 0.8)],
+        noise=[(100, 0.4)],  # beside a mean of 0.9
+        learned=[(100, 1.0), (1, 50.0)],  # saturated, so it does not count
     )
     assert found == {"one": "learning", "two": "learning", "noise": "incoherent", "learned": "saturated"}
+    assert without_losses() == {}
+    assert without_losses(only=[(5, 0.1)]) == {"only": "learning"}
 
 
-def test_large_gradients_under_which_the_loss_does_not_fall_are_incoherent() -> None:
-    found = states(
-        progress=Reading(100, 1.0, 100, FALLING),
-        noise=Reading(100, 1.0, 100, FLAT),
-        young=Reading(100, 1.0, 100, FLAT[:5]),
-        learned=Reading(10, 1.0, 100, FLAT, highest_loss=5.0),
-    )
-    assert found == {"progress": "learning", "noise": "incoherent", "young": "learning", "learned": "saturated"}
+def test_a_loss_that_falls_and_stays_low_is_learning_and_then_saturated() -> None:
+    losses = [2.0 * 0.9**row + 0.3 for row in range(80)]
+    for chance in (None, 2.2):
+        found = follow(losses, chance)
+        assert found[20] == "learning"
+        assert found[-1] == "saturated"
+        assert sum(before != after for before, after in itertools.pairwise(found)) == 1
 
 
-def test_small_gradients_beside_louder_sources_say_nothing_where_the_loss_is_known() -> None:
-    twenty = [2.0 - 0.01 * row for row in range(20)]
-    found = states(
-        quiet=Reading(5, 1.0, 5, twenty, highest_loss=2.0),
-        noise=Reading(100, 1.0, 100, FLAT, highest_loss=2.2),
-    )
-    assert found == {"quiet": "learning", "noise": "incoherent"}
-    assert states(quiet=Reading(5, 1.0, 5), noise=Reading(100, 1.0, 100))["quiet"] == "saturated"
+def test_a_loss_that_stays_is_hard_and_after_long_incoherent() -> None:
+    found = follow(scattered(2.0, 150), thresholds=Thresholds(patience=60))
+    assert set(found[20:70]) == {"hard"}
+    assert set(found[85:]) == {"incoherent"}
 
 
-def test_gradients_that_became_small_without_the_loss_coming_down_are_not_saturated() -> None:
-    found = states(
-        noise=Reading(10, 1.0, 100, FLAT, highest_loss=2.4),  # a mean of 2, down by a sixth
-        slow=Reading(10, 1.0, 100, FALLING, highest_loss=2.1),
-        tail=Reading(10, 1.0, 100, FALLING, highest_loss=5.0),  # learned, and falls on by less and less
-    )
-    assert found == {"noise": "incoherent", "slow": "learning", "tail": "saturated"}
+def test_a_plateau_at_chance_is_hard_until_it_is_left() -> None:
+    """From log 8 to log 2, which is chance, and after 60 rows to nothing."""
+    down = [math.log(2) * (1 + 2 * 0.5**row) for row in range(15)]
+    losses = [*down, *scattered(math.log(2), 45), *(math.log(2) * 0.85**row for row in range(40))]
+    found = follow(losses, math.log(2))
+    assert set(found[20:60]) == {"hard"}
+    assert "learning" in found[60:75]
+    assert found[-1] == "saturated"
+    assert follow(losses)[59] == "saturated", "who does not know chance takes the plateau for the end"
 
 
-def test_sources_that_diverged_are_named_and_do_not_judge_others() -> None:
-    found = states(
-        lost=Reading(1000, 90.0, 1000, FALLING, is_finite=False),
-        one=Reading(10, 1.0, 10),
-        two=Reading(10, 0.9, 10),
-    )
-    assert found == {"lost": "diverged", "one": "learning", "two": "learning"}
+def test_a_loss_that_returns_to_chance_from_above_is_not_learning() -> None:
+    losses = [*scattered(2.3, 30), *scattered(2.5, 5), *(2.3 + 0.2 * 0.8**row for row in range(30))]
+    assert "learning" not in follow(losses, 2.3)[10:]
 
 
-def test_the_loss_is_a_better_witness_than_the_coupling() -> None:
-    found = states(
-        progress=Reading(100, 0.1, 100, FALLING),
-        noise=Reading(100, 1.0, 100, FLAT),
-        young=Reading(100, 0.1, 100, FALLING[:5]),  # beside a mean of 0.55
-    )
-    assert found == {"progress": "learning", "noise": "incoherent", "young": "incoherent"}
-
-
-def test_one_source_and_none() -> None:
-    assert states() == {}
-    assert states(only=Reading(5, 0.1, 5)) == {"only": "learning"}
-
-
-def test_a_loss_that_came_down_and_stays_is_learned() -> None:
-    found = states(
-        learned=Reading(100, 1.0, 100, FLAT, highest_loss=2.6),
-        noise=Reading(100, 1.0, 100, FLAT, highest_loss=2.4),  # a mean of 2, down by a sixth
-        falling=Reading(100, 1.0, 100, FALLING, highest_loss=5.0),
-    )
-    assert found == {"learned": "saturated", "noise": "incoherent", "falling": "learning"}
-
-
-def test_negative_losses_that_stay_are_not_learned() -> None:
-    """Flat around -1.5, 0 and -0.01: losses of densities have no zero to measure a share from."""
-    below = [loss - 3.5 for loss in FLAT]
-    around = [loss - 2.0 for loss in FLAT]
-    found = states(
-        below=Reading(100, 1.0, 100, below, highest_loss=-1.4),  # a mean of -1.5, down by 0.1 of 1.4
-        around=Reading(100, 1.0, 100, around, highest_loss=0.1),  # down by 0.1, and they scatter by 0.2
-        near=Reading(100, 1.0, 100, [loss - 0.01 for loss in around], highest_loss=0.09),
-        small=Reading(10, 1.0, 100, below, highest_loss=-1.4),
-    )
-    assert set(found.values()) == {"incoherent"}
+@pytest.mark.parametrize("level", [1.5, -1.5, -0.01])
+def test_a_loss_that_stays_is_not_learned_whatever_its_sign(level: float) -> None:
+    assert follow([level + 0.05 * (-1) ** row for row in range(40)])[-1] == "hard"
 
 
 def test_negative_losses_that_came_down_and_stay_are_learned() -> None:
-    below = [loss - 3.5 for loss in FLAT]  # a mean of -1.5
-    found = states(
-        from_above=Reading(100, 1.0, 100, below, highest_loss=0.5),
-        from_zero=Reading(100, 1.0, 100, below, highest_loss=0.0),
-        from_below=Reading(100, 1.0, 100, below, highest_loss=-1.2),  # down by 0.3, a quarter of 1.2
-        by_less=Reading(100, 1.0, 100, below, highest_loss=-1.26),  # down by 0.24, less than a fifth
-        falling=Reading(100, 1.0, 100, [loss - 3.0 for loss in FALLING], highest_loss=-1.0),  # the mean is -1.25
-        tail=Reading(10, 1.0, 100, [loss - 3.0 for loss in FALLING], highest_loss=0.5),
-    )
-    learned = {name for name, state in found.items() if state == "saturated"}
-    assert learned == {"from_above", "from_zero", "from_below", "tail"}
-    assert (found["by_less"], found["falling"]) == ("incoherent", "learning")
+    falling = [0.5 - 0.1 * row for row in range(20)]
+    found = follow([*falling, *scattered(-1.5, 40)])
+    assert (found[15], found[-1]) == ("learning", "saturated")
+
+
+def test_one_row_does_not_change_a_state() -> None:
+    history = History(state=State.HARD)
+    history.settle(State.LEARNING, Thresholds(hold=2))
+    assert history.state is State.HARD
+    history.settle(State.LEARNING, Thresholds(hold=2))
+    assert history.state is State.LEARNING
+    history.settle(State.DIVERGED, Thresholds(hold=2))
+    assert history.state is State.DIVERGED, "this one is no matter of degree"
+
+
+def test_sources_that_diverged_are_named_and_do_not_judge_others() -> None:
+    histories = {name: History() for name in ("lost", "one", "two")}
+    add(histories["lost"], norm=1000, coupling=90.0)
+    add(histories["lost"], samples=0)
+    add(histories["one"], norm=10, coupling=1.0)
+    add(histories["two"], norm=10, coupling=0.9)
+    judge(histories, Thresholds(), list(histories))
+    assert [str(history.state) for history in histories.values()] == ["diverged", "learning", "learning"]
+
+
+def test_advice_names_the_way_out_and_hedges() -> None:
+    assert advise(History(state=State.SATURATED)) == "learned: keep 5%"
+    assert "or a plateau" in advise(History(state=State.HARD))
+    noise = History(state=State.INCOHERENT, losses=FLAT, waited=120)
+    assert advise(noise).startswith("pure noise so far (120 rows): lower its share, unless")
+    forgotten = History(state=State.SATURATED, losses=[1.0] * 6, highest=4.0, lowest=0.1)
+    assert "raise its share" in advise(forgotten)
+    assert len({advise(History(state=state)) for state in State}) == len(State)
 
 
 def test_the_trend_by_hand() -> None:
     """In 3, 1, 2, 2, 0, 1 the later is lower in 10 pairs, higher in 3: S = 7, and 7 / sqrt(6 * 5 * 17 / 18) = 1.315."""
     losses = [3.0, 1.0, 2.0, 2.0, 0.0, 1.0]
-    assert has_stalled(losses, Thresholds(errors=1.32))
-    assert not has_stalled(losses, Thresholds(errors=1.31))
-    assert not has_stalled(losses[:5], Thresholds(errors=9))  # five rows say nothing
-    assert has_stalled([9.0] * 20 + FLAT, Thresholds(rows=6))  # older rows do not count
-    assert not has_stalled([math.nan, *FALLING], Thresholds())
-    assert has_stalled([1.0] * 6, Thresholds())
+    assert trend(losses) == pytest.approx(1.315, abs=5e-4)
+    assert trend(losses[:5]) == 0  # five rows say nothing
+    assert trend([1.0] * 6) == 0
+    assert fall_of(losses) == 1.5  # (3 + 1) / 2 - (0 + 1) / 2
+    assert scatter_of([1.0, 2.0, 0.0]) == pytest.approx(math.sqrt(5 / 4))  # (1 + 4) / 2 / 2
 
 
 def test_the_trend_agrees_with_scipy() -> None:
@@ -144,13 +162,17 @@ def test_the_trend_agrees_with_scipy() -> None:
     for n in (6, 9, 20):
         losses = [generator.gauss(-0.05 * i, 0.2) for i in range(n)]
         tau = stats.kendalltau(range(n), losses).statistic  # S = -tau n (n - 1) / 2 without ties
-        z = -tau * n * (n - 1) / 2 / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-        assert has_stalled(losses, Thresholds(errors=z + 1e-9))
-        assert not has_stalled(losses, Thresholds(errors=max(0.0, z - 1e-9)))
+        assert trend(losses) == pytest.approx(-tau * n * (n - 1) / 2 / math.sqrt(n * (n - 1) * (2 * n + 5) / 18))
+
+
+def test_the_entropy_of_labels() -> None:
+    assert entropy([5, 5, 0]) == pytest.approx(math.log(2))
+    assert entropy([7]) == 0
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"saturated": 1.5}, {"incoherent": -1.0}, {"rows": 5}, {"errors": -0.5}, {"learned": 2}]
+    "arguments",
+    [{"saturated": 1.5}, {"incoherent": -1.0}, {"rows": 5}, {"errors": -0.5}, {"learned": 2}, {"hold": 0}],
 )
 def test_what_makes_no_sense_is_refused(arguments) -> None:
     with pytest.raises(SignalError, match=str(next(iter(arguments.values())))):

@@ -22,7 +22,7 @@ from headway.analysis.claims.areas import published_t
 from headway.analysis.claims.output import as_markdown
 from headway.analysis.report.gates import EXPLANATION, gates_table
 from headway.analysis.report.provenance import facts_of, notes_of
-from headway.analysis.report.sources import NUMBERS, Strip, Telemetry
+from headway.analysis.report.sources import Strip, Telemetry
 from headway.analysis.report.view import View
 from headway.analysis.report.writing import Printed, Tell, print_figures
 from headway.analysis.rundata import RunData
@@ -32,6 +32,7 @@ from headway.errors import UsageError
 from headway.runs.files import write_bytes
 from headway.study.protocols.labels import STANDARD
 from headway.study.protocols.names import GROUP_NAMES, MARK, title
+from headway.telemetry.writers import NUMBERS
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 FIGURES, FORMAT = "figures", "svg"
@@ -259,10 +260,12 @@ def _telemetry(telemetry: Telemetry) -> str:
     if not telemetry.latest:
         return "\n".join(lines)
     rows: list[tuple[Cell, ...]] = []
+    known = [name for name in NUMBERS if any(np.isfinite(row.values[name]) for row in telemetry.latest)]
     for row, strip in zip(telemetry.latest, telemetry.strips, strict=True):
-        numbers = [percent(row.values[name]) if name == "share" else number(row.values[name]) for name in NUMBERS]
-        rows.append((_plain(row.source), row.state, row.step, *numbers, _stretches(strip)))
-    head = ("source", "state", "step", *(name.replace("_", " ") for name in NUMBERS), "states over time")
+        shares = ("share", "target")
+        numbers = [percent(row.values[name]) if name in shares else number(row.values[name]) for name in known]
+        rows.append((_plain(row.source), row.state, row.step, *numbers, _stretches(strip), _plain(row.advice)))
+    head = ("source", "state", "step", *(name.replace("_", " ") for name in known), "states over time", "advice")
     return "\n".join((*lines, Table(head, rows).markdown()))
 
 

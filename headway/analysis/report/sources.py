@@ -24,22 +24,24 @@ from headway.runs.files import open_regular, read_bytes
 from headway.runs.metrics import column_names, open_parquet, pyarrow
 from headway.runs.status import METRICS_FILE
 from headway.runs.text import count
+from headway.telemetry.states import State
+from headway.telemetry.writers import COLUMNS, LATER, NUMBERS
 
-NUMBERS = ("samples", "share", "loss", "gradient_norm", "gmc", "coupling")
-COLUMNS = ("step", "source", *NUMBERS, "state")
+REQUIRED = tuple(name for name in COLUMNS if name not in LATER)
 """What a file must have to count as telemetry; it may have more."""
-STATES = ("learning", "saturated", "incoherent", "diverged")
+STATES = tuple(str(state) for state in State if state != State.UNSEEN)
 """The states that a row can have."""
 CSV, PARQUET = ".csv", ".parquet"
 MOST_BYTES = 1 << 26
 """A file larger than this is not read."""
 _LONGEST_HEAD = 1 << 16
 PANELS: Sequence[tuple[str, str, Axis]] = (
+    ("loss", "Loss", Axis("mean of the samples", zero=True)),
+    ("share", "Share", Axis("of the scored samples", zero=True, percent=True)),
+    ("target", "Target share", Axis("of the sampler", zero=True, percent=True)),
     ("gradient_norm", "Gradient norm", Axis("mean of the samples", zero=True)),
     ("gmc", "GMC", Axis("mean of the samples, log scale", log=True)),
     ("coupling", "Coupling", Axis("GMC / gradient norm, log scale", log=True)),
-    ("loss", "Loss", Axis("mean of the samples", zero=True)),
-    ("share", "Share", Axis("of the scored samples", zero=True, percent=True)),
 )
 """The columns that are drawn, with their titles and axes."""
 MOST_STEPS = 1000
@@ -55,12 +57,14 @@ class Row:
         source: its name.
         state: its state.
         values: its numbers by column; NaN for one that is not known.
+        advice: what to do about it; empty in files of earlier versions.
     """
 
     step: int
     source: str
     state: str
     values: Mapping[str, float]
+    advice: str = ""
 
 
 def telemetry_files(source: Path) -> list[Path]:
@@ -86,12 +90,12 @@ def _has_columns(file: Path) -> bool:
     if file.name.startswith(".") or file.name == METRICS_FILE:
         return False
     if file.suffix == CSV:
-        return set(COLUMNS) <= set(_head(file))
+        return set(REQUIRED) <= set(_head(file))
     if file.suffix == PARQUET:
         arrow, _ = pyarrow("report")
         try:
             with os.fdopen(open_regular(file), "rb") as content:
-                return set(COLUMNS) <= set(column_names(content))
+                return set(REQUIRED) <= set(column_names(content))
         except (arrow.ArrowException, OSError, StoreError):
             return False
     return False
@@ -119,7 +123,8 @@ def read_rows(file: Path) -> tuple[list[Row], int]:
         data = read_bytes(file, MOST_BYTES) or b""
         if file.suffix == PARQUET:
             content = open_parquet(data, most_bytes=MOST_BYTES)
-            found = _rows(content.read(columns=list(COLUMNS), use_threads=False).to_pylist())
+            present = [name for name in COLUMNS if name in content.schema_arrow.names]
+            found = _rows(content.read(columns=present, use_threads=False).to_pylist())
         else:
             found = _rows(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline="")))
     except (arrow.ArrowException, OSError, StoreError, ValueError, MemoryError, csv.Error) as error:
@@ -135,8 +140,9 @@ def _rows(entries: Iterable[Mapping[str, Any]]) -> list[Row | None]:
 def _row(entry: Mapping[str, Any]) -> Row | None:
     """A row, or None if it is not whole."""
     try:
-        values = {name: _number(entry[name]) for name in NUMBERS}
-        row = Row(int(entry["step"]), str(entry["source"]), str(entry["state"]), values)
+        values = {name: _number(entry.get(name) if name in LATER else entry[name]) for name in NUMBERS}
+        advice = entry.get("advice") or ""
+        row = Row(int(entry["step"]), str(entry["source"]), str(entry["state"]), values, str(advice))
     except (ValueError, TypeError, OverflowError):
         return None
     return row if row.state in STATES else None
@@ -173,10 +179,12 @@ class Strip:
     Attributes:
         source: its name.
         stretches: in the order of time.
+        advice: what to do about it, as the last row says.
     """
 
     source: str
     stretches: Sequence[Stretch]
+    advice: str = ""
 
     @property
     def state(self) -> str:
@@ -302,7 +310,7 @@ def strips(rows: Sequence[Row]) -> list[Strip]:
                 stretches[-1] = (row.state, stretches[-1][1], row.step)
             else:
                 stretches.append((row.state, stretches[-1][2] if stretches else before[row.step], row.step))
-        found.append(Strip(source, [_stretch(*each, end) for each in stretches]))
+        found.append(Strip(source, [_stretch(*each, end) for each in stretches], own[-1].advice))
     return found
 
 

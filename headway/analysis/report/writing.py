@@ -17,7 +17,7 @@ from headway.analysis.charts.catalogue import Plan, plan_figures, protocol_folde
 from headway.analysis.charts.model import FORMATS, Chart
 from headway.analysis.exports import find_exports
 from headway.analysis.report.rendering import Links, render_page
-from headway.analysis.report.sources import COLUMNS, CSV, Telemetry, telemetry_at, telemetry_files
+from headway.analysis.report.sources import CSV, REQUIRED, Telemetry, telemetry_at, telemetry_files
 from headway.analysis.report.view import View, make_view
 from headway.analysis.results import Results, load_results, stores_at
 from headway.errors import FigureError, StoreError
@@ -112,7 +112,7 @@ def _load(source: Path, telemetry: Sequence[Telemetry]) -> Results:
         remarks = " ".join(f"{each.name}: {each.remark}" for each in telemetry)
         raise StoreError(f"expected rows of a SourceMonitor in {source}, got none that can be shown. {remarks}")
     if source.suffix == CSV and source.is_file():
-        raise StoreError(f"expected the columns of a SourceMonitor ({', '.join(COLUMNS)}) in {source}, got others")
+        raise StoreError(f"expected the columns of a SourceMonitor ({', '.join(REQUIRED)}) in {source}, got others")
     raise StoreError(_nothing_at(source))
 
 

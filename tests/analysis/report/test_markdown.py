@@ -95,10 +95,10 @@ def test_telemetry_has_its_states_and_last_numbers(tmp_path: Path) -> None:
     text = (tmp_path / "page.md").read_text("utf-8")
     assert "## Data sources, sources.csv\n\n*1 of 4 rows could not be read and is left out.*\n" in text
     assert (
-        "| source | state | step | samples | share | loss | gradient norm | gmc | coupling | states over time" in text
+        "| source | state | step | loss | share | samples | gradient norm | gmc | coupling | states over time" in text
     )
-    assert "| web | saturated | 100 | 16 | 50% | 1.5 | 2 | 0.75 | 0.375 | learning to 50, saturated to 100 |" in text
-    assert r"| a\|\<b\>\_c\_ | learning | 50 | 24 | 75% | 1 | 3 | – | – | learning to 50 |" in text
+    assert "| web | saturated | 100 | 1.5 | 50% | 16 | 2 | 0.75 | 0.375 | learning to 50, saturated to 100 |" in text
+    assert r"| a\|\<b\>\_c\_ | learning | 50 | 1 | 75% | 24 | 3 | – | – | learning to 50 |" in text
     assert "0 runs" not in text
     assert "protocol" not in text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -13,13 +14,13 @@ import torch
 
 from headway.analysis.charts.page import chart_data
 from headway.analysis.report import sources, write_report
-from headway.analysis.report.sources import COLUMNS, STATES, Row, Stretch, read_rows, telemetry_files
+from headway.analysis.report.sources import REQUIRED, Row, Stretch, read_rows, telemetry_files
 from headway.commands.main import main
 from headway.commands.report import make_report
 from headway.errors import StoreError
 from headway.runs import RunStore
-from headway.telemetry import CsvWriter, SourceMonitor, State
-from headway.telemetry import writers as telemetry
+from headway.telemetry import CsvWriter, SourceMonitor
+from headway.telemetry.writers import NUMBERS
 from tests.analysis.stores import controlled_specs, finish_all
 
 NOW = datetime(2026, 1, 2, 3, 4)
@@ -40,12 +41,23 @@ def monitored(path: Path, losses: bool = True) -> SourceMonitor:
 
 
 def row(step: int, source: str, state: str, **values: float) -> Row:
-    return Row(step, source, state, dict.fromkeys(COLUMNS[2:-1], float("nan")) | values)
+    return Row(step, source, state, dict.fromkeys(NUMBERS, float("nan")) | values)
 
 
-def test_the_columns_and_states_are_those_of_the_monitor() -> None:
-    assert COLUMNS == telemetry.COLUMNS
-    assert set(STATES) == {str(state) for state in State} - {"unseen"}
+def test_files_of_the_version_before_are_read(tmp_path: Path) -> None:
+    """Without targets, quantiles and advice, and in another order."""
+    path = tmp_path / "sources.csv"
+    head = "step,source,samples,share,loss,gradient_norm,gmc,coupling,state"
+    path.write_text(f"{head}\n50,web,8,0.25,2.5,4,0.5,0.125,incoherent\n")
+    (own,), unread = read_rows(path)
+    assert (unread, own.state, own.advice, own.values["loss"]) == (0, "incoherent", "", 2.5)
+    assert own.values["target"] != own.values["target"]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = importlib.import_module("pyarrow.csv").read_csv(path)
+    parquet.write_table(table, tmp_path / "sources.parquet")
+    ((other,), _) = read_rows(tmp_path / "sources.parquet")
+    assert (other.values["loss"], other.state) == (2.5, "incoherent")
+    assert len(telemetry_files(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("name", ["sources.csv", "sources.parquet"])
@@ -56,7 +68,8 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path, name: str, losses: b
     assert unread == 0
     for own, written in zip(found, monitor.rows, strict=True):
         values = {key: None if value != value else value for key, value in own.values.items()}
-        assert {"step": own.step, "source": own.source, "state": own.state, **values} == written
+        words = {"source": own.source, "state": own.state, "advice": own.advice}
+        assert {"step": own.step, **words, **values} == written
 
 
 @pytest.mark.parametrize("name", ["sources.csv", "sources.parquet"])
@@ -75,7 +88,8 @@ def test_a_file_alone_makes_a_page(tmp_path: Path, name: str, losses: bool, caps
         assert "<b>books" not in page
         (figure,) = json.loads(re.search(r'id="figures-data">(.*?)</script>', page)[1]).values()
         panels = {panel["key"]: panel for panel in figure["panels"]}
-        assert list(panels) == ["gradient_norm", "gmc", "coupling", *(["loss"] if losses else []), "share"]
+        assert list(panels) == [*(["loss"] if losses else []), "share", "gradient_norm", "gmc", "coupling"]
+        assert monitor.rows[-1]["advice"] in page
         for key, panel in panels.items():
             assert panel["x"] == [5, 10, 15, 20]
             for each in panel["series"]:
@@ -144,7 +158,7 @@ def test_telemetry_without_a_row_to_show_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: str, remark: str
 ) -> None:
     path = tmp_path / "sources.csv"
-    path.write_text(",".join(COLUMNS) + "\n" + rows)
+    path.write_text(",".join(REQUIRED) + "\n" + rows)
     assert main(["report", str(path), "--out", str(tmp_path / "report")]) == 1
     assert remark in capsys.readouterr().err
     assert not (tmp_path / "report").exists()
