@@ -160,17 +160,34 @@ class Predictor(nn.Module, ABC):
         return seen
 
 
+Score = Callable[[Transitions], Tensor]
+"""Scores [N] of transitions; nothing changes."""
+
+
 class Memory(nn.Module, ABC):
-    """Stores transitions, and scores others by what it has stored; there is nothing to train.
+    """Stores transitions, and scores others by what it has stored.
 
     State of a fixed shape goes into buffers. For a table that grows define `get_extra_state` and `set_extra_state` of
     `torch.nn.Module`, with tensors, numbers and text.
 
+    A memory may have predictors, for their features or their scores. It names those of its attributes in `trained`:
+    they learn from all transitions after these were scored, and `measures` gives their scores.
+
     Attributes:
         actions: how actions are written as numbers; None if the memory does not look at them.
+        is_episodic: whether it looks at single episodes; transitions then need `envs` and `ended`.
+        trained: the names of its predictors.
+        scored: the name of the predictor that any scorer goes with; None if the memory only has its own score.
+        scorer: the name of that scorer.
+        measures: how each predictor scores transitions, by its name; those other than `scored` by their error.
     """
 
     actions: Coding | None = None
+    is_episodic: bool = False
+    trained: tuple[str, ...] = ()
+    scored: str | None = None
+    scorer: str = "error"
+    measures: Mapping[str, Score]
 
     @abstractmethod
     def score(self, batch: Transitions) -> Tensor:
