@@ -75,6 +75,11 @@ class MixedReward(Reward):
         for part in self.parts:
             part.observe(batch)
 
+    def end_episodes(self, envs: Sequence[int] | None = None) -> None:
+        """See `Reward.end_episodes`."""
+        for part in self.parts:
+            part.end_episodes(envs)
+
     def learners(self) -> Iterator[IntrinsicReward]:
         """See `Reward.learners`."""
         for part in self.parts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,9 @@ class Reward(ABC):
 
         Call it before the first rollout, with what a random agent sees, so that rewards start with good statistics.
         """
+
+    def end_episodes(self, envs: Sequence[int] | None = None) -> None:  # noqa: B027 - most bonuses do not ask
+        """Note that environments were reset in the middle of an episode; None for all of them."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -193,6 +196,10 @@ class MemoryReward(Reward):
         """See `Reward.observe`."""
         for learner in self.learners():
             learner.observe(batch)
+
+    def end_episodes(self, envs: Sequence[int] | None = None) -> None:
+        """See `Reward.end_episodes`."""
+        self.memory.end_episodes(envs)
 
     def learners(self) -> Iterator[IntrinsicReward]:
         """See `Reward.learners`."""

@@ -8,7 +8,7 @@ own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -205,6 +205,9 @@ class Memory(nn.Module, ABC):
         """
         self.remember(batch)
         return self.score(batch)
+
+    def end_episodes(self, envs: Sequence[int] | None = None) -> None:
+        """Note that environments were reset in the middle of an episode; None for all of them."""
 
     def metrics(self) -> dict[str, float]:
         """Numbers worth watching, by name."""

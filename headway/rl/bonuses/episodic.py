@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -83,6 +83,11 @@ class EpisodicMemory(Memory, Generic[Rows, Episode]):
     def remember_and_score(self, batch: Transitions) -> Tensor:
         """See `Memory.remember_and_score`."""
         return self._go(batch, store=True)
+
+    def end_episodes(self, envs: Sequence[int] | None = None) -> None:
+        """See `Memory.end_episodes`."""
+        for env in list(self._episodes) if envs is None else envs:
+            self._episodes.pop(env, None)
 
     def _go(self, batch: Transitions, store: bool) -> Tensor:
         pieces, episodes = list(segments(batch)), dict(self._episodes)

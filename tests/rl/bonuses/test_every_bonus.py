@@ -128,7 +128,7 @@ def test_bonuses_of_episodes_need_to_know_them() -> None:
 
 def test_names_that_there_are_not_list_those_that_there_are() -> None:
     for wrong in ("e3c", "icm & e3c", "0.5*e3c"):
-        with pytest.raises(MethodError, match="disagreement, .*e3b"):
+        with pytest.raises(MethodError, match=r"disagreement, .*e3b"):
             reward(wrong)
     for wrong in ("ppo & icm", "x*icm & rnd", "-1*icm", "icm &", "0*icm", "inf*icm", "nan*icm"):
         with pytest.raises(MethodError):
