@@ -101,7 +101,8 @@ class Block:
         """Take in the steps of a state."""
         for step in state:
             ended = step.get("ended", torch.zeros_like(step["valid"]))  # former states do not say
-            self.add(*(step[name].numpy() for name in PARTS[:-1]), ended.numpy())
+            obs, actions, following, valid = (step[name].numpy() for name in PARTS[:-1])
+            self.add(obs, actions, following, valid, ended.numpy())
 
     def _joined(self, first: int) -> Transitions:
         steps = self._steps[first:]

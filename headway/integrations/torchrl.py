@@ -43,8 +43,8 @@ class IntrinsicRewardTransform(Transform):
         obs, following = batch[self._observation], batch["next", self._observation]
         done = batch.get(("next", "done"), None)
         ended = None if done is None else done.reshape(batch.shape).transpose(0, 1)
-        rows = (each.transpose(0, 1) for each in (obs, actions, following))
-        bonus = self.pay.pay(*rows, ended=ended).transpose(0, 1)
+        obs, actions, following = (each.transpose(0, 1) for each in (obs, actions, following))
+        bonus = self.pay.pay(obs, actions, following, ended=ended).transpose(0, 1)
         rewards = tensordict["next", "reward"]
         bonus = (bonus[0] if is_single else bonus).reshape(rewards.shape).to(rewards)
         tensordict["next", "intrinsic_reward"] = bonus

@@ -334,7 +334,7 @@ class IntrinsicReward(Reward):
         if is_new:
             self.predictor.observe(batch)
         history: list[dict[str, Tensor]] = []
-        for part in self._parts(batch):
+        for part in self._parts(self.predictor.prepare(batch)):
             metrics, scores = self._step(part)
             history.append(metrics)
         if not is_new:

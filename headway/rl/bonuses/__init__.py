@@ -8,7 +8,9 @@ from headway.rl.bonuses.e3b import E3B
 from headway.rl.bonuses.episodic import EpisodicMemory
 from headway.rl.bonuses.forward import Forward
 from headway.rl.bonuses.gain import Gain
+from headway.rl.bonuses.iac import IAC
 from headway.rl.bonuses.icm import ICM
+from headway.rl.bonuses.multistep import MultiStep
 from headway.rl.bonuses.ngu import NGU
 from headway.rl.bonuses.noveld import NovelD
 from headway.rl.bonuses.re3 import RE3
@@ -19,6 +21,7 @@ from headway.rl.bonuses.vime import VIME
 __all__ = [
     "BONUSES",
     "E3B",
+    "IAC",
     "ICM",
     "NGU",
     "RE3",
@@ -32,6 +35,7 @@ __all__ = [
     "Forward",
     "Gain",
     "Memory",
+    "MultiStep",
     "NovelD",
     "Prediction",
     "Predictor",

@@ -114,6 +114,7 @@ class Predictor(nn.Module, ABC):
         actions: how actions are written as numbers; None if the predictor does not look at them.
         merges_duplicates: whether its losses are those of distinct transitions.
         learning_rate: of Adam, if the settings do not say.
+        is_episodic: whether it looks at single episodes to learn; transitions then need `envs` and `ended`.
         normaliser: running statistics of observations, with which networks see them; None for none.
     """
 
@@ -121,6 +122,7 @@ class Predictor(nn.Module, ABC):
     merges_duplicates: bool = False
     learning_rate: float = 5e-4
     actions: Coding | None = None
+    is_episodic: bool = False
     normaliser: ObservationNormaliser | None
     _observations: Observations
 
@@ -136,6 +138,10 @@ class Predictor(nn.Module, ABC):
             batch: the transitions, on the predictor's device.
             train: False if the predictor will not be trained with the result, so that `rest` is not needed.
         """
+
+    def prepare(self, batch: Transitions) -> Transitions:
+        """The transitions of an update, before they are cut into minibatches."""
+        return batch
 
     @property
     def is_new(self) -> bool:

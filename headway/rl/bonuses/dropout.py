@@ -24,20 +24,20 @@ class MaskedPerceptron(nn.Module):
         layers: Linear layers with ReLU between them.
     """
 
-    def __init__(self, layers: nn.Sequential) -> None:
+    def __init__(self, layers: nn.Module) -> None:
         super().__init__()
         self.layers = layers
 
     @property
     def hidden(self) -> list[int]:
         """The widths of hidden layers."""
-        return [each.out_features for each in self.layers if isinstance(each, nn.Linear)][:-1]
+        return [each.out_features for each in self.layers.children() if isinstance(each, nn.Linear)][:-1]
 
     def forward(self, inputs: Tensor, masks: list[Tensor]) -> Tensor:
         """Inputs [N, inputs], and a mask [N, width] or [width] for each hidden layer, to outputs [N, outputs]."""
         left = iter(masks)
         outputs = inputs
-        for layer in self.layers:
+        for layer in self.layers.children():
             outputs = layer(outputs)
             if isinstance(layer, nn.ReLU):
                 outputs = outputs * next(left)
@@ -65,7 +65,6 @@ class Dropout(Forward):
     """
 
     draws: Tensor
-    scored: MaskedPerceptron
 
     def __init__(
         self,
@@ -83,7 +82,8 @@ class Dropout(Forward):
         if passes < 2:
             raise MethodError(f"passes: expected at least 2, got {passes}")
         self.rate, self.passes = rate, passes
-        self.scored = MaskedPerceptron(self.scored)
+        network = MaskedPerceptron(self.scored)
+        self.scored, self._hidden = network, network.hidden
         self.register_buffer("draws", torch.randint(2**62, (), generator=generator))
 
     def predict(self, batch: Transitions, train: bool) -> Prediction:
@@ -102,5 +102,5 @@ class Dropout(Forward):
     def _masks(self, count: int, generator: torch.Generator, like: Tensor) -> list[Tensor]:
         """For each hidden layer a mask [count, width] of 0 and 1 / (1 - rate)."""
         kept = 1 - self.rate
-        drawn = (torch.rand(count, width, generator=generator) < kept for width in self.scored.hidden)
+        drawn = (torch.rand(count, width, generator=generator) < kept for width in self._hidden)
         return [mask.to(like) / kept for mask in drawn]

@@ -19,7 +19,7 @@ from headway.rl.intrinsic import IntrinsicConfig
 
 
 @torch.no_grad()
-def layer_gradients(network: nn.Sequential, inputs: Tensor, targets: Tensor) -> list[tuple[nn.Linear, Tensor, Tensor]]:
+def layer_gradients(network: nn.Module, inputs: Tensor, targets: Tensor) -> list[tuple[nn.Linear, Tensor, Tensor]]:
     """The gradients of each sample's mean squared error, layer by layer, as outer products.
 
     Args:
@@ -31,7 +31,7 @@ def layer_gradients(network: nn.Sequential, inputs: Tensor, targets: Tensor) -> 
         for each Linear layer its inputs a [N, in] and b [N, out], such that sample i has the gradient b_i a_i' for the
         weight and b_i for the bias.
     """
-    layers = [each for each in network if isinstance(each, nn.Linear)]
+    layers = [each for each in network.children() if isinstance(each, nn.Linear)]
     given = [inputs]
     for layer in layers:
         outputs = F.linear(given[-1], layer.weight, layer.bias)
