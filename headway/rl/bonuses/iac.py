@@ -27,7 +27,8 @@ class IAC(Memory):
 
     Regions divide observations and actions, x = (s, a). One that holds `size` transitions is cut in two, at the mean
     of the coordinate whose cut leaves the next observations of both sides with the least squared deviations. Both
-    sides go on with the errors so far. Noise has no progress, and neither has what is known.
+    sides begin without errors: where one side is easier, the cut itself would look like progress. Noise has no
+    progress, and neither has what is known.
 
     There is one forward model, and not one for each region; an error is the mean over the transitions of an update
     that are in the region, since the model only learns between updates. A region's first update is worth zero.
@@ -121,7 +122,8 @@ class IAC(Memory):
         is_above = above[coordinate].bool()
         self._held[region] = held[~is_above]
         self._held.append(held[is_above])
-        self._errors.append(list(self._errors[region]))
+        self._errors[region] = []
+        self._errors.append([])
 
     def get_extra_state(self) -> dict[str, Any]:
         """The regions: cuts, errors and transitions."""

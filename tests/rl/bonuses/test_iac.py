@@ -43,10 +43,10 @@ def test_progress_is_the_fall_of_the_mean_error() -> None:
 
 
 def test_what_can_be_learned_is_worth_more_than_noise_and_the_known() -> None:
-    reward = made(IntrinsicConfig(hidden=32, minibatches=2, epochs=1), size=100)
+    reward = made(IntrinsicConfig(hidden=32, minibatches=4, epochs=1), size=100)
     rng = np.random.default_rng(0)
     totals = np.zeros(2)
-    for _ in range(30):
+    for _ in range(40):
         actions = rng.integers(0, 2, 256)
         places = rng.uniform(-1, 1, 256)
         following = np.where(actions == 0, rng.uniform(-1, 1, 256), np.sign(places))  # noise, or a rule
