@@ -37,7 +37,7 @@ Array = npt.NDArray[Any]
 RAW = "intrinsic_reward"
 SCALED = "scaled_intrinsic_reward"
 TASK = "task_reward"
-PARTS = ("obs", "actions", "next_obs")
+PARTS = ("obs", "actions", "next_obs", "valid", "ended")
 Scale = Callable[[Array, Array], Array]
 """From raw rewards [T, N], and where there are any [T, N], to scaled ones [T, N]."""
 
@@ -52,16 +52,24 @@ class Block:
 
     def __init__(self, reward: Reward, scale: Scale) -> None:
         self._reward, self._scale = reward, scale
-        self._steps: list[tuple[Array, Array, Array, Array]] = []
+        self._steps: list[tuple[Array, Array, Array, Array, Array]] = []
         self._raw: list[Array] = []
         self._scaled: list[Array] = []
         self.transitions = 0
 
-    def add(self, obs: Array, actions: Array, next_obs: Array, valid: Array) -> int:
+    def add(self, obs: Array, actions: Array, next_obs: Array, valid: Array, ended: Array) -> int:
         """Take in a step of N environments; returns its number."""
-        self._steps.append((obs, actions, next_obs, valid))
+        self._steps.append((obs, actions, next_obs, valid, ended))
         self.transitions += int(valid.sum())
         return len(self._steps) - 1
+
+    def end_episodes(self, envs: Array) -> None:
+        """Note that environments [N] were reset after the last step."""
+        if self._steps:
+            *rest, ended = self._steps[-1]
+            self._steps[-1] = (*rest, ended | envs)  # type: ignore[assignment]
+        else:
+            self._reward.end_episodes(np.flatnonzero(envs).tolist())
 
     def raw(self, index: int) -> Array:
         """What the scorer says about a step [N], zero where there was no transition."""
@@ -83,30 +91,39 @@ class Block:
         """Score what has not been; returns raw rewards [T, N], and where there are any [T, N]."""
         if self._steps:
             self.raw(len(self._steps) - 1)
-        return np.stack(self._raw), np.stack([valid for *_, valid in self._steps])
+        return np.stack(self._raw), np.stack([step[3] for step in self._steps])
 
     def state(self) -> list[dict[str, torch.Tensor]]:
         """The steps, as tensors."""
-        names = (*PARTS, "valid")
-        return [dict(zip(names, map(torch.from_numpy, step), strict=True)) for step in self._steps]
+        return [dict(zip(PARTS, map(torch.from_numpy, step), strict=True)) for step in self._steps]
 
     def resume(self, state: list[Mapping[str, torch.Tensor]]) -> None:
         """Take in the steps of a state."""
         for step in state:
-            self.add(*(step[name].numpy() for name in (*PARTS, "valid")))
+            ended = step.get("ended", torch.zeros_like(step["valid"]))  # former states do not say
+            obs, actions, following, valid = (step[name].numpy() for name in PARTS[:-1])
+            self.add(obs, actions, following, valid, ended.numpy())
 
     def _joined(self, first: int) -> Transitions:
         steps = self._steps[first:]
-        kept = [[step[part][step[3]] for step in steps] for part in range(3)]
-        return Transitions(*(torch.from_numpy(np.concatenate(part)) for part in kept))
+        obs, actions, following, _, ended = (
+            torch.from_numpy(np.concatenate([step[part][step[3]] for step in steps])) for part in range(len(PARTS))
+        )
+        envs = torch.from_numpy(np.concatenate([np.flatnonzero(step[3]) for step in steps]))
+        return Transitions(obs, actions, following, ended=ended, envs=envs)
 
     def _score(self) -> None:
-        """Score the steps that wait, all in one pass."""
-        first = len(self._raw)
+        """Score the steps that wait, all in one pass.
+
+        A reward that looks at single episodes has to go through the steps before again.
+        """
+        done = len(self._raw)
+        first = 0 if self._reward.is_episodic else done
         valid = np.stack([step[3] for step in self._steps[first:]])
         raw = np.zeros(valid.shape)
         if valid.any():
             raw[valid] = self._reward.rewards(self._joined(first)).double().cpu().numpy()
+        raw, valid = raw[done - first :], valid[done - first :]
         self._raw += list(raw)
         self._scaled += list(self._scale(raw, valid))
 
@@ -245,7 +262,9 @@ class IntrinsicRewardWrapper(VectorWrapper):
         mask = (options or {}).get("reset_mask")  # read first: Gymnasium takes it out of the options
         obs, infos = self.env.reset(seed=seed, options=options)
         self._obs = np.array(pack(obs))
-        self._over = np.zeros_like(self._over) if mask is None else self._over & ~np.asarray(mask, dtype=bool)
+        began = np.ones_like(self._over) if mask is None else np.asarray(mask, dtype=bool)
+        self._over = self._over & ~began
+        self._block.end_episodes(began)
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -261,7 +280,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         if self.autoreset.name == "SAME_STEP" and ended.any():
             following = with_last_observations(self._obs, ended, infos)
         self._over = ended if self.autoreset.name == "NEXT_STEP" else np.zeros_like(ended)
-        raw, scaled = self._pay(before, taken, following, valid)
+        raw, scaled = self._pay(before, taken, following, valid, ended)
         infos = {**infos, RAW: raw, f"_{RAW}": valid, SCALED: scaled, f"_{SCALED}": valid.copy()}
         if self.add:
             infos[TASK], infos[f"_{TASK}"] = np.array(rewards), np.ones_like(valid)
@@ -314,10 +333,10 @@ class IntrinsicRewardWrapper(VectorWrapper):
         assert reward is not None  # the method was checked
         return reward
 
-    def _pay(self, obs: Array, actions: Array, following: Array, valid: Array) -> tuple[Pending, Pending]:
+    def _pay(self, obs: Array, actions: Array, following: Array, valid: Array, ended: Array) -> tuple[Pending, Pending]:
         """The rewards of a step [N], raw and scaled, zero where there was no transition; then perhaps learn."""
         block = self._block
-        index = block.add(obs, actions, following, valid)
+        index = block.add(obs, actions, following, valid, ended)
         if block.transitions >= self.update_every:
             self._learn()
         count = len(valid)

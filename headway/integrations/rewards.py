@@ -10,7 +10,7 @@ from typing import Any
 from headway.errors import MethodError
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.methods import parse_method
-from headway.rl.reward import IntrinsicReward, Reward
+from headway.rl.reward import Reward
 from headway.rl.scorers import SignalScorer
 from headway.signals import MomentSignal
 
@@ -70,9 +70,10 @@ def check_unit(reward: Reward, batch: int) -> None:
     Raises:
         MethodError: it says how to make one that works.
     """
-    scorer = reward.scorer if isinstance(reward, IntrinsicReward) else None
-    signal: Any = scorer.signal if isinstance(scorer, SignalScorer) else None
-    if getattr(signal, "unit", "sample") != "batch":
+    scorers = (learner.scorer for learner in reward.learners())
+    signals: list[Any] = [scorer.signal for scorer in scorers if isinstance(scorer, SignalScorer)]
+    signal = next((each for each in signals if getattr(each, "unit", "sample") == "batch"), None)
+    if signal is None:
         return
     way_out = "give its signal unit='sample'"
     if isinstance(signal, MomentSignal):

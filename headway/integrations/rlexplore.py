@@ -111,6 +111,11 @@ class RLeXploreReward:
         self.rwd_norm = RunningMoments() if rwd_norm_type == "rms" and gamma is None else None
         self.discounted = None if gamma is None else RewardNormaliser(self.n_envs, gamma, centre=False)
         self.reward = method if isinstance(method, Reward) else self._make(method, config, seed)
+        if self.reward.is_episodic and not true_next_observations:
+            raise MethodError(
+                f"expected true_next_observations=True for {self.reward.name!r}, which looks at single episodes, got "
+                f"False: their last steps are left out"
+            )
 
     # What RLeXplore's modules have
 
@@ -128,7 +133,7 @@ class RLeXploreReward:
         truncateds: Tensor,
         next_observations: Tensor,
     ) -> None:
-        """Take note of a step [n_envs, ...]. The predictors here keep no memory of an episode: only shapes are checked.
+        """Take note of a step [n_envs, ...]. Episodes are followed in `compute` and `update`: only shapes are checked.
 
         Raises:
             MethodError: a shape is wrong.
@@ -283,7 +288,8 @@ class RLeXploreReward:
         )
         if self.obs_norm is not None:
             obs, following = self.obs_norm(obs.float(), obs.float()), self.obs_norm(following.float(), obs.float())
-        return Transitions(obs, actions, following)
+        envs = torch.arange(self.n_envs, device=self.device).repeat(len(valid) // self.n_envs)[valid]
+        return Transitions(obs, actions, following, ended=self._ended(samples).reshape(-1)[valid], envs=envs)
 
     def _valid(self, samples: Mapping[str, Tensor]) -> Tensor:
         """Which transitions count [n_steps * n_envs]."""

@@ -90,18 +90,20 @@ class RolloutReward:
             actions: [T, N, ...].
             dones: whether the observation came with the end of an episode [T, N].
             last_obs: what comes after the rollout [N, ...].
-            last_done: the same as `dones` for it [N]; needed under SAME_STEP.
+            last_done: the same as `dones` for it [N]; needed under SAME_STEP, and by bonuses of single episodes.
 
         Returns:
             [T, N], float32, zero where there was no transition.
 
         Raises:
-            MethodError: `last_done` is missing where it is needed.
+            MethodError: `last_done` is missing where it is needed, or a bonus of single episodes under SAME_STEP, whose
+                steps at the ends of episodes are lost.
         """
         obs, last = torch.as_tensor(pack_time(obs)), torch.as_tensor(pack(last_obs))
         following = torch.cat([obs[1:], last.to(obs)[None]])
         began = torch.as_tensor(dones, device=obs.device).bool()
-        if self.autoreset == "NEXT_STEP":
+        begins_with_a_step, is_episodic = self.autoreset == "NEXT_STEP", self.reward.is_episodic
+        if begins_with_a_step and last_done is None and not is_episodic:
             return self.pay(obs, actions, following, ~began)
         if last_done is None:
             raise MethodError(
@@ -109,9 +111,17 @@ class RolloutReward:
                 f"an episode would lead into the next one"
             )
         ended = torch.cat([began[1:], torch.as_tensor(last_done, device=obs.device).bool()[None]])
+        if begins_with_a_step:
+            return self.pay(obs, actions, following, ~began, ended)
+        if is_episodic:
+            raise MethodError(
+                f"expected a bonus that does not look at single episodes, got {self.reward.name!r} under the autoreset "
+                f"mode {self.autoreset}, where their last steps are lost; use pay(..., ended=...) with the true "
+                f"next observations, or the mode NEXT_STEP"
+            )
         return self.pay(obs, actions, following, ~ended)
 
-    def pay(self, obs: Any, actions: Any, next_obs: Any, valid: Any = None) -> Tensor:
+    def pay(self, obs: Any, actions: Any, next_obs: Any, valid: Any = None, ended: Any = None) -> Tensor:
         """The rewards of a rollout whose next observations are the true ones.
 
         Args:
@@ -119,9 +129,13 @@ class RolloutReward:
             actions: [T, N, ...].
             next_obs: what followed [T, N, ...].
             valid: where there was a transition [T, N]; None for everywhere.
+            ended: where an episode ended, for good or cut off [T, N]; bonuses of single episodes need it.
 
         Returns:
             [T, N], float32, on the device of the observations.
+
+        Raises:
+            MethodError: shapes that do not fit, or `ended` is missing where it is needed.
         """
         obs, following = torch.as_tensor(pack_time(obs)), torch.as_tensor(pack_time(next_obs))
         actions = torch.as_tensor(actions)
@@ -131,7 +145,11 @@ class RolloutReward:
         kept = torch.ones(shape, dtype=torch.bool) if valid is None else torch.as_tensor(valid).bool().cpu()
         raw = torch.zeros(shape)
         if kept.any():
-            batch = Transitions(*(each[kept.to(each.device)] for each in (obs, actions, following)))
+            parts = {"obs": obs, "actions": actions, "next_obs": following}
+            if ended is not None:
+                parts["ended"] = torch.as_tensor(ended).bool()
+                parts["envs"] = torch.arange(self.num_envs).expand(shape)
+            batch = Transitions(**{name: each[kept.to(each.device)] for name, each in parts.items()})
             result = self.reward.rewards_and_update(batch)
             raw[kept] = result.rewards.cpu()
             self.metrics = dict(result.metrics)

@@ -41,7 +41,10 @@ class IntrinsicRewardTransform(Transform):
         if getattr(self.pay.reward.actions, "is_single", False) and actions.ndim > 2:
             actions = actions.argmax(-1)
         obs, following = batch[self._observation], batch["next", self._observation]
-        bonus = self.pay.pay(*(each.transpose(0, 1) for each in (obs, actions, following))).transpose(0, 1)
+        done = batch.get(("next", "done"), None)
+        ended = None if done is None else done.reshape(batch.shape).transpose(0, 1)
+        obs, actions, following = (each.transpose(0, 1) for each in (obs, actions, following))
+        bonus = self.pay.pay(obs, actions, following, ended=ended).transpose(0, 1)
         rewards = tensordict["next", "reward"]
         bonus = (bonus[0] if is_single else bonus).reshape(rewards.shape).to(rewards)
         tensordict["next", "intrinsic_reward"] = bonus

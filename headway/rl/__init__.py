@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         ICM,
         RND,
         Counts,
+        EpisodicMemory,
         Forward,
         Memory,
         Prediction,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headway.rl.episodes import Episodes, Step, Transitions
     from headway.rl.intrinsic import IntrinsicConfig
     from headway.rl.methods import make_reward
+    from headway.rl.mixed import MixedReward
     from headway.rl.normalise import RewardNormaliser
     from headway.rl.ppo import PPO
     from headway.rl.presets import PRESETS, Preset, preset
@@ -42,6 +44,7 @@ __all__ = [
     "DoorKeyVectorEnv",
     "DoorNoise",
     "Episodes",
+    "EpisodicMemory",
     "Forward",
     "IntrinsicConfig",
     "IntrinsicResult",
@@ -49,6 +52,7 @@ __all__ = [
     "Memory",
     "MemoryReward",
     "MiniGridVectorEnv",
+    "MixedReward",
     "PPOConfig",
     "Policy",
     "Prediction",
@@ -72,7 +76,7 @@ __all__ = [
 
 _NAMES = {
     "agent": "Policy",
-    "bonuses": "ICM RND Counts Forward Memory Prediction Predictor register_bonus register_predictor",
+    "bonuses": "ICM RND Counts EpisodicMemory Forward Memory Prediction Predictor register_bonus register_predictor",
     "config": "PPOConfig",
     "envs.doorkey_env": "DoorKeyVectorEnv",
     "envs.farama": "MiniGridVectorEnv",
@@ -82,6 +86,7 @@ _NAMES = {
     "episodes": "Episodes Step Transitions",
     "intrinsic": "IntrinsicConfig",
     "methods": "make_reward",
+    "mixed": "MixedReward",
     "normalise": "RewardNormaliser",
     "ppo": "PPO",
     "presets": "PRESETS Preset preset",

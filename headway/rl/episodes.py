@@ -253,6 +253,8 @@ class Transitions:
         noise_on: where the next observation carried noise [N], or None.
         ended: where the episode ended, for good or cut off [N], or None; memories of single episodes need it ...
         envs: ... and the number of the environment [N].
+        later_obs: an observation further on in the episode [N, ...], for bonuses that look ahead, or None ...
+        later_steps: ... and how many steps after `obs` it is [N].
     """
 
     obs: Tensor
@@ -262,6 +264,8 @@ class Transitions:
     noise_on: Tensor | None = None
     ended: Tensor | None = None
     envs: Tensor | None = None
+    later_obs: Tensor | None = None
+    later_steps: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Take arrays as tensors, and check that the lengths agree.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,9 @@ class Reward(ABC):
         Call it before the first rollout, with what a random agent sees, so that rewards start with good statistics.
         """
 
+    def end_episodes(self, envs: Sequence[int] | None = None) -> None:  # noqa: B027 - most bonuses do not ask
+        """Note that environments were reset in the middle of an episode; None for all of them."""
+
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Everything that later rewards depend on; holds only tensors, numbers and text."""
@@ -87,6 +90,15 @@ class Reward(ABC):
         Raises:
             StateError: it is that of another method, or of networks of another size.
         """
+
+    @property
+    def is_episodic(self) -> bool:
+        """Whether it looks at single episodes, so that transitions need `envs` and `ended`."""
+        return getattr(self.bonus, "is_episodic", False)
+
+    def learners(self) -> Iterator[IntrinsicReward]:
+        """The predictors that it trains, each with its scorer."""
+        return iter(())
 
     def _checked(self, batch: Transitions) -> Transitions:
         """The transitions on the device, after a look at whether they make sense."""
@@ -119,13 +131,18 @@ class Reward(ABC):
 
 
 class MemoryReward(Reward):
-    """The scores of a memory as rewards.
+    """The scores of a memory as rewards; the predictors that it has, if any, are trained.
 
     Args:
         memory: what to remember.
         config: the settings that it was made with.
         device: where it is.
         name: of the method.
+        scorer: by name, for the predictor that the memory says.
+        generator: shuffles the minibatches of predictors; None for one with seed 0.
+
+    Raises:
+        MethodError: a scorer for a memory that has nothing to score.
     """
 
     def __init__(
@@ -134,18 +151,34 @@ class MemoryReward(Reward):
         config: IntrinsicConfig | None = None,
         device: str | torch.device = "cpu",
         name: str | None = None,
+        scorer: str = "error",
+        generator: torch.Generator | None = None,
     ) -> None:
         self.bonus = self.memory = memory
         self.config = IntrinsicConfig() if config is None else config
         self.device = torch.device(device)
         self.actions = memory.actions
         self.name = name or type(memory).__name__.lower()
+        if scorer != "error" and memory.scored is None:
+            raise MethodError(
+                f"expected a memory alone, got {self.name!r} with the scorer {scorer!r}: it has a score of its own"
+            )
+        memory.scorer = scorer
+        generator = torch.Generator().manual_seed(0) if generator is None else generator
+        self._learners = {
+            each: IntrinsicReward(
+                getattr(memory, each), scorer if each == memory.scored else "error", self.config, generator, each
+            )
+            for each in memory.trained
+        }
+        memory.measures = {each: learner.rewards for each, learner in self._learners.items()}
 
     @torch.no_grad()
     def rewards_and_update(self, batch: Transitions) -> IntrinsicResult:
-        """Store transitions and reward them; see `Memory.remember_and_score`."""
-        scores = self.memory.remember_and_score(self._checked(batch)).float()
-        return IntrinsicResult(scores, {**self.memory.metrics(), **_score_metrics(scores)})
+        """Store transitions and reward them, then train; see `Memory.remember_and_score`."""
+        batch = self._checked(batch)
+        scores = self.memory.remember_and_score(batch).float()
+        return IntrinsicResult(scores, {**self._train(batch), **score_metrics(scores)})
 
     @torch.no_grad()
     def rewards(self, batch: Transitions) -> Tensor:
@@ -154,18 +187,48 @@ class MemoryReward(Reward):
 
     @torch.no_grad()
     def update(self, batch: Transitions) -> dict[str, float]:
-        """Store transitions."""
-        self.memory.remember(self._checked(batch))
-        return self.memory.metrics()
+        """Store transitions, then train."""
+        batch = self._checked(batch)
+        self.memory.remember(batch)
+        return self._train(batch)
+
+    def observe(self, batch: Transitions) -> None:
+        """See `Reward.observe`."""
+        for learner in self.learners():
+            learner.observe(batch)
+
+    def end_episodes(self, envs: Sequence[int] | None = None) -> None:
+        """See `Reward.end_episodes`."""
+        self.memory.end_episodes(envs)
+
+    def learners(self) -> Iterator[IntrinsicReward]:
+        """See `Reward.learners`."""
+        return iter(self._learners.values())
+
+    def _train(self, batch: Transitions) -> dict[str, float]:
+        """Train all predictors; returns their metrics and those of the memory."""
+        metrics = [learner.update(batch) for learner in self.learners()]
+        names = list(self._learners) if len(metrics) > 1 else [""]
+        prefixed = {
+            f"{name}_{key}" if name else key: value
+            for name, own in zip(names, metrics, strict=False)
+            for key, value in own.items()
+        }
+        return {**prefixed, **self.memory.metrics()}
 
     def state_dict(self) -> dict[str, Any]:
         """See `Reward.state_dict`."""
-        return {"schema": 1, "name": self.name, "memory": self.memory.state_dict()}
+        learners = {name: learner.state_dict() for name, learner in self._learners.items()}
+        for state in learners.values():
+            del state["predictor"]  # it is part of the memory
+        return {"schema": 1, "name": self.name, "memory": self.memory.state_dict(), "learners": learners}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `Reward.load_state_dict`."""
         self._check_state(state, "memory", self.memory.state_dict())
         self.memory.load_state_dict(state["memory"])
+        for name, learner in self._learners.items():
+            learner.load_state_dict({**state["learners"][name], "predictor": learner.predictor.state_dict()})
 
     def __repr__(self) -> str:
         return f"MemoryReward({self.name}: {type(self.memory).__name__})"
@@ -212,7 +275,7 @@ class IntrinsicReward(Reward):
         else:
             scores = self._scores(batch)
             metrics, _ = self._update(batch)
-        return IntrinsicResult(scores, {**metrics, **_score_metrics(scores)})
+        return IntrinsicResult(scores, {**metrics, **score_metrics(scores)})
 
     def rewards(self, batch: Transitions) -> Tensor:
         """See `Reward.rewards`."""
@@ -246,6 +309,10 @@ class IntrinsicReward(Reward):
         self._optimizer.load_state_dict(state["optimizer"])
         self._generator.set_state(state["generator"].cpu())
 
+    def learners(self) -> Iterator[IntrinsicReward]:
+        """See `Reward.learners`."""
+        yield self
+
     def __repr__(self) -> str:
         return f"IntrinsicReward({self.name}: {type(self.predictor).__name__} scored by {self.scorer.name})"
 
@@ -267,7 +334,7 @@ class IntrinsicReward(Reward):
         if is_new:
             self.predictor.observe(batch)
         history: list[dict[str, Tensor]] = []
-        for part in self._parts(batch):
+        for part in self._parts(self.predictor.prepare(batch)):
             metrics, scores = self._step(part)
             history.append(metrics)
         if not is_new:
@@ -320,6 +387,7 @@ def _scorer(scorer: Scorer | Signal | str, config: IntrinsicConfig, predictor: P
     return SignalScorer(scorer)
 
 
-def _score_metrics(scores: Tensor) -> dict[str, float]:
+def score_metrics(scores: Tensor) -> dict[str, float]:
+    """Mean and deviation of scores [N]."""
     wide = scores.double()
     return {"score_mean": float(wide.mean()), "score_std": float(wide.std(correction=0))}

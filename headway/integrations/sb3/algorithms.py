@@ -57,6 +57,11 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
                 f"gymnasium.wrappers.DtypeObservation(env, np.float32)"
             )
 
+    def _on_training_start(self) -> None:
+        """The environments may have been reset since."""
+        super()._on_training_start()
+        self._made.end_episodes()
+
     def _on_rollout_start(self) -> None:
         self._ends, self._steps, self._has_rewarded = [], 0, False
         self._intercept.start(self.model.rollout_buffer)
@@ -159,7 +164,8 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         options: as `IntrinsicCallback`.
 
     Raises:
-        MethodError: as `IntrinsicCallback`, or a reward of your own with the unit "batch".
+        MethodError: as `IntrinsicCallback`, a reward of your own with the unit "batch", or one that looks at single
+            episodes, which samples of a replay buffer do not have.
     """
 
     works_with: ClassVar[tuple[str, type[BaseAlgorithm]]] = ("an off-policy", OffPolicyAlgorithm)
@@ -249,6 +255,11 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
 
     def _begin(self, model: BaseAlgorithm) -> None:
         """As ever; what waited for the predictor is in the buffer of another model."""
+        if self._made.is_episodic:
+            raise MethodError(
+                f"expected a bonus that does not look at single episodes, got {self._made.name!r}: a replay buffer "
+                f"samples transitions out of their order; use an on-policy algorithm, or a bonus such as 'rnd'"
+            )
         super()._begin(model)
         self._waiting = 0
 

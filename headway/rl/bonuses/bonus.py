@@ -8,7 +8,7 @@ own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -64,6 +64,7 @@ class Predictor(nn.Module, ABC):
         actions: how actions are written as numbers; None if the predictor does not look at them.
         merges_duplicates: whether its losses are those of distinct transitions.
         learning_rate: of Adam, if the settings do not say.
+        is_episodic: whether it looks at single episodes to learn; transitions then need `envs` and `ended`.
         normaliser: running statistics of observations, with which networks see them; None for none.
     """
 
@@ -71,6 +72,7 @@ class Predictor(nn.Module, ABC):
     merges_duplicates: bool = False
     learning_rate: float = 5e-4
     actions: Coding | None = None
+    is_episodic: bool = False
     normaliser: ObservationNormaliser | None
     _observations: Observations
 
@@ -86,6 +88,10 @@ class Predictor(nn.Module, ABC):
             batch: the transitions, on the predictor's device.
             train: False if the predictor will not be trained with the result, so that `rest` is not needed.
         """
+
+    def prepare(self, batch: Transitions) -> Transitions:
+        """The transitions of an update, before they are cut into minibatches."""
+        return batch
 
     @property
     def is_new(self) -> bool:
@@ -110,17 +116,34 @@ class Predictor(nn.Module, ABC):
         return seen
 
 
+Score = Callable[[Transitions], Tensor]
+"""Scores [N] of transitions; nothing changes."""
+
+
 class Memory(nn.Module, ABC):
-    """Stores transitions, and scores others by what it has stored; there is nothing to train.
+    """Stores transitions, and scores others by what it has stored.
 
     State of a fixed shape goes into buffers. For a table that grows define `get_extra_state` and `set_extra_state` of
     `torch.nn.Module`, with tensors, numbers and text.
 
+    A memory may have predictors, for their features or their scores. It names those of its attributes in `trained`:
+    they learn from all transitions after these were scored, and `measures` gives their scores.
+
     Attributes:
         actions: how actions are written as numbers; None if the memory does not look at them.
+        is_episodic: whether it looks at single episodes; transitions then need `envs` and `ended`.
+        trained: the names of its predictors.
+        scored: the name of the predictor that any scorer goes with; None if the memory only has its own score.
+        scorer: the name of that scorer.
+        measures: how each predictor scores transitions, by its name; those other than `scored` by their error.
     """
 
     actions: Coding | None = None
+    is_episodic: bool = False
+    trained: tuple[str, ...] = ()
+    scored: str | None = None
+    scorer: str = "error"
+    measures: Mapping[str, Score]
 
     @abstractmethod
     def score(self, batch: Transitions) -> Tensor:
@@ -138,6 +161,9 @@ class Memory(nn.Module, ABC):
         """
         self.remember(batch)
         return self.score(batch)
+
+    def end_episodes(self, envs: Sequence[int] | None = None) -> None:
+        """Note that environments were reset in the middle of an episode; None for all of them."""
 
     def metrics(self) -> dict[str, float]:
         """Numbers worth watching, by name."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headway.errors import MethodError
 from headway.rl.bonuses.bonus import Memory, register_bonus
@@ -27,12 +27,10 @@ FEW = 8
 """Real numbers in an observation up to which each is cut into bins; more are hashed."""
 
 
-@register_bonus("counts")
-class Counts(Memory):
-    """Visits of discretised observations, r(s, a, s') = 1 / sqrt(N(c(s'))).
+class Codes(nn.Module):
+    """Discretises observations, so that they can be counted.
 
-    N counts all visits so far. Those of a rollout are counted before they are rewarded, as Tang et al. do, so that
-    their order does not matter; a state that was never counted has N = 1. The code c(s) of an observation x is
+    The code of an observation x is
 
         exact      x itself, for whole numbers such as the codes of a grid
         bins       floor(bins * (x - low) / (high - low)) in each dimension; floor(x * bins) without finite bounds
@@ -40,7 +38,6 @@ class Counts(Memory):
 
     Args:
         observation_space: of one environment.
-        action_space: not used.
         config: the scale of observations.
         generator: where A comes from.
         code: "exact", "bins" or "simhash". "auto" takes "exact" for whole numbers, "bins" for up to 8 real numbers, and
@@ -61,10 +58,8 @@ class Counts(Memory):
     def __init__(
         self,
         observation_space: Any,
-        action_space: Any,
         config: IntrinsicConfig,
         generator: torch.Generator,
-        *,
         code: str = "auto",
         bins: int = 10,
         bits: int = 32,
@@ -91,29 +86,12 @@ class Counts(Memory):
         self.register_buffer("low", torch.where(bounded, low, 0.0))
         self.register_buffer("width", torch.where(bounded, high - low, 1.0))
         self.register_buffer("projection", torch.randn(bits if code == "simhash" else 0, size, generator=generator))
-        self._visits: dict[bytes, int] = {}
 
-    def score(self, batch: Transitions) -> Tensor:
-        """1 / sqrt(N) for the next observations [N], with N = 1 for those that were never counted."""
-        keys, indices, _ = self._keys(batch)
-        visits = torch.tensor([max(1, self._visits.get(key, 0)) for key in keys], device=indices.device)
-        return visits.double().rsqrt().float()[indices]
-
-    def remember(self, batch: Transitions) -> None:
-        """Count the next observations."""
-        keys, _, counts = self._keys(batch)
-        for key, count in zip(keys, counts, strict=True):
-            self._visits[key] = self._visits.get(key, 0) + count
-
-    def metrics(self) -> dict[str, float]:
-        """The number of states that were told apart so far."""
-        return {"states": float(len(self._visits))}
-
-    def _keys(self, batch: Transitions) -> tuple[list[bytes], Tensor, list[int]]:
-        """The keys of the distinct states [U], where each transition is among them [N], and how often each occurs."""
-        rows, indices = distinct_rows(self._codes(self._observations.read(batch.next_obs).flatten(1)))
+    def keys(self, observations: Tensor) -> tuple[list[bytes], Tensor]:
+        """The keys of the distinct states [U], and where each of the observations [N, ...] is among them [N]."""
+        rows, indices = distinct_rows(self._codes(self._observations.read(observations).flatten(1)))
         keys = [hashlib.blake2b(row.tobytes(), digest_size=KEY_BYTES).digest() for row in rows.cpu().numpy()]
-        return keys, indices, torch.bincount(indices, minlength=len(keys)).tolist()
+        return keys, indices
 
     def _codes(self, x: Tensor) -> Tensor:
         """Observations [N, D] as codes [N, any]."""
@@ -124,6 +102,59 @@ class Counts(Memory):
             return torch.where(self.bounded, cells.clamp(max=self.bins - 1), cells).long()
         z = torch.where(self.bounded, 2 * (x - self.low) / self.width - 1, x)
         return (z @ self.projection.T > 0).to(torch.uint8)
+
+
+@register_bonus("counts")
+class Counts(Memory):
+    """Visits of discretised observations, r(s, a, s') = 1 / sqrt(N(c(s'))), with c as `Codes` says.
+
+    N counts all visits so far. Those of a rollout are counted before they are rewarded, as Tang et al. do, so that
+    their order does not matter; a state that was never counted has N = 1.
+
+    Args:
+        observation_space: of one environment.
+        action_space: not used.
+        config: the scale of observations.
+        generator: where a hash comes from.
+        code: see `Codes` ...
+        bins: ... also for this ...
+        bits: ... and this.
+
+    Raises:
+        EnvError: an observation space that has no coding.
+        MethodError: no such code, or a number below 1.
+    """
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        config: IntrinsicConfig,
+        generator: torch.Generator,
+        *,
+        code: str = "auto",
+        bins: int = 10,
+        bits: int = 32,
+    ) -> None:
+        super().__init__()
+        self.codes = Codes(observation_space, config, generator, code, bins, bits)
+        self._visits: dict[bytes, int] = {}
+
+    def score(self, batch: Transitions) -> Tensor:
+        """1 / sqrt(N) for the next observations [N], with N = 1 for those that were never counted."""
+        keys, indices = self.codes.keys(batch.next_obs)
+        visits = torch.tensor([max(1, self._visits.get(key, 0)) for key in keys], device=indices.device)
+        return visits.double().rsqrt().float()[indices]
+
+    def remember(self, batch: Transitions) -> None:
+        """Count the next observations."""
+        keys, indices = self.codes.keys(batch.next_obs)
+        for key, count in zip(keys, torch.bincount(indices, minlength=len(keys)).tolist(), strict=True):
+            self._visits[key] = self._visits.get(key, 0) + count
+
+    def metrics(self) -> dict[str, float]:
+        """The number of states that were told apart so far."""
+        return {"states": float(len(self._visits))}
 
     def get_extra_state(self) -> dict[str, Tensor]:
         """The table: keys [U, 16] and visits [U]."""

@@ -44,7 +44,17 @@ class Forward(Predictor):
 
     def predict(self, batch: Transitions, train: bool) -> Prediction:
         """See `Predictor.predict`."""
+        inputs, targets = self.pairs(batch)
+        guesses: Tensor = self.scored(inputs)
+        losses = (guesses - targets).square().mean(1)
+        errors = self.errors(losses.detach(), inputs, targets)
+        return Prediction(losses, errors, metrics={"forward_loss": losses.detach().mean()})
+
+    def errors(self, losses: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """What the scorer "error" rewards [N], given the losses [N] and `pairs`: the losses themselves."""
+        return losses
+
+    def pairs(self, batch: Transitions) -> tuple[Tensor, Tensor]:
+        """What the network is given [N, D + A] and what it should say [N, D]."""
         before, after = (self.seen(each, batch).flatten(1) for each in (batch.obs, batch.next_obs))
-        guesses: Tensor = self.scored(torch.cat([before, self._actions.encode(batch.actions)], dim=1))
-        losses = (guesses - after).square().mean(1)
-        return Prediction(losses, losses.detach(), metrics={"forward_loss": losses.detach().mean()})
+        return torch.cat([before, self._actions.encode(batch.actions)], dim=1), after

@@ -70,11 +70,15 @@ class ICM(Predictor):
         metrics = {"forward_loss": errors.mean()}
         rest = None
         if train:
-            inverse = self._actions.losses(self.inverse(torch.cat([before, after], dim=1)), batch.actions).mean()
+            inverse = self.inverse_losses(batch, before, after).mean()
             metrics["inverse_loss"] = inverse.detach()
             rest = config.icm_inverse_weight * inverse
         weight = config.icm_forward_weight * config.icm_forward_factor
         return Prediction(losses, errors, weight, rest, metrics=metrics)
+
+    def inverse_losses(self, batch: Transitions, before: Tensor, after: Tensor) -> Tensor:
+        """How wrong guesses of the actions are [N], given the features of both observations [N, features]."""
+        return self._actions.losses(self.inverse(torch.cat([before, after], dim=1)), batch.actions)
 
     def encode(self, batch: Transitions) -> tuple[Tensor, Tensor]:
         """The features of observations and next observations [N, features], each distinct one encoded once."""

@@ -74,10 +74,10 @@ def test_a_hash_is_the_sign_of_a_random_projection() -> None:
     generator = torch.Generator().manual_seed(1)
     rows = torch.rand(200, 12, generator=generator) * 2 - 1
     rows[100:] = rows[:100] * 0.5  # the same signs
-    codes = rows @ reward.memory.projection.T > 0
+    codes = rows @ reward.memory.codes.projection.T > 0
     by_hand = [int((codes == own).all(1).sum()) ** -0.5 for own in codes]
     assert reward.rewards_and_update(visits(*rows.tolist())).rewards.tolist() == pytest.approx(by_hand)
-    assert not torch.equal(counts(space, bits=16, seed=4).memory.projection, reward.memory.projection)
+    assert not torch.equal(counts(space, bits=16, seed=4).memory.codes.projection, reward.memory.codes.projection)
 
 
 @pytest.mark.parametrize("space", [STATES, PLANE, spaces.Box(-1, 1, (12,)), spaces.Dict({"a": STATES, "b": PLANE})])
