@@ -1,6 +1,6 @@
 """Four arms whose scores can be worked out by hand: what each signal says of them, simulated and calculated.
 
-    pip install 'headway[report]'
+    pip install 'headway-torch[report]'
     python examples/bandit.py [--quick] [--figure bandit.png] [--out bandit.json]
 
 One arm is learned quickly, one slowly, one is learned already, and one is pure noise. The real meter scores their
@@ -43,7 +43,7 @@ def late_means(scores: Mapping[str, Tensor], config: BanditConfig) -> dict[str, 
 def check_drawing(parser: argparse.ArgumentParser, figure: Path | None) -> None:
     """End here, and not after all the work, where a figure is asked for and matplotlib is missing."""
     if figure and importlib.util.find_spec("matplotlib") is None:
-        parser.error("--figure: matplotlib is not installed; run: pip install 'headway[report]'")
+        parser.error("--figure: matplotlib is not installed; run: pip install 'headway-torch[report]'")
 
 
 def draw(simulated: Mapping[str, Tensor], calculated: Mapping[str, Tensor], config: BanditConfig, path: Path) -> None:

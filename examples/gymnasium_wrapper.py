@@ -1,6 +1,6 @@
 """Gymnasium: a vector environment that says what each step was worth to a predictor.
 
-    pip install 'headway[rl]'
+    pip install 'headway-torch[rl]'
     python examples/gymnasium_wrapper.py [--quick] [--methods icm+gmc rnd]
 
 An agent that acts at random drives eight mountain cars. The table shows, for bands of the car's speed, how often it was

@@ -1,6 +1,6 @@
 """Hugging Face Trainer: a small GPT-2 on text sources of different learnability, chosen by GMC.
 
-    pip install 'headway[transformers]'
+    pip install 'headway-torch[transformers]'
     python examples/hf_gpt2.py [--quick] [--signal gmc|loss|uniform] [--csv sources.csv] [--out FILE.json]
 
 Nothing is downloaded: the model is built from a config, and the texts are made here, letter by letter. "sums" are

@@ -1,6 +1,6 @@
 """Lightning: a callback that scores the samples, drives the sampler, and is in the checkpoint.
 
-    pip install 'headway[lightning]'
+    pip install 'headway-torch[lightning]'
     python examples/lightning_sources.py [--quick] [--csv sources.csv]
 
 The module differs from a usual one in what `training_step` returns: one loss per sample, and where it came from.

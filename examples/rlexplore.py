@@ -1,6 +1,6 @@
 """A loop as it is written for RLeXplore's reward modules, with ICM+GMC in their place.
 
-    pip install 'headway[rl]'
+    pip install 'headway-torch[rl]'
     python examples/rlexplore.py [--quick] [--method icm+gmc]
 
 An actor-critic of forty lines learns CartPole from the task's reward plus the intrinsic one. What concerns the

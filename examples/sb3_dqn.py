@@ -1,6 +1,6 @@
 """Stable-Baselines3: DQN with an intrinsic reward for what it replays.
 
-    pip install 'headway[sb3]'
+    pip install 'headway-torch[sb3]'
     python examples/sb3_dqn.py [--quick] [--method rnd] [--steps 10000]
 
 The replay buffer holds the task's rewards. Each time transitions are sampled, they are rewarded by the predictor as it

@@ -1,6 +1,6 @@
 """Stable-Baselines3: PPO in a task with a rare reward, alone and with a bonus of ICM+GMC.
 
-    pip install 'headway[sb3,rl]'
+    pip install 'headway-torch[sb3,rl]'
     python examples/sb3_ppo.py [--quick] [--method icm+gmc] [--steps 30000]
 
 In DoorKey there is no reward until the agent has found a key, opened a door and reached the goal behind it. The

@@ -1,6 +1,6 @@
 """torchdata: nodes of which the more is taken the more there is to learn from them.
 
-    pip install 'headway[torchdata]'
+    pip install 'headway-torch[torchdata]'
     python examples/torchdata_nodes.py [--quick]
 
 Two streams without end, a rule and noise, are mixed by `SourceNodes`. Half-way the loader's state is saved and loaded

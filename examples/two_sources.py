@@ -1,6 +1,6 @@
 """Two sources, one that can be learned and one that is noise: what does each signal spend its samples on?
 
-    pip install 'headway[report]'
+    pip install 'headway-torch[report]'
     python examples/two_sources.py [--quick] [--seeds 5] [--figure two_sources.png] [--out two_sources.json]
 
 Half of the dataset follows a rule. The other half lies elsewhere in the space of inputs, and its labels are drawn anew
@@ -90,7 +90,7 @@ def run(signal: str, seed: int, steps: int) -> dict[str, Any]:
 def check_drawing(parser: argparse.ArgumentParser, figure: Path | None) -> None:
     """End here, and not after all the work, where a figure is asked for and matplotlib is missing."""
     if figure and importlib.util.find_spec("matplotlib") is None:
-        parser.error("--figure: matplotlib is not installed; run: pip install 'headway[report]'")
+        parser.error("--figure: matplotlib is not installed; run: pip install 'headway-torch[report]'")
 
 
 def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:

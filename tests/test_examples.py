@@ -148,7 +148,7 @@ def test_a_figure_that_cannot_be_drawn_is_refused_before_the_work(name: str, mon
     monkeypatch.setattr(module, "torch", None)  # nothing can be trained
     with pytest.raises(SystemExit):
         module.main(["--quick", "--figure", "figure.png"])
-    assert "matplotlib is not installed; run: pip install 'headway[report]'" in capsys.readouterr().err
+    assert "matplotlib is not installed; run: pip install 'headway-torch[report]'" in capsys.readouterr().err
 
 
 def test_no_steps_are_refused(capsys) -> None:

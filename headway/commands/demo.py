@@ -7,7 +7,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from headway.analysis import Results, load_results
+from headway.analysis.table import Cell, Table, interval, number, percent
 from headway.analysis.tables import MethodRow, method_rows
+from headway.commands.options import add_format_option
 from headway.commands.report import report_if_possible
 from headway.runs import RunSpec, RunStore
 from headway.runs.address import parse_new_folder
@@ -28,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--workers", type=int, help="processes; 0 runs in this one (default: one per core)")
     add("--report", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
     add("--seeds", type=int, default=3, choices=range(2, 21), metavar="N", help="2 to 20 (%(default)s)")
+    add_format_option(parser)
 
 
 def demo_specs(seeds: int = 3) -> list[RunSpec]:
@@ -50,7 +53,7 @@ def execute(options: argparse.Namespace) -> int:
         emit(f"{done} of {len(runs)} runs are done; the same command goes on with the rest")
         return 130
     rows = rows_of(options.out, {spec.run_id for spec in runs})
-    emit(table(rows))
+    emit("\n\n".join(table.formatted(options.format) for table in tables(rows)))
     emit()
     emit(conclusion(rows))
     emit(f"\nThe runs: headway status {options.out}")
@@ -64,22 +67,21 @@ def rows_of(folder: Path, run_ids: Collection[str]) -> list[MethodRow]:
     return [row for members in runs.groups().values() for row in method_rows(members)]
 
 
-def table(rows: Sequence[MethodRow]) -> str:
-    """The rows as text; each condition begins with the names of its groups."""
-    text = [f"{'':24}{'loss area / Uniform':26}share of the last draws"]
-    heads = f"{'condition':12}{'signal':12}{'(95% interval)':26}"
-    before = ""
-    for row in rows:
-        condition = row.group.condition
-        if condition != before:
-            text.append(f"{heads:50}" + "".join(f"{name:>6}" for name in GROUP_NAMES[condition]))
-        ratio = row.relative
-        assert ratio is not None  # every condition of the demo has runs of Uniform
-        interval = "1" if row.method == "uniform" else f"{ratio.value:.3f}  [{ratio.low:.3f}, {ratio.high:.3f}]"
-        shares = "".join(f"{share.value:6.0%}" for share in row.shares)
-        text.append(f"{condition if condition != before else '':12}{row.method:12}{interval:26}{shares}")
-        before, heads = condition, ""
-    return "\n".join(text)
+def tables(rows: Sequence[MethodRow]) -> list[Table]:
+    """A table for each condition: areas relative to uniform sampling, and the groups' shares of the last draws."""
+    found = []
+    for condition in dict.fromkeys(row.group.condition for row in rows):
+        heads = ["signal", "loss area / uniform", "95% interval", *GROUP_NAMES[condition]]
+        cells: list[list[Cell]] = []
+        for row in rows:
+            if row.group.condition == condition:
+                ratio = None if row.method == "uniform" else row.relative
+                shares = [percent(share.value) for share in row.shares]
+                cells.append(
+                    [row.method, number(ratio.value if ratio else 1.0, ".3f"), interval(ratio, ".3f"), *shares]
+                )
+        found.append(Table(heads, cells, f"{condition}, and the share of the last draws that each group gets"))
+    return found
 
 
 def conclusion(rows: Sequence[MethodRow]) -> str:

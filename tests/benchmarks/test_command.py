@@ -79,7 +79,7 @@ def test_without_matplotlib_the_numbers_are_stored_and_the_message_has_the_comma
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["bench", "--out", str(tmp_path)]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
-    assert "no figure: matplotlib is not installed; run: pip install 'headway[bench]'" in capsys.readouterr().err
+    assert "no figure: matplotlib is not installed; run: pip install 'headway-torch[bench]'" in capsys.readouterr().err
 
 
 def test_an_earlier_run_is_shown_and_put_into_the_docs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,7 @@ def test_docs_without_matplotlib_fail_before_anything_is_measured(
     page = tmp_path / "page.md"
     page.write_text("", "utf-8")
     assert main(["bench", "--docs", str(page)]) == 1
-    assert "pip install 'headway[bench]'" in capsys.readouterr().err
+    assert "pip install 'headway-torch[bench]'" in capsys.readouterr().err
     assert measured == []
 
 

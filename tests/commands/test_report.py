@@ -74,7 +74,7 @@ def test_a_missing_package_is_named_with_its_extra(
 ) -> None:
     missing(monkeypatch, "jinja2")
     assert main(["report", str(store.root)]) == 1
-    assert "jinja2 is not installed; run: pip install 'headway[report]'" in capsys.readouterr().err
+    assert "jinja2 is not installed; run: pip install 'headway-torch[report]'" in capsys.readouterr().err
 
 
 def test_a_command_with_a_report_leaves_one(
@@ -97,7 +97,7 @@ def test_without_the_extra_a_line_says_so_and_all_is_well(
 ) -> None:
     missing(monkeypatch, "matplotlib")
     assert not report.report_if_possible(store.root, tmp_path / "report")
-    assert "No report: matplotlib is not installed; run: pip install 'headway[report]'" in capsys.readouterr().out
+    assert "No report: matplotlib is not installed; run: pip install 'headway-torch[report]'" in capsys.readouterr().out
 
 
 def test_a_folder_that_cannot_be_written_to_is_told(
@@ -115,7 +115,7 @@ def test_a_module_that_is_missing_at_import_is_named_with_its_extra(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(cli, "COMMANDS", {"fake": cli.Command("needs numbers", "needs_numbers", "report")})
     assert main(["fake"]) == 1
-    assert "numpy is not installed; run: pip install 'headway[report]'" in capsys.readouterr().err
+    assert "numpy is not installed; run: pip install 'headway-torch[report]'" in capsys.readouterr().err
 
 
 class Terminal(io.StringIO):

@@ -436,7 +436,7 @@ def test_only_boxes_are_normalised() -> None:
 def test_a_missing_package_is_named_with_the_command() -> None:
     code = "import sys; sys.modules['gymnasium'] = None; from headway.integrations.rlexplore import RLeXploreReward"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "MissingExtraError: gymnasium is not installed; run: pip install 'headway[rl]'" in done.stderr
+    assert "MissingExtraError: gymnasium is not installed; run: pip install 'headway-torch[rl]'" in done.stderr
 
 
 def test_gymnasiums_own_environments_work() -> None:

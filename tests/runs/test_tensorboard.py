@@ -196,7 +196,7 @@ def test_without_the_package_the_option_says_how_to_get_it(
 
     monkeypatch.setattr(tensorboard, "_event_file_writer", missing)
     assert main(["run", "controlled", "--out", str(tmp_path / "runs"), "--tensorboard", str(tmp_path / "board")]) == 1
-    assert "tensorboard is not installed; run: pip install 'headway[tensorboard]'" in capsys.readouterr().err
+    assert "tensorboard is not installed; run: pip install 'headway-torch[tensorboard]'" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
