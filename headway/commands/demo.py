@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from headway.analysis import Results, load_results
+from headway.analysis.report.findings import conclusion
 from headway.analysis.table import Cell, Table, interval, number, percent
 from headway.analysis.tables import MethodRow, method_rows
 from headway.commands.options import add_format_option
@@ -55,7 +56,7 @@ def execute(options: argparse.Namespace) -> int:
     rows = rows_of(options.out, {spec.run_id for spec in runs})
     emit("\n\n".join(table.formatted(options.format) for table in tables(rows)))
     emit()
-    emit(conclusion(rows))
+    emit(conclusion([row for row in rows if row.group.condition == "noise"]))
     emit(f"\nThe runs: headway status {options.out}")
     report_if_possible(options.out, options.report)
     return 0
@@ -82,21 +83,3 @@ def tables(rows: Sequence[MethodRow]) -> list[Table]:
                 )
         found.append(Table(heads, cells, f"{condition}, and the share of the last draws that each group gets"))
     return found
-
-
-def conclusion(rows: Sequence[MethodRow]) -> str:
-    """What the noise condition shows, in a sentence with its numbers."""
-    by_signal = {row.method: row for row in rows if row.group.condition == "noise"}
-    curiosity, gmc = by_signal["curiosity"], by_signal["gmc"]
-    assert curiosity.relative is not None and gmc.relative is not None
-    clean, noisy = gmc.shares[0].value, gmc.shares[3].value
-    against_uniform = "better than uniform" if gmc.relative.value < 1 else "worse than uniform"
-    if gmc.relative.covers(1):
-        against_uniform = "not to be told apart from uniform here"
-    drawn = "not drawn to noise" if noisy < 0.35 else "drawn to noise too"  # uniform would be 0.25
-    return (
-        f"Group D has the noisiest labels. Curiosity, the reward for surprise, spends {curiosity.shares[3].value:.0%} "
-        f"of its last draws there, at {curiosity.relative.value:.2f} times the loss area of uniform sampling (lower is "
-        f"better). GMC spends {noisy:.0%} there and {clean:.0%} on the clean group A, at {gmc.relative.value:.2f} "
-        f"times: {drawn}, and {against_uniform}."
-    )

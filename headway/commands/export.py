@@ -65,7 +65,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def metrics_table(runs: Iterable[RunData], columns: Collection[str] | None) -> Table:
-    """The metrics as one table, a row for each epoch or rollout of a run; a metric of several values has as many columns.
+    """The metrics as one table, a row for each epoch or rollout of a run, a column for each value.
 
     Args:
         runs: the runs.
@@ -73,13 +73,8 @@ def metrics_table(runs: Iterable[RunData], columns: Collection[str] | None) -> T
     """
     rows: list[dict[str, Cell]] = []
     for run in runs:
-        names: dict[str, Cell] = {
-            "run": run.id,
-            "experiment": run.experiment,
-            "dataset": run.dataset,
-            "condition": run.condition,
-        }
-        names |= {"method": run.method, "seed": run.seed, "protocol": run.protocol}
+        parts = ("experiment", "dataset", "condition", "method", "seed", "protocol")
+        names: dict[str, Cell] = {"run": run.id, **{part: getattr(run, part) for part in parts}}
         metrics = {name: values for name, values in run.columns.items() if columns is None or name in columns}
         for row in range(run.rows):
             cells: dict[str, Cell] = {**names, "row": row + 1}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.commands.demo import conclusion, demo_specs, rows_of, tables
+from headway.analysis.report.findings import conclusion
+from headway.commands.demo import demo_specs, rows_of, tables
 from headway.runs import RunStore
 from headway.runs.context import Context
 from headway.study import controlled
@@ -44,4 +45,6 @@ def test_the_summary_of_small_runs(tmp_path: Path) -> None:
     assert (curriculum.columns[-1], noise.columns[-1]) == ("G3", "D")
     assert [row[0] for row in noise.rows] == ["uniform", "curiosity", "gmc"]
     assert noise.title.startswith("noise")
-    assert "times the loss area" in conclusion(rows)
+    noisy_rows = [row for row in rows if row.group.condition == "noise"]
+    assert "Group D has the noisiest labels" in conclusion(noisy_rows)
+    assert not conclusion(noisy_rows[:2])
