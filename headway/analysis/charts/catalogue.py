@@ -246,7 +246,7 @@ def page_charts(
         chart = controlled.telemetry_chart(f"telemetry-{setting.key}", {setting: setting.shown}, heading)
         by_section["telemetry"] += [replace(chart, rows=1, columns=2, singles=True, few=FEW_RUNS)] if chart else []
         charts = [controlled.loss_chart(f"loss-{setting.key}", {setting: setting.shown}), *_group_charts(setting)]
-        by_section[setting.key] = [replace(chart, few=FEW_RUNS) for chart in charts]
+        by_section[setting.key] = [replace(chart, singles=True, few=FEW_RUNS) for chart in charts]
     if exploring:
         by_section["exploration"] = _exploration_charts(exploring)
     return by_section
