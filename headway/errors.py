@@ -79,7 +79,8 @@ class MissingExtraError(HeadwayError, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         """Name the package that is missing and the command that installs it."""
-        super().__init__(f"{package} is not installed; run: pip install 'headway-torch[{extra}]'")
+        super().__init__(f"{package} is not installed; run: {_install(extra)}")
+        self.package = package
 
 
 class WrongVersionError(HeadwayError, ImportError):
@@ -87,9 +88,11 @@ class WrongVersionError(HeadwayError, ImportError):
 
     def __init__(self, package: str, least: str, found: str, extra: str) -> None:
         """Name both versions and the command that installs a newer one."""
-        super().__init__(
-            f"expected {package} {least} or newer, got {found}; run: pip install --upgrade 'headway-torch[{extra}]'"
-        )
+        super().__init__(f"expected {package} {least} or newer, got {found}; run: {_install(extra, '--upgrade ')}")
+
+
+def _install(extra: str, option: str = "") -> str:
+    return f"pip install {option}'headway-torch[{extra}]'"
 
 
 class IntegrationError(HeadwayError):

@@ -12,11 +12,12 @@ from typing import Any
 from benchmarks.common import quoted
 from benchmarks.cost import figure
 from benchmarks.cost.cases import CASES
-from benchmarks.cost.results import Result, load
+from benchmarks.cost.results import Result, load, to_json
 from benchmarks.cost.results import save as save_json
 from benchmarks.cost.runner import Progress, Settings, quick, run
-from benchmarks.cost.tables import markdown, show
+from benchmarks.cost.tables import markdown, show, tables
 from benchmarks.cost.variants import VARIANTS
+from headway.commands.options import add_format_option
 from headway.errors import HeadwayError, MissingExtraError
 
 DESCRIPTION = """\
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seconds", type=_positive, metavar="S", help="time for the rounds of a case (default: 60; quick: 8)")
     add("--threads", type=_whole, metavar="N", help="threads of torch (default: one per core)")
     add("--memory", action=argparse.BooleanOptionalAction, default=True, help="measure memory too")
+    add_format_option(parser)
     add("--out", type=_folder, metavar="DIR", help="leave bench.json and the figure (SVG and PNG) there")
     add("--load", type=_file, metavar="FILE", help="measure nothing, show the bench.json of an earlier run")
     add("--docs", type=_file, metavar="PAGE", help="put tables into this page, and the figure into figures/ beside it")
@@ -51,7 +53,12 @@ def execute(options: argparse.Namespace) -> int:
     if options.out:
         _make(options.out)
     result = load(options.load) if options.load else _measure(options)
-    show(result)
+    if options.format == "text":
+        show(result)
+    elif options.format == "csv":
+        print(*(table.csv() for table in tables(result)), sep="\n", end="")
+    else:
+        print((to_json if options.format == "json" else markdown)(result))
     if options.out:
         _store(result, options.out)
     if options.docs and result.complete:

@@ -1,10 +1,11 @@
-"""One table that writes itself as text, Markdown, HTML, CSV and LaTeX, and how numbers are written in it."""
+"""One table that writes itself as text, Markdown, HTML, JSON, CSV and LaTeX, and how numbers are written in it."""
 
 from __future__ import annotations
 
 import csv
 import html
 import io
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,6 +83,16 @@ class Table:
     __html__ = html
     """What templates write for a table."""
 
+    def json(self) -> str:
+        """The rows as JSON objects by heading, with numbers in full; null where there is none."""
+        rows = [[None if _is_unknown(cell) else cell for cell in row] for row in self.rows]
+        return json.dumps([dict(zip(self.columns, row, strict=True)) for row in rows], indent=1)
+
+    def formatted(self, kind: str) -> str:
+        """The table as "text", "markdown", "json" or "csv", without a line end."""
+        made = {"text": self.text, "markdown": self.markdown, "json": self.json, "csv": self.csv}
+        return made[kind]().rstrip("\n")
+
     def csv(self) -> str:
         """The table as CSV, with numbers in full."""
         text = io.StringIO()
@@ -135,13 +146,15 @@ def _csv_cell(cell: Cell) -> Cell:
     """A value for a spreadsheet; what it would take for a formula is quoted, so that opening a file runs nothing."""
     if isinstance(cell, str) and cell.startswith(_FORMULA):
         return "'" + cell
-    if isinstance(cell, float) and not math.isfinite(cell):
-        return None
-    return cell
+    return None if _is_unknown(cell) else cell
+
+
+def _is_unknown(cell: Cell) -> bool:
+    return isinstance(cell, float) and not math.isfinite(cell)
 
 
 def _latex_cell(cell: Cell, form: str) -> str:
-    if cell is None or (isinstance(cell, float) and not math.isfinite(cell)):
+    if cell is None or _is_unknown(cell):
         return "--"
     if isinstance(cell, str):
         return escape(cell)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from headway.analysis.claims import CLAIMS, ClaimResult, as_dict, as_markdown, as_text, evaluate_claims
-from headway.analysis.claims.output import SCHEMA
+from headway.analysis.claims.output import SCHEMA, parts_table
 from headway.analysis.results import Results, load_results
+from headway.commands.options import add_format_option
 from headway.errors import UsageError
 from headway.runs.address import parse_folder
 from headway.runs.files import store_error, write_bytes
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"which runs count: a protocol's label, or {ALL} (released, or what there is)",
     )
     add("--bench", type=Path, nargs="+", metavar="FILE", help=BENCH_HELP)
+    add_format_option(parser)
     add("--json", type=Path, metavar="FILE", help="also write JSON")
     add("--markdown", type=Path, metavar="FILE", help="also write Markdown")
     add("--only", action="extend", nargs="+", metavar="ID", help="judge only these claims, such as C5 C7")
@@ -64,14 +66,19 @@ def execute(options: argparse.Namespace) -> int:
         return 2
     judged = [evaluate_claims(results, label, bench, options.seed, options.only) for label in labels]
     _say_what_is_missing(results)
-    emit("\n\n".join(as_text(claims, verbose=not options.brief) for claims in judged))
-    for words in (*_about_the_data(results, labels), *_what_was_not_asked(results, labels, options)):
-        emit(words)
-    if options.json:
-        _write(options.json, json.dumps(document(options.path, results, judged), indent=1) + "\n")
-    if options.markdown:
-        sections = [f"## Protocol: {claims[0].protocol}\n\n{as_markdown(claims)}" for claims in judged]
-        _write(options.markdown, "\n".join(sections))
+    made: dict[str, Callable[[], str]] = {
+        "text": lambda: "\n\n".join(as_text(claims, verbose=not options.brief) for claims in judged) + "\n",
+        "markdown": lambda: "\n".join(f"## Protocol: {each[0].protocol}\n\n{as_markdown(each)}" for each in judged),
+        "json": lambda: json.dumps(document(options.path, results, judged), indent=1) + "\n",
+        "csv": lambda: parts_table(judged).csv(),
+    }
+    emit(made[options.format]().rstrip("\n"))
+    if options.format == "text":
+        for words in (*_about_the_data(results, labels), *_what_was_not_asked(results, labels, options)):
+            emit(words)
+    for kind in ("json", "markdown"):
+        if path := getattr(options, kind):
+            _write(path, made[kind]())
     return 0
 
 

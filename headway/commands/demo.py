@@ -7,7 +7,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from headway.analysis import Results, load_results
+from headway.analysis.report.findings import conclusion
+from headway.analysis.table import Cell, Table, interval, number, percent
 from headway.analysis.tables import MethodRow, method_rows
+from headway.commands.options import add_format_option
 from headway.commands.report import report_if_possible
 from headway.runs import RunSpec, RunStore
 from headway.runs.address import parse_new_folder
@@ -28,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--workers", type=int, help="processes; 0 runs in this one (default: one per core)")
     add("--report", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
     add("--seeds", type=int, default=3, choices=range(2, 21), metavar="N", help="2 to 20 (%(default)s)")
+    add_format_option(parser)
 
 
 def demo_specs(seeds: int = 3) -> list[RunSpec]:
@@ -50,9 +54,9 @@ def execute(options: argparse.Namespace) -> int:
         emit(f"{done} of {len(runs)} runs are done; the same command goes on with the rest")
         return 130
     rows = rows_of(options.out, {spec.run_id for spec in runs})
-    emit(table(rows))
+    emit("\n\n".join(table.formatted(options.format) for table in tables(rows)))
     emit()
-    emit(conclusion(rows))
+    emit(conclusion([row for row in rows if row.group.condition == "noise"]))
     emit(f"\nThe runs: headway status {options.out}")
     report_if_possible(options.out, options.report)
     return 0
@@ -64,37 +68,18 @@ def rows_of(folder: Path, run_ids: Collection[str]) -> list[MethodRow]:
     return [row for members in runs.groups().values() for row in method_rows(members)]
 
 
-def table(rows: Sequence[MethodRow]) -> str:
-    """The rows as text; each condition begins with the names of its groups."""
-    text = [f"{'':24}{'loss area / Uniform':26}share of the last draws"]
-    heads = f"{'condition':12}{'signal':12}{'(95% interval)':26}"
-    before = ""
-    for row in rows:
-        condition = row.group.condition
-        if condition != before:
-            text.append(f"{heads:50}" + "".join(f"{name:>6}" for name in GROUP_NAMES[condition]))
-        ratio = row.relative
-        assert ratio is not None  # every condition of the demo has runs of Uniform
-        interval = "1" if row.method == "uniform" else f"{ratio.value:.3f}  [{ratio.low:.3f}, {ratio.high:.3f}]"
-        shares = "".join(f"{share.value:6.0%}" for share in row.shares)
-        text.append(f"{condition if condition != before else '':12}{row.method:12}{interval:26}{shares}")
-        before, heads = condition, ""
-    return "\n".join(text)
-
-
-def conclusion(rows: Sequence[MethodRow]) -> str:
-    """What the noise condition shows, in a sentence with its numbers."""
-    by_signal = {row.method: row for row in rows if row.group.condition == "noise"}
-    curiosity, gmc = by_signal["curiosity"], by_signal["gmc"]
-    assert curiosity.relative is not None and gmc.relative is not None
-    clean, noisy = gmc.shares[0].value, gmc.shares[3].value
-    against_uniform = "better than uniform" if gmc.relative.value < 1 else "worse than uniform"
-    if gmc.relative.covers(1):
-        against_uniform = "not to be told apart from uniform here"
-    drawn = "not drawn to noise" if noisy < 0.35 else "drawn to noise too"  # uniform would be 0.25
-    return (
-        f"Group D has the noisiest labels. Curiosity, the reward for surprise, spends {curiosity.shares[3].value:.0%} "
-        f"of its last draws there, at {curiosity.relative.value:.2f} times the loss area of uniform sampling (lower is "
-        f"better). GMC spends {noisy:.0%} there and {clean:.0%} on the clean group A, at {gmc.relative.value:.2f} "
-        f"times: {drawn}, and {against_uniform}."
-    )
+def tables(rows: Sequence[MethodRow]) -> list[Table]:
+    """A table for each condition: areas relative to uniform sampling, and the groups' shares of the last draws."""
+    found = []
+    for condition in dict.fromkeys(row.group.condition for row in rows):
+        heads = ["signal", "loss area / uniform", "95% interval", *GROUP_NAMES[condition]]
+        cells: list[list[Cell]] = []
+        for row in rows:
+            if row.group.condition == condition:
+                ratio = None if row.method == "uniform" else row.relative
+                shares = [percent(share.value) for share in row.shares]
+                cells.append(
+                    [row.method, number(ratio.value if ratio else 1.0, ".3f"), interval(ratio, ".3f"), *shares]
+                )
+        found.append(Table(heads, cells, f"{condition}, and the share of the last draws that each group gets"))
+    return found

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from headway.analysis.exports import SUFFIX, write_export
 from headway.analysis.results import Results, load_results
+from headway.analysis.rundata import RunData
+from headway.analysis.table import Cell, Table
+from headway.commands.options import add_format_option
 from headway.runs import State
 from headway.runs.address import parse_folder
+from headway.runs.files import write_bytes
 from headway.runs.text import complain, emit
 
 
@@ -19,8 +24,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "The commands that say what runs say (report, watch, claims, figures, verify) read such files too."
     )
     add = parser.add_argument
-    add("path", type=parse_folder, metavar="STORE", help="a run store, or exported runs to put together")
-    add("--out", type=Path, required=True, metavar="FILE", help=f"the file, ending in {SUFFIX}")
+    add(
+        "path",
+        type=parse_folder,
+        nargs="?",
+        default=Path("runs"),
+        metavar="STORE",
+        help="a run store, or exported runs to put together (%(default)s)",
+    )
+    add("--out", type=Path, metavar="FILE", help=f"the file, ending in {SUFFIX}; other formats are printed without one")
+    add_format_option(parser, ("parquet",))
     add("--finished", action="store_true", help="leave out runs that are not finished")
     add("--columns", action="extend", nargs="+", metavar="NAME", help="keep only these metrics")
     add("--float32", action="store_true", help="keep half of the digits, for half of the size")
@@ -28,8 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    if options.out.suffix != SUFFIX:
-        complain(f"headway export: expected a file name that ends in {SUFFIX}, got {options.out}")
+    is_export = options.format == "parquet"
+    if is_export and (options.out is None or options.out.suffix != SUFFIX):
+        got = options.out or "none"
+        complain(f"headway export: expected a file name that ends in {SUFFIX}, got {got}; --out names it")
         return 2
     results = load_results(options.path)
     kept = results.finished() if options.finished else results
@@ -38,10 +53,38 @@ def execute(options: argparse.Namespace) -> int:
         known = ", ".join(sorted({name for run in kept for name in run.columns}))
         complain(f"headway export: expected metrics out of {known}, got {', '.join(sorted(unknown))}")
         return 2
-    number = write_export(kept, options.out, options.columns, single=options.float32)
+    if not is_export:
+        text = metrics_table(kept, options.columns).formatted(options.format)
+        if options.out is None:
+            return 0 if emit(text) else 1
+        write_bytes(options.out, f"{text}\n".encode())
+    number = write_export(kept, options.out, options.columns, single=options.float32) if is_export else len(kept)
     _say_what_is_left_out(results, kept)
     emit(f"{number} {'run' if number == 1 else 'runs'} in {options.out}, {_size(options.out)}")
     return 0
+
+
+def metrics_table(runs: Iterable[RunData], columns: Collection[str] | None) -> Table:
+    """The metrics as one table, a row for each epoch or rollout of a run, a column for each value.
+
+    Args:
+        runs: the runs.
+        columns: the metrics; None for all.
+    """
+    rows: list[dict[str, Cell]] = []
+    for run in runs:
+        parts = ("experiment", "dataset", "condition", "method", "seed", "protocol")
+        names: dict[str, Cell] = {"run": run.id, **{part: getattr(run, part) for part in parts}}
+        metrics = {name: values for name, values in run.columns.items() if columns is None or name in columns}
+        for row in range(run.rows):
+            cells: dict[str, Cell] = {**names, "row": row + 1}
+            for name, values in metrics.items():
+                value = values[row].tolist()
+                several = enumerate(value) if isinstance(value, list) else ()
+                cells |= {f"{name}.{place}": each for place, each in several} if several else {name: value}
+            rows.append(cells)
+    heads = list(dict.fromkeys(name for cells in rows for name in cells))
+    return Table(heads, [[cells.get(name) for name in heads] for cells in rows])
 
 
 def _say_what_is_left_out(results: Results, kept: Results) -> None:

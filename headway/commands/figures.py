@@ -24,7 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = "Draws every figure that the finished runs of a store allow, and says which are left out."
     add = parser.add_argument
-    add("path", type=parse_folder, metavar="PATH", help="a run store, or a folder of exported runs")
+    add(
+        "path",
+        type=parse_folder,
+        nargs="?",
+        default=Path("runs"),
+        metavar="PATH",
+        help="a run store, or a folder of exported runs (%(default)s)",
+    )
     add("--out", type=Path, default=Path("figures"), metavar="DIR", help="where the figures go (%(default)s)")
     add(
         "--format",

@@ -44,7 +44,7 @@ class Command:
 
     summary: str
     module: str
-    extra: str = ""
+    extra: str = "experiments"
 
     def load(self) -> CommandModule:
         """Import it.
@@ -62,18 +62,22 @@ class Command:
                     "expected the repository of headway, which has the benchmarks, got an installed package alone; "
                     "clone the repository and run headway bench in its folder"
                 ) from error
-            if not self.extra or package in ("", "headway") or isinstance(error, MissingExtraError):
+            if package in ("", "headway"):
                 raise
             raise MissingExtraError(package, self.extra) from error
+        except MissingExtraError as error:  # of a part that this command shares with others
+            raise MissingExtraError(error.package, self.extra) from error
 
 
 COMMANDS = {
-    "bench": Command("measure what scores cost in time and memory", "benchmarks.cost.command"),
+    "bench": Command("measure what scores cost in time and memory", "benchmarks.cost.command", "bench"),
     "run": Command("carry out the runs of an experiment; the same command resumes", "headway.commands.run"),
     "status": Command("show where the runs of a store stand", "headway.commands.status"),
     "fetch": Command("copy the runs of a store behind a URL to a folder", "headway.commands.fetch", "remote"),
     "demo": Command(
-        "the study in small: a few minutes on two cores, ending in a table and a report", "headway.commands.demo"
+        "the study in small: a few minutes on two cores, ending in a table and a report",
+        "headway.commands.demo",
+        "experiments,report",
     ),
     "report": Command(
         "write one page about the runs of a store, with tables and figures", "headway.commands.report", "report"
@@ -83,13 +87,15 @@ COMMANDS = {
     "figures": Command("draw every figure that the runs of a store allow", "headway.commands.figures", "report"),
     "claims": Command("judge the paper's claims by the runs of a store", "headway.commands.claims", "report"),
     "export": Command("write the metrics of a store's runs to one small file", "headway.commands.export", "report"),
-    "verify": Command("run some of the results again and compare every number", "headway.commands.verify", "report"),
+    "verify": Command(
+        "run some of the results again and compare every number", "headway.commands.verify", "experiments,report"
+    ),
 }
 """The subcommands by name, in the order of the help."""
 
 
 def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """The parser, with the options of those subcommands that are named in the arguments."""
+    """The parser, with the options of the subcommand that the arguments begin with."""
     parser = argparse.ArgumentParser(
         prog="headway", description="Measures learning progress: a score for every training sample."
     )
@@ -97,7 +103,7 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=command.summary)
-        if name in arguments:
+        if name in arguments[:1]:
             module = command.load()
             subparser.set_defaults(execute=module.execute, parser=subparser)
             module.add_arguments(subparser)
@@ -128,6 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line; what no option is called is told by the command that it was meant for."""
+    arguments = _in_full(arguments)
     parser = make_parser(arguments)
     if not arguments:
         parser.print_help(sys.stderr)
@@ -139,6 +146,19 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         hint = did_you_mean(unknown[0].partition("=")[0], known)
         own.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     return options
+
+
+def _in_full(arguments: Sequence[str]) -> list[str]:
+    """The arguments with the command's whole name for its beginning, and with `--help` for the command `help`."""
+    if arguments[:1] == ["help"]:
+        return [*_in_full(arguments[1:]), "--help"]
+    if not arguments or arguments[0].startswith("-") or arguments[0] in COMMANDS:
+        return list(arguments)
+    found = [name for name in COMMANDS if arguments[0] and name.startswith(arguments[0])]
+    if len(found) != 1:
+        hint = f"; did you mean {' or '.join(found)}?" if found else did_you_mean(arguments[0], COMMANDS)
+        make_parser().error(f"expected a command out of {', '.join(COMMANDS)}, got {arguments[0]!r}{hint}")
+    return [*found, *arguments[1:]]
 
 
 def _fill_streams() -> None:

@@ -169,6 +169,14 @@ def _in_full(value: Any) -> str:
     return str(value.expanduser().absolute()) if isinstance(value, Path) else str(value)
 
 
+def add_format_option(parser: argparse.ArgumentParser, more: tuple[str, ...] = ()) -> None:
+    """Add the option `--format` to a command that prints a table; the first format is the default."""
+    kinds = (*more, "text", "markdown", "json", "csv")
+    parser.add_argument(
+        "--format", choices=kinds, default=kinds[0], help=f"one of {', '.join(kinds)} (default: %(default)s)"
+    )
+
+
 def add_plugin_option(parser: argparse.ArgumentParser) -> None:
     """Add the option `--plugin` to a command that carries out or reads runs of plugins."""
     text = RunOptions.__dataclass_fields__["plugin"].metadata["help"]

@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("store", type=parse_folder, nargs="?", default=Path("runs"), metavar="RUNS", help=what)
     add("--out", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
     add(
+        "--format",
         "--formats",
+        dest="formats",
         nargs="*",
         choices=FORMATS,
         metavar="FORMAT",
@@ -150,15 +152,15 @@ def report_if_possible(store: Path, out: Path) -> bool:
     return True
 
 
-def require(*packages: str) -> None:
-    """Make sure that packages are there; without a name, those that every report needs.
+def require(*packages: str, extra: str = "report") -> None:
+    """Make sure that the packages of an extra are there; without a name, those that every report needs.
 
     Raises:
         MissingExtraError: a package is not installed.
     """
     for package in packages or PACKAGES:
         if importlib.util.find_spec(package) is None:
-            raise MissingExtraError(package, "report")
+            raise MissingExtraError(package, extra)
 
 
 class ProgressLine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -16,7 +17,16 @@ from headway.data import load
 from headway.errors import DataError, HeadwayError, UsageError
 from headway.runs import RunRecord, RunSpec, State
 from headway.runs.address import Place, Url, open_store
-from headway.runs.campaign import Campaign, Estimator, default_workers, left_over, look_up, make_plan, run_campaign
+from headway.runs.campaign import (
+    Campaign,
+    Estimator,
+    Plan,
+    default_workers,
+    left_over,
+    look_up,
+    make_plan,
+    run_campaign,
+)
 from headway.runs.experiments import WEIGHTS_FILE, Context, load_plugins, needed_datasets
 from headway.runs.launchers import Request as LauncherRequest
 from headway.runs.launchers import cores, make_named_launcher
@@ -71,8 +81,10 @@ def execute(options: argparse.Namespace) -> int:
     data that cannot be had, is reported and left out; the others are carried out.
     """
     troubled: list[str] = []
+    plans: list[Plan] = []
     try:
         how = _how(options)
+        busy = busy_text() if how.dry_run else ""
         work = _asked_for(options, how)
         ready = [(each, why) for each in work if (why := _guarded(each, troubled, _find_data)) is not None]
         worst = 0
@@ -87,7 +99,7 @@ def execute(options: argparse.Namespace) -> int:
                 launcher = make_named_launcher(how.launcher, _for_launcher(how))
                 campaign = Campaign(each.specs, store, _context(each), how.retry_failed)
                 if how.dry_run:
-                    _rehearse(campaign, how.workers, why_no_estimate)
+                    plans.append(_rehearse(campaign, how.workers, why_no_estimate))
                     continue
                 _announce(campaign, each.how)
                 mirror = Mirror(store, how.tensorboard) if how.tensorboard else None
@@ -106,6 +118,10 @@ def execute(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         complain("headway: stopped at once; the same command resumes from the last checkpoints")
         return INTERRUPTED
+    if len(plans) > 1:
+        emit(f"all sections: {_total(plans)}")
+    if busy:
+        emit(busy)
     if len(work) > 1 and not (how.dry_run or how.print_jobs):
         emit(f"what all sections say: headway report {shlex.quote(str(how.out))}")
     if troubled and len(work) > 1:
@@ -324,7 +340,7 @@ def _print_jobs(work: Work) -> None:
     complain(f"headway: {summary}")
 
 
-def _rehearse(campaign: Campaign, workers: int | None, why_no_estimate: str) -> None:
+def _rehearse(campaign: Campaign, workers: int | None, why_no_estimate: str) -> Plan:
     """List the runs, and say how long those that are left would take."""
     records = look_up(campaign.store, campaign.specs)
     left = sum(record.state is not State.DONE for record in records)
@@ -336,11 +352,30 @@ def _rehearse(campaign: Campaign, workers: int | None, why_no_estimate: str) -> 
         names = (dataset_of(spec), spec.condition, spec.method, str(spec.seed), length_of(spec))
         rows.append((spec.run_id, *names, record.state.value))
     emit(aligned(rows))
-    states = Counter(record.state.value for record in plan.records)
+    emit(_total([plan], why_no_estimate and f"no estimate of the time: {why_no_estimate}"))
+    return plan
+
+
+def _total(plans: Sequence[Plan], no_estimate: str = "") -> str:
+    """The runs of sections that are carried out one after the other, by state, and how long they take together."""
+    records = [record for plan in plans for record in plan.records]
+    states = Counter(record.state.value for record in records)
     counts = ", ".join(f"{number} {state}" for state, number in states.items())
-    time = why_no_estimate and f"no estimate of the time: {why_no_estimate}"
-    guess = f"about {duration(plan.total_seconds())} with {count(max(1, plan.workers), 'worker')}"
-    emit(f"{count(len(campaign.specs), 'run')}: {counts}; {time or guess}")
+    seconds = sum(plan.total_seconds() for plan in plans)
+    unknown = sum(plan.is_unknown for plan in plans)
+    guess = f"about {duration(seconds)} with {count(max(1, *(plan.workers for plan in plans)), 'worker')}"
+    guess += f", without {count(unknown, 'section')} of unknown length" if unknown else ""
+    return f"{count(len(records), 'run')}: {counts}; {no_estimate or guess}"
+
+
+def busy_text() -> str:
+    """A sentence that the machine is busy, with its load; empty if less than half of it is in use."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load <= cores() / 2:
+        return ""
+    return (
+        f"the machine is busy (load {load:.1f} on {count(cores(), 'core')}): an idle one takes less time than estimated"
+    )
 
 
 def _announce(campaign: Campaign, how: RunOptions) -> None:

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from headway.commands.options import add_format_option
 from headway.errors import StoreError, UsageError
 from headway.runs import RunRecord, RunStore, State
 from headway.runs.address import Place, Url, open_store, parse_place
 from headway.runs.files import store_error
-from headway.runs.text import aligned, complain, count, dataset_of, duration, emit, last_line, losses_text, steps
+from headway.runs.text import aligned, complain, count, dataset_of, duration, emit, last_line, plain, steps, values_text
 
 EXPORTED = ".parquet"
+HEADS = ("run", "state", "experiment", "dataset", "condition", "method", "seed", "done", "time", "remark")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,20 +26,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Shows where the runs of a store stand, or of all sections of a campaign."
     what = "the run store, or a folder of several"
     parser.add_argument("store", type=parse_place, nargs="?", default=Path("runs"), metavar="DIR", help=what)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_format_option(parser)
+    parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
     parser.add_argument("--failed", action="store_true", help="only failed and corrupt runs, with their tracebacks")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     found = {place: open_store(place).status() for place in _stores(options.store)}
-    if options.json:
-        records = [record for members in found.values() for record in members]
-        shown = [as_dict(record) for record in _shown(records, options.failed)]
-        is_written = emit(json.dumps({"counts": counts(records), "runs": shown}, indent=1))
+    if options.format == "text":
+        text = "\n".join(_in_words(place, records, options.failed) for place, records in found.items())
     else:
-        is_written = emit("\n".join(_in_words(place, records, options.failed) for place, records in found.items()))
-    return 0 if is_written else 1
+        records = [record for members in found.values() for record in members]
+        text = _formatted(records, _shown(records, options.failed), options.format)
+    return 0 if emit(text) else 1
+
+
+def _formatted(records: Sequence[RunRecord], shown: Sequence[RunRecord], kind: str) -> str:
+    if kind == "json":
+        return json.dumps({"counts": counts(records), "runs": [as_dict(record) for record in shown]}, indent=1)
+    from headway.analysis.table import Table  # needs NumPy, which the other formats do without
+
+    return Table(HEADS, [[plain(cell, "") for cell in _row(record)] for record in shown]).formatted(kind)
 
 
 def _stores(place: Place) -> list[Place]:
@@ -110,8 +120,7 @@ def _is_bad(record: RunRecord) -> bool:
 
 
 def _table(records: Sequence[RunRecord]) -> str:
-    header = ("run", "state", "experiment", "dataset", "condition", "method", "seed", "done", "time", "")
-    return aligned([header, *map(_row, records)])
+    return aligned([(*HEADS[:-1], ""), *map(_row, records)])
 
 
 def _row(record: RunRecord) -> tuple[str, ...]:
@@ -127,7 +136,7 @@ def _remark(record: RunRecord) -> str:
         return record.reason
     if record.state is State.FAILED:
         return last_line(status.error)
-    return losses_text(status.losses) if record.state in (State.RUNNING, State.DONE) else status.note
+    return values_text(status.losses) if record.state in (State.RUNNING, State.DONE) else status.note
 
 
 def _in_full(record: RunRecord) -> str:

@@ -34,7 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "same machine with the same versions they are the same to the last bit."
     )
     add = parser.add_argument
-    add("path", type=parse_folder, metavar="RESULTS", help="exported runs, or a run store")
+    add(
+        "path",
+        type=parse_folder,
+        nargs="?",
+        default=Path("runs"),
+        metavar="RESULTS",
+        help="exported runs, or a run store (%(default)s)",
+    )
     add("--runs", type=int, metavar="N", help=f"how many runs, chosen at random ({DRAWN})")
     add("--seed", type=int, metavar="N", help="where the choice starts (default: another one each time)")
     add("--only", action="append", metavar="RUN", help="the run with this id instead; repeatable")

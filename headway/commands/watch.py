@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from headway.commands.report import require
@@ -28,17 +30,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C, and return the exit code."""
-    require()
+    require(extra="watch")
     from headway.analysis.report.sources import telemetry_files
     from headway.analysis.report.writing import holds_runs
     from headway.analysis.watch import serve
 
+    wait_for_files(options.store)
     if not holds_runs(options.store) and telemetry_files(options.store):
         raise StoreError(
             f"expected runs to follow at {options.store}, got telemetry alone; headway report {options.store} draws it"
         )
     serve(options.store, options.host, options.port, open_browser=options.open, say=emit)
     return 0
+
+
+def wait_for_files(store: Path, pause: Callable[[float], object] = time.sleep) -> None:
+    """Wait until there is something at a path: a store that has not been made yet, or a campaign's empty folder."""
+    if not _is_nothing(store):
+        return
+    emit(f"waiting for runs in {store} (Ctrl-C ends)")
+    while _is_nothing(store):
+        pause(1.0)
+
+
+def _is_nothing(path: Path) -> bool:
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
 def _port(text: str) -> int:

@@ -26,11 +26,13 @@ class Plan:
         records: each of its runs and where it stands in the store.
         seconds: how long each run that is left would take on one core, by its id; empty when unknown.
         workers: how many runs go on at once.
+        is_unknown: whether nobody knows how long they would take.
     """
 
     records: tuple[RunRecord, ...]
     seconds: Mapping[str, float]
     workers: int
+    is_unknown: bool = False
 
     def total_seconds(self) -> float:
         """How long the whole would take: runs go to whichever worker is free, in their order."""
@@ -59,7 +61,7 @@ def make_plan(
     over = {State.DONE} if retry_failed else {State.DONE, State.FAILED}
     left = [(record, spec) for record, spec in zip(records, specs, strict=True) if record.state not in over]
     seconds = {record.run_id: estimate(spec) * _share_left(record) for record, spec in left} if estimate else {}
-    return Plan(records, seconds, workers)
+    return Plan(records, seconds, workers, estimate is None)
 
 
 class Estimator:

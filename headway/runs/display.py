@@ -20,7 +20,7 @@ from headway.runs.progress import (
     Started,
     Stopping,
 )
-from headway.runs.text import count, duration, label, losses_text, plain, speed_text, steps, write_line
+from headway.runs.text import count, duration, label, plain, steps, value_name, values_text, write_line
 
 STOPPING = "stopping after the batches under way; Ctrl-C again stops at once"
 _LINES = 10
@@ -100,7 +100,7 @@ class PlainDisplay:
         return True
 
     def _progress_line(self) -> str:
-        active = "; ".join(_in_words(run) for run in self._progress.active.values())
+        active = "; ".join(_in_words(run, self._progress) for run in self._progress.active.values())
         return " | ".join(filter(None, (summary_line(self._progress), active)))
 
     def _write(self, line: str) -> None:
@@ -148,23 +148,33 @@ class LiveDisplay:
 
 
 def render(progress: CampaignProgress) -> Any:
-    """The table of the runs under way and the bar of the campaign, as something that rich can print."""
+    """The table of the runs under way and the bar of the campaign, as something that rich can print in 80 columns.
+
+    It leaves out the dataset or condition that all runs share, and shows the last of the values that a run reports.
+    """
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("run", "", "done", "losses", "speed", "left"):
-        table.add_column(name, no_wrap=True, justify="right" if name in ("done", "speed", "left") else "left")
-    now = progress.now()
-    for run in progress.active.values():
-        bar = ProgressBar(total=1.0, completed=run.fraction(), width=16)
-        done = steps(run.step, run.total) if run.total else "starting"
+    running, now = list(progress.active.values()), progress.now()
+    settings = [progress.setting(run.spec) for run in running]
+    values = [list(run.losses.items())[-1:] for run in running]
+    names = dict.fromkeys(value_name(name) for value in values for name, _ in value)
+    if any(settings):
+        table.add_column("setting", no_wrap=True, max_width=20)
+    table.add_column("method", no_wrap=True, max_width=16)
+    for name in ("seed", "done", "", plain(", ".join(names), ""), "left"):
+        table.add_column(name, no_wrap=True, justify="left" if name == "done" else "right")
+    for run, setting, value in zip(running, settings, values, strict=True):
+        bar = ProgressBar(total=1.0, completed=run.fraction(), width=8)
+        done = f"{run.fraction():.0%}" if run.total else "starting"
+        number = ", ".join(f"{each:.4g}" for _, each in value)
         left = duration(run.time_left(now))
-        name, losses = plain(label(run.spec), ""), plain(losses_text(run.losses), "")
-        table.add_row(name, bar, done, losses, speed_text(run.speed(now)), left)
+        words = ([setting] if any(settings) else []) + [run.spec.method, str(run.spec.seed)]
+        table.add_row(*(plain(word, "") for word in words), bar, done, number, left)
     whole = Table.grid(padding=(0, 2, 0, 0))
-    whole.add_row(ProgressBar(total=1.0, completed=progress.fraction(), width=30), summary_line(progress))
+    whole.add_row(ProgressBar(total=1.0, completed=progress.fraction(), width=12), summary_line(progress))
     return Group(table, whole) if progress.active else Group(whole)
 
 
@@ -209,6 +219,7 @@ def _is_remarkable(event: Event) -> bool:
     return isinstance(event, (Lost, Stalled)) or (isinstance(event, Ended) and event.outcome is Outcome.FAILED)
 
 
-def _in_words(run: Active) -> str:
+def _in_words(run: Active, progress: CampaignProgress) -> str:
     done = steps(run.step, run.total) if run.total else "starting"
-    return " ".join(filter(None, (label(run.spec), done, losses_text(run.losses))))
+    name = f"{run.spec.method} seed {run.spec.seed}"
+    return " ".join(filter(None, (progress.setting(run.spec), name, done, values_text(run.losses))))

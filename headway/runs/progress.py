@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from headway.runs.spec import RunSpec
+from headway.runs.text import dataset_of
 
 
 class Outcome(str, enum.Enum):
@@ -133,6 +134,8 @@ class CampaignProgress:
         self.ends: dict[str, Ended] = {}
         self.active: dict[str, Active] = {}
         self.is_stopping = False
+        parts: tuple[Callable[[RunSpec], str], ...] = (dataset_of, lambda spec: spec.condition)
+        self._differing = [part for part in parts if len(set(map(part, self.specs.values()))) > 1]
         self._clock = clock
         self._began: float | None = None
         self._gained = 0.0
@@ -179,6 +182,10 @@ class CampaignProgress:
             return None
         paced = self._work_left() * (now - self._began) / gained
         return max([paced, *(left for run in self.active.values() if (left := run.time_left(now)))])
+
+    def setting(self, spec: RunSpec) -> str:
+        """The dataset and condition of a run, as far as the campaign's runs differ in them."""
+        return " ".join(part(spec) for part in self._differing)
 
     def now(self) -> float:
         """The time on the progress's clock."""

@@ -59,16 +59,14 @@ def steps(step: int, total: int | None) -> str:
     return f"{step}/{total or '?'}"
 
 
-def losses_text(losses: Mapping[str, float]) -> str:
-    """Losses by name, such as "train 0.213, test 0.301"."""
-    return ", ".join(f"{name} {loss:.4g}" for name, loss in losses.items())
+def values_text(values: Mapping[str, float]) -> str:
+    """The values that a run reports, by name, such as "train loss 0.213, test loss 0.301" or "return 0.87"."""
+    return ", ".join(f"{value_name(name)} {value:.4g}" for name, value in values.items())
 
 
-def speed_text(speed: float | None) -> str:
-    """Steps per second, or seconds per step when slow."""
-    if not speed:
-        return ""
-    return f"{speed:.3g}/s" if speed >= 1 else f"{1 / speed:.3g} s each"
+def value_name(name: str) -> str:
+    """A reported value's name in full: runs call their losses by the data alone."""
+    return f"{name} loss" if name in ("train", "test") else name
 
 
 def last_line(text: str) -> str:

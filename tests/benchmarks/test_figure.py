@@ -45,5 +45,5 @@ def test_a_step_quicker_than_the_plain_one_stays_in_sight() -> None:
 
 def test_without_matplotlib_the_message_has_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'headway\[bench\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'headway-torch\[bench\]'"):
         figure.draw(result())

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.commands.demo import conclusion, demo_specs, rows_of, table
+from headway.analysis.report.findings import conclusion
+from headway.commands.demo import demo_specs, rows_of, tables
 from headway.runs import RunStore
 from headway.runs.experiments import Context
 from headway.study import controlled
@@ -40,9 +41,10 @@ def test_the_summary_of_small_runs(tmp_path: Path) -> None:
         [sum(columns["draw_share"][-1][group] for columns in noisy) / 2 for group in range(4)]
     )
     assert not rows_of(tmp_path, set())
-    text = table(rows)
-    assert text.count("\n") == 8
-    assert "gmc" in text
-    heads = [number for number, words in enumerate(text.split("\n")) if words.endswith(("G3", "D"))]
-    assert [text.split("\n")[number + 1].split()[0] for number in heads] == ["curriculum", "noise"]
-    assert "times the loss area" in conclusion(rows)
+    curriculum, noise = tables(rows)
+    assert (curriculum.columns[-1], noise.columns[-1]) == ("G3", "D")
+    assert [row[0] for row in noise.rows] == ["uniform", "curiosity", "gmc"]
+    assert noise.title.startswith("noise")
+    noisy_rows = [row for row in rows if row.group.condition == "noise"]
+    assert "Group D has the noisiest labels" in conclusion(noisy_rows)
+    assert not conclusion(noisy_rows[:2])

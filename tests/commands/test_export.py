@@ -52,3 +52,14 @@ def test_lots_can_be_put_together(store: str, tmp_path: Path) -> None:
 def test_bad_use(store: str, capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     assert main(["export", store, *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_metrics_can_be_printed_as_csv(store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["export", store, "--finished", "--columns", "test_loss_mean", "--format", "csv"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    heads, first, *_ = printed.splitlines()
+    assert heads == "run,experiment,dataset,condition,method,seed,protocol,row,test_loss_mean"
+    assert first.split(",")[7] == "1"
+    assert main([*words, "--out", str(tmp_path / "runs.csv")]) == 0
+    assert (tmp_path / "runs.csv").read_text() == printed

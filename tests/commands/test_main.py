@@ -135,6 +135,30 @@ def test_bench_without_the_repository_says_where_it_is(
     assert "clone the repository" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["f", "fak", "fake"])
+def test_the_beginning_of_a_command_is_enough(name: str, add: Callable[..., None]) -> None:
+    add(lambda: 3)
+    assert cli.main([name, "--number", "4"]) == 7
+
+
+def test_a_beginning_of_several_commands_names_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["f"])
+    assert stop.value.code == 2
+    assert "did you mean fetch or figures?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "shown"), [(["help"], "does something"), (["help", "fake"], "--number")])
+def test_help_is_a_command(
+    words: list[str], shown: str, add: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(lambda: 0)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    assert stop.value.code == 0
+    assert shown in capsys.readouterr().out
+
+
 def test_the_help_needs_no_torch() -> None:
     code = "import sys, headway.commands.main as cli; cli.make_parser(['--help']); print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

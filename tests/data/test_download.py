@@ -156,7 +156,7 @@ def test_without_pooch_the_error_says_how_to_get_it(
     tmp_path: Path, wanted: Download, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'headway\[experiments\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'headway-torch\[experiments\]'"):
         fetch(wanted, tmp_path, silent)
 
 

@@ -41,7 +41,7 @@ def test_a_missing_package_gives_the_command_that_installs_it(monkeypatch: pytes
     package = ADAPTERS[adapter][0]
     extra = SUPPORTED[package].extra
     with pytest.raises(
-        MissingExtraError, match=rf"^{package} is not installed; run: pip install 'headway\[{extra}\]'$"
+        MissingExtraError, match=rf"^{package} is not installed; run: pip install 'headway-torch\[{extra}\]'$"
     ):
         fresh(monkeypatch, adapter)
 
@@ -52,7 +52,7 @@ def test_a_package_that_cannot_be_imported_counts_as_missing(
 ) -> None:
     monkeypatch.setattr(versions, "version", lambda name: SUPPORTED[name].least)
     monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
-    command = rf"^{package} is not installed; run: pip install 'headway\[{SUPPORTED[package].extra}\]'$"
+    command = rf"^{package} is not installed; run: pip install 'headway-torch\[{SUPPORTED[package].extra}\]'$"
     with pytest.raises(MissingExtraError, match=command):
         fresh(monkeypatch, adapter)
 
@@ -64,7 +64,9 @@ def test_an_old_package_gives_both_versions(monkeypatch: pytest.MonkeyPatch, ada
     least, extra = SUPPORTED[package].least, SUPPORTED[package].extra
     if numbers("0.9.3") >= numbers(least):
         monkeypatch.setattr(versions, "version", lambda package: "0.0.1")
-    pattern = rf"expected {package} {least} or newer, got 0\.\d\.\d; run: pip install --upgrade 'headway\[{extra}\]'"
+    pattern = (
+        rf"expected {package} {least} or newer, got 0\.\d\.\d; run: pip install --upgrade 'headway-torch\[{extra}\]'"
+    )
     with pytest.raises(WrongVersionError, match=pattern):
         fresh(monkeypatch, adapter)
 

@@ -144,7 +144,7 @@ def test_without_pyarrow_a_run_is_refused_before_it_starts(
     store: RunStore, spec: RunSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'headway\[experiments\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'headway-torch\[experiments\]'"):
         store.lock(spec)
 
 

@@ -122,11 +122,11 @@ def test_plain_lines(progress: CampaignProgress, clock: Clock) -> None:
         display.show(Stopping())
     assert stream.getvalue().splitlines() == [
         "mnist noise gmc seed 0: started (process 17)",
-        "10%, 0 of 4 runs done, 36 s left | mnist noise gmc seed 0 4/10 test 0.25",
-        "20%, 0 of 4 runs done, 32 s left | mnist noise gmc seed 0 8/10 test 0.25",
+        "10%, 0 of 4 runs done, 36 s left | gmc seed 0 4/10 test loss 0.25",
+        "20%, 0 of 4 runs done, 32 s left | gmc seed 0 8/10 test loss 0.25",
         "mnist noise gmc seed 0: done",
         "mnist noise gmc seed 1: started (process 17)",
-        "28%, 1 of 4 runs done, 6 min 45 s left | mnist noise gmc seed 1 1/10",
+        "28%, 1 of 4 runs done, 6 min 45 s left | gmc seed 1 1/10",
         "mnist noise gmc seed 1: failed: ValueError: no",
         "50%, 1 of 4 runs done, 1 failed, 1 min 50 s left",
         "mnist noise gmc seed 2: another process works on it; waiting",
@@ -157,7 +157,7 @@ def test_plain_lines_go_to_streams_of_any_encoding(progress: CampaignProgress) -
 
 
 def drawn(progress: CampaignProgress) -> list[str]:
-    console = Console(file=io.StringIO(), width=140, color_system=None)
+    console = Console(file=io.StringIO(), width=80, color_system=None)
     console.print(render(progress))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
@@ -167,15 +167,33 @@ def test_the_table_has_a_line_for_each_run_under_way(progress: CampaignProgress,
     clock.now = 2.0
     apply(progress, Advanced(A, 1, 10, {"train": 2.0, "test": 1.23456}))
     header, first, second, whole = drawn(progress)
-    assert header.split() == ["run", "done", "losses", "speed", "left"]
-    assert first.startswith("mnist noise gmc seed 0  ")
-    assert first.endswith("1/10  train 2, test 1.235  2 s each  18 s")
-    assert second.startswith("mnist noise gmc seed 1  ")
+    assert header.split() == ["method", "seed", "done", "test", "loss", "left"]
+    assert first.split()[:2] == ["gmc", "0"]
+    assert first.split()[-4:] == ["10%", "1.235", "18", "s"]
+    assert second.split()[:2] == ["gmc", "1"]
     assert "starting" in second
     assert whole.endswith("28%, 0 of 4 runs done, 1 failed, 1 with other processes, 58 s left")
     apply(progress, Ended(A, Outcome.DONE), Ended(B, Outcome.DONE))
     (whole,) = drawn(progress)
     assert "2 of 4 runs done" in whole
+
+
+def test_the_table_names_what_runs_differ_in_and_fits_80_columns(clock: Clock) -> None:
+    params = {"env_id": "MiniGrid-DoorKey-8x8-v0", "steps": 1_000_000}
+    other = {**params, "env_id": "MiniGrid-DoorKey-16x16-v0"}
+    specs = [
+        RunSpec(experiment="doorkey", condition="", method="gmc_episodic", seed=seed, params=each)
+        for seed, each in enumerate((params, other))
+    ]
+    progress = apply(CampaignProgress(specs, clock), *(Started(spec.run_id, 1) for spec in specs))
+    clock.now = 3600.0
+    for spec in specs:
+        apply(progress, Advanced(spec.run_id, 1, 10_000, {"return": 0.875}))
+    header, first, second, _ = drawn(progress)
+    assert header.split() == ["setting", "method", "seed", "done", "return", "left"]
+    assert first.split()[1:3] == ["gmc_episodic", "0"]
+    assert second.split()[1:3] == ["gmc_episodic", "1"]
+    assert first.split()[-5:] == ["0.875", "416", "d", "15", "h"]
 
 
 def test_the_live_display_draws_and_keeps_what_went_wrong(progress: CampaignProgress) -> None:

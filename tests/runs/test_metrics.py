@@ -184,7 +184,7 @@ def test_columns_of_foreign_types_are_refused() -> None:
 
 def test_without_pyarrow_the_message_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'headway\[experiments\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'headway-torch\[experiments\]'"):
         to_parquet({}, {})
 
 

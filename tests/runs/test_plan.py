@@ -54,8 +54,7 @@ def test_an_estimate_leaves_out_what_is_done(store: RunStore, monkeypatch: pytes
 
 
 def test_words() -> None:
-    assert wording.speed_text(None) == ""
-    assert wording.speed_text(12.345) == "12.3/s"
+    assert wording.values_text({"test": 0.25, "return": 0.875}) == "test loss 0.25, return 0.875"
     assert wording.last_line("Traceback:\n  x\nValueError: no\n") == "ValueError: no"
     assert wording.last_line("") == ""
     assert len(wording.shorten("x" * 999)) == 300

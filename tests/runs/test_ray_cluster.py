@@ -117,7 +117,7 @@ def test_a_cluster_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatc
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(MissingExtraError, match=r"ray is not installed; run: pip install 'headway\[ray\]'"):
+    with pytest.raises(MissingExtraError, match=r"ray is not installed; run: pip install 'headway-torch\[ray\]'"):
         make_ray(Request())
 
 

@@ -153,13 +153,13 @@ def test_an_old_wandb_gives_both_versions(monkeypatch) -> None:
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch, tmp_path: Path) -> None:
     missing(monkeypatch, "torch.utils.tensorboard")
-    with pytest.raises(MissingExtraError, match=r"pip install 'headway\[tensorboard\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'headway-torch\[tensorboard\]'"):
         TensorBoardWriter(tmp_path)
     missing(monkeypatch, "wandb")
-    with pytest.raises(MissingExtraError, match=r"pip install 'headway\[wandb\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'headway-torch\[wandb\]'"):
         WandbWriter()
     missing(monkeypatch, "pyarrow")
-    with pytest.raises(MissingExtraError, match=r"pyarrow is not installed; run: pip install 'headway\["):
+    with pytest.raises(MissingExtraError, match=r"pyarrow is not installed; run: pip install 'headway-torch\["):
         filled().write_parquet(tmp_path / "sources.parquet")
 
 

@@ -209,6 +209,10 @@ def protocol_folders(labels: Iterable[str]) -> dict[str, str]:
     return found
 
 
+FEW_RUNS = 5
+"""With fewer seeds than this the page draws single runs: an interval of three seeds can fill a whole panel."""
+
+
 def page_charts(
     settings: Sequence[Setting], found: Mapping[str, Areas], overall: Mapping[str, Overall]
 ) -> dict[str, list[Chart]]:
@@ -225,15 +229,13 @@ def page_charts(
         by_section["summary"] = [controlled.area_chart("areas", ratios, seeds)]
     if overall:
         profiles = {protocol: each.profiles for protocol, each in overall.items()}
-        by_section["overall"] = [controlled.profile_chart(profiles)]
+        by_section["overall"] = [replace(controlled.profile_chart(profiles), few=FEW_RUNS)]
     for setting in runs:
         heading = f"{setting.heading}, {setting.group.protocol}"
         chart = controlled.telemetry_chart(f"telemetry-{setting.key}", {setting: setting.shown}, heading)
-        by_section["telemetry"] += [replace(chart, rows=1, columns=2)] if chart else []
-        by_section[setting.key] = [
-            controlled.loss_chart(f"loss-{setting.key}", {setting: setting.shown}),
-            *_group_charts(setting),
-        ]
+        by_section["telemetry"] += [replace(chart, rows=1, columns=2, singles=True, few=FEW_RUNS)] if chart else []
+        charts = [controlled.loss_chart(f"loss-{setting.key}", {setting: setting.shown}), *_group_charts(setting)]
+        by_section[setting.key] = [replace(chart, singles=True, few=FEW_RUNS) for chart in charts]
     if exploring:
         by_section["exploration"] = _exploration_charts(exploring)
     return by_section

@@ -56,9 +56,17 @@ def chart_data(chart: Chart) -> dict[str, Any]:
 
 def caption(chart: Chart) -> str:
     """What a chart shows on the page."""
-    few = [band for panel in chart.panels for band in panel.series.values() if 1 < band.n < chart.few]
-    hint = " “Seeds” changes single runs for intervals." if few else ""
-    return (chart.page_caption or chart.caption) + hint + chart.remark
+    bands = [band for panel in chart.panels for band in panel.series.values()]
+    text, hint = chart.page_caption or chart.caption, ""
+    if any(1 < band.n < chart.few for band in bands):
+        hint = (
+            " “Seeds” changes single runs for intervals."
+            if chart.singles
+            else f" No intervals below {chart.few} seeds."
+        )
+    if hint and all(band.n < chart.few for band in bands):
+        text = text.replace("ean and 95% interval", "ean and single runs" if chart.singles else "ean")
+    return text + hint + chart.remark
 
 
 def legend_item(key: str, style: Style) -> dict[str, Any]:
@@ -119,7 +127,7 @@ def curves(
         at = np.searchsorted(x, band.x)
         series: dict[str, Any] = {"key": key, "n": band.n, "mean": _spread(band.mean, at, len(x))}
         known = np.isfinite(band.low) & np.isfinite(band.high)
-        if known.any():
+        if known.any() and (singles or band.n >= few):
             series["low"] = _spread(np.where(known, band.low, np.nan), at, len(x))
             series["high"] = _spread(np.where(known, band.high, np.nan), at, len(x))
         if singles and band.singles is not None and len(band.singles) > 1:

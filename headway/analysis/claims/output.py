@@ -114,6 +114,17 @@ def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str
     return "\n\n".join(filter(None, texts)) + "\n"
 
 
+def parts_table(judged: Sequence[Sequence[ClaimResult]]) -> Table:
+    """The parts of the claims of several protocols, a row for each."""
+    rows = [
+        (result.protocol, *_part_row(result.claim.id, finding))
+        for results in judged
+        for result in results
+        for finding in result.findings
+    ]
+    return Table(("protocol", *PART_HEADS), rows)
+
+
 def _claim_row(result: ClaimResult, remark: str) -> tuple[Cell, ...]:
     claim = result.claim
     return claim.id, f"**{result.verdict}**", claim.text, claim.decided_by, remark.strip(" ()")

@@ -71,6 +71,14 @@ def _origin(setting: Setting) -> Origin:
     )
 
 
+def shared_facts(origins: Sequence[Origin]) -> dict[str, str]:
+    """What the runs of all settings wrote down alike, by name."""
+    first = origins[0].facts if origins else {}
+    return {
+        name: value for name, value in first.items() if value and all(each.facts.get(name) == value for each in origins)
+    }
+
+
 def facts_of(runs: Iterable[RunData]) -> dict[str, str]:
     """What runs wrote down about their versions and data, by name; also that some of them did not."""
     written = [run.environment for run in runs]

@@ -21,6 +21,7 @@ from headway.analysis.charts.page import caption
 from headway.analysis.charts.style import number_text
 from headway.analysis.claims.output import what_it_takes
 from headway.analysis.report.gates import EXPLANATION, gates_table
+from headway.analysis.report.provenance import shared_facts
 from headway.analysis.report.view import View
 from headway.errors import MissingExtraError
 from headway.runs.text import count, duration
@@ -37,6 +38,7 @@ LIVE = ("live.js",)
 
 SECTIONS: Mapping[str, str] = {
     "progress": "Progress",
+    "findings": "Findings",
     "overview": "Runs",
     "summary": "Summary",
     "claims": "Claims",
@@ -194,6 +196,7 @@ def _environment() -> Any:
         reach=reach,
         is_finite=math.isfinite,
         takes=what_it_takes,
+        shared_facts=shared_facts,
     )
     environment.globals.update(group_names=GROUP_NAMES, gates_explanation=EXPLANATION, gates_table=gates_table)
     return environment

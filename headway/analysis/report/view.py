@@ -16,6 +16,7 @@ from headway.analysis.charts.sensitivity import GridView, grid_views
 from headway.analysis.claims import ClaimResult, evaluate_claims
 from headway.analysis.claims.evaluation import exploration_label
 from headway.analysis.report import provenance, tables
+from headway.analysis.report.findings import Findings, findings_of
 from headway.analysis.report.gates import GateRow, gate_tables
 from headway.analysis.report.overview import Campaign, Overview, campaign_of, overview_of
 from headway.analysis.report.provenance import Origin, ProtocolFields
@@ -66,6 +67,7 @@ class View:
         made_at: when they were read.
         results: the runs.
         settings: the same, sorted.
+        findings: what happened, in words, and the figure that shows it.
         overview: what was run.
         campaign: how far it is.
         areas: the numbers of the controlled study, by setting.
@@ -89,6 +91,7 @@ class View:
     made_at: datetime
     results: Results
     settings: Sequence[Setting]
+    findings: Findings
     overview: Overview
     campaign: Campaign
     areas: Mapping[str, Areas]
@@ -166,6 +169,7 @@ def make_view(
         made_at=now,
         results=results,
         settings=settings,
+        findings=findings_of(single, areas, rewards, charts),
         overview=overview_of(results, settings),
         campaign=campaign_of(results),
         areas={key: area for key, area in areas.items() if key in keys},

@@ -112,7 +112,7 @@ assert "torch" not in sys.modules
 
 def test_without_matplotlib_the_message_has_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'headway\[report\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'headway-torch\[report\]'"):
         figures.new_figure(1, 1)
 
 

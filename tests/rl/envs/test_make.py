@@ -91,7 +91,7 @@ def test_what_makes_no_sense_is_refused(given: dict[str, Any], message: str) -> 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "minigrid", None)
     monkeypatch.setitem(sys.modules, "minigrid.wrappers", None)
-    with pytest.raises(MissingExtraError, match=r"minigrid is not installed; run: pip install 'headway\[rl\]'"):
+    with pytest.raises(MissingExtraError, match=r"minigrid is not installed; run: pip install 'headway-torch\[rl\]'"):
         make_env(ID, backend="minigrid")
     make_env(ID)
     monkeypatch.setitem(sys.modules, "gymnasium", None)

@@ -44,7 +44,8 @@
     }).then(function (view) {
       if (view && view.error) { say(view.error, true); return; }
       if (view) apply(view);
-      say("live", false);
+      var whole = document.querySelector("#progress progress");
+      say("live" + (whole ? " · " + Math.floor(100 * whole.value) + "%" : ""), false);
     }).catch(function () { say("no connection: is headway watch still running?", true); })
       .finally(function () { window.setTimeout(ask, interval); });
   }

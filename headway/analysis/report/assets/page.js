@@ -4,6 +4,11 @@
   function start() {
     var data = document.getElementById("figures-data");
     if (data) Charts.mount(JSON.parse(data.textContent));
+    var menu = document.getElementById("menu");
+    var unfold = function (isOpen) { menu.setAttribute("aria-expanded", isOpen); };
+    menu.hidden = false;
+    menu.addEventListener("click", function () { unfold(menu.getAttribute("aria-expanded") !== "true"); });
+    menu.nextElementSibling.addEventListener("click", function () { unfold(false); });
     var links = new Map();
     document.querySelectorAll(".bar nav a").forEach(function (link) { links.set(link.hash.slice(1), link); });
     var inView = new Set();
