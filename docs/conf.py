@@ -1,16 +1,21 @@
 # Sphinx configuration. `make docs` builds into site/; nothing is fetched, not even by a reader's browser.
 import re
-from importlib.metadata import version as installed_version
 
+from docutils import nodes
+from latex2mathml.converter import convert
 from sphinx.application import Sphinx
+
+from headway import __version__
 
 project = "headway"
 author = "The headway developers"
 copyright = "2026, The headway developers"
-version = release = installed_version("headway-torch")
+version = release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 3
+myst_enable_extensions = ["dollarmath", "amsmath"]
+html_math_renderer = "mathml"
 
 html_theme = "furo"
 html_title = f"headway {release}"
@@ -72,6 +77,21 @@ def rewrite(app: Sphinx, what: str, name: str, obj: object, options: object, lin
     lines[:] = to_rest(lines)
 
 
+def inline_formula(translator, node: nodes.math) -> None:
+    """Write a formula within a line as MathML, which browsers draw by themselves."""
+    translator.body.append(convert(node.astext(), display="inline"))
+    raise nodes.SkipNode
+
+
+def formula(translator, node: nodes.math_block) -> None:
+    """Write a displayed formula; a wide one scrolls by itself."""
+    translator.body.append(
+        f'<div class="math" style="overflow-x: auto">{convert(node.astext(), display="block")}</div>'
+    )
+    raise nodes.SkipNode
+
+
 def setup(app: Sphinx) -> None:
     """Connect ahead of napoleon, which uses the default priority of 500."""
     app.connect("autodoc-process-docstring", rewrite, priority=400)
+    app.add_html_math_renderer("mathml", (inline_formula, None), (formula, None))

@@ -143,7 +143,14 @@ class Signal(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class BaseSignal:
-    """The parts of the protocol that most signals leave as they are."""
+    """The parts of the protocol that most signals leave as they are.
+
+    Attributes:
+        name: the key of the scores where a meter has several signals.
+        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
+            name and parameter, or None for all.
+        scale: a factor on the scores.
+    """
 
     name: str = "signal"
     where: Where = None

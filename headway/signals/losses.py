@@ -14,7 +14,14 @@ from headway.signals.base import BaseSignal, Batch, Scope, Values
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform(BaseSignal):
-    """No preference: zero for every sample."""
+    """No preference: zero for every sample.
+
+    Attributes:
+        name: the key of the scores where a meter has several signals.
+        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
+            name and parameter, or None for all.
+        scale: a factor on the scores.
+    """
 
     name: str = "uniform"
 
@@ -25,7 +32,14 @@ class Uniform(BaseSignal):
 
 @dataclass(frozen=True, kw_only=True)
 class Curiosity(BaseSignal):
-    """The loss itself: surprise."""
+    """The loss itself: surprise.
+
+    Attributes:
+        name: the key of the scores where a meter has several signals.
+        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
+            name and parameter, or None for all.
+        scale: a factor on the scores.
+    """
 
     name: str = "curiosity"
 
@@ -49,6 +63,9 @@ class DeltaLoss(BaseSignal):
         window: N, or None for epochs.
         absolute: take the change without its sign.
         empty: "skip" leaves out epochs without samples of a group; with "stop" the first one of them ends its record.
+        name: the key of the scores where a meter has several signals.
+        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
+            name and parameter, or None for all.
         scale: a factor on the scores.
     """
 

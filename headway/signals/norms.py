@@ -34,6 +34,9 @@ class NormAll(BaseSignal):
         norm: "l1" for sum |g|, "l2-squared" for sum g^2.
         unit: "sample" for the gradient of the sample's own loss, "batch" for that gradient divided by the
             batch size, as a mean-reduced loss gives it.
+        name: the key of the scores where a meter has several signals.
+        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
+            name and parameter, or None for all.
         scale: a factor on the scores.
     """
 
@@ -70,6 +73,12 @@ class NormLast(NormAll):
 
     Attributes:
         part: "layer" for all its parameters, "bias" for those named bias.
+        norm: "l1" for sum |g|, "l2-squared" for sum g^2.
+        unit: "sample" for the gradient of the sample's own loss, "batch" for that gradient divided by the batch size.
+        name: the key of the scores where a meter has several signals.
+        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
+            name and parameter, or None for all.
+        scale: a factor on the scores.
     """
 
     name: str = "norm_last"
