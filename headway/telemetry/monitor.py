@@ -122,9 +122,10 @@ class SourceMonitor:
             SignalError: a signal is missing, shapes differ, or there is no such source.
         """
         if scores is not None:
+            own: Any = scores
             if not self.has_sources:
-                source_ids, scores = self._unsourced(source_ids, scores)
-            self._add(self._ids(source_ids), scores, losses)
+                source_ids, own = self._unsourced(source_ids, scores)
+            self._add(self._ids(source_ids), own, losses)
         self.step += 1
         if self.step % self._every == 0:
             self.flush()
