@@ -15,6 +15,7 @@ from torch import nn
 
 import headway
 from headway.errors import SignalError, StateError
+from headway.selection import Mixture
 from headway.telemetry import CsvWriter, SourceMonitor, State, chance_losses
 from tests.ranks import join_pair, leaving_together
 
@@ -149,7 +150,7 @@ def test_training_without_sources_has_quantiles_of_its_scores() -> None:
 
 
 def test_the_shares_of_a_sampler_stand_beside_those_that_were_drawn() -> None:
-    mixture = headway.Mixture(["a", "b"], prior=[3.0, 1.0])
+    mixture = Mixture(["a", "b"], prior=[3.0, 1.0])
     monitor = SourceMonitor(["a", "b"], every=1, sampler=mixture)
     monitor.update([0, 1], scores([1.0, 1.0], [1.0, 1.0]))
     assert [(row["share"], row["target"]) for row in monitor.rows] == [(0.5, 0.75), (0.5, 0.25)]
