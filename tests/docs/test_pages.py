@@ -1,6 +1,6 @@
 """Every Python block of the docs runs, page by page and from top to bottom; so do the tutorials' headway commands.
 
-A block that cannot run alone has a comment above it, `<!-- not run: why -->`. Other pages find what they take for granted
+A block that cannot run alone has a comment above it, `<!-- not run: why -->`. Others find what they take for granted
 (a model, two datasets, a loader) in `given`. Where a block sets `steps`, the test sets fewer.
 """
 
