@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headway.grads import Reduction, register_rule, unregister_rule
     from headway.meter import Meter
     from headway.moments import Decay, Moments
-    from headway.selection import SourceSampler
+    from headway.selection import SourceSampler, SourceStream
     from headway.signals import (
         GMC,
         Cosine,
@@ -53,6 +53,7 @@ __all__ = [
     "Signal",
     "SourceMonitor",
     "SourceSampler",
+    "SourceStream",
     "Uniform",
     "__version__",
     "prediction_gain",
@@ -71,6 +72,7 @@ _HOMES = {
     "SourceMonitor": "headway.telemetry",
     "PrioritizedSampler": "headway.selection",
     "SourceSampler": "headway.selection",
+    "SourceStream": "headway.selection",
 }
 
 
