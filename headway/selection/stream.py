@@ -243,6 +243,6 @@ def _check(sources: Any, mixture: Any, exhausted: str) -> None:
             )
         if exhausted == "repeat" and isinstance(source, Iterator) and not hasattr(source, "reset"):
             raise SelectionError(
-                f"{name}: expected an iterable that can begin anew, got a {type(source).__name__}; pass a function that "
-                f"makes it, or exhausted='stop' or 'drop'"
+                f"{name}: expected an iterable that can begin anew, got a {type(source).__name__}; pass a function "
+                f"that makes it, or exhausted='stop' or 'drop'"
             )

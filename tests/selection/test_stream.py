@@ -77,7 +77,7 @@ def two(**options: Any) -> SourceStream:
 
 
 def drawn(loader: DataLoader, batches: int) -> list[tuple[int, int]]:
-    return [pair for x, source in itertools.islice(loader, batches) for pair in zip(x.tolist(), source.tolist())]
+    return [pair for x, source in itertools.islice(loader, batches) for pair in zip(x.tolist(), source.tolist(), strict=True)]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -169,9 +169,11 @@ def test_a_source_that_ends(exhausted: Any, expected: dict[str, int] | None) -> 
     if exhausted == "drop":
         assert counts == expected
     elif exhausted == "stop":
-        assert counts["a"] == 3 and counts["b"] < 20
+        assert counts["a"] == 3
+        assert counts["b"] < 20
     else:
-        assert counts.total() == 500 and counts["a"] > 200
+        assert counts.total() == 500
+        assert counts["a"] > 200
 
 
 def test_samples_are_tagged_as_asked() -> None:
@@ -231,7 +233,8 @@ def test_an_iterator_continues_from_its_state_while_shares_move() -> None:
     continued.load_state_dict(halfway[0])
     again.mixture.load_state_dict(halfway[1])
     for want in samples[100:]:
-        assert (sample := next(continued)) == want
+        sample = next(continued)
+        assert sample == want
         again.mixture.update([sample[1]], [1.0 + sample[1]])
     assert fresh.read == sum(source for _, source in samples[100:])  # asked for its state, not read again
 
