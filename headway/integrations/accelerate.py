@@ -99,7 +99,9 @@ class SourceAccelerator(Accelerator):
         """
         if loss.dim():
             if self.meter is None:
-                raise IntegrationError("expected a prepared model, got none; call accelerator.prepare(model, ...) first")
+                raise IntegrationError(
+                    "expected a prepared model, got none; call accelerator.prepare(model, ...) first"
+                )
             if source is None and self._feedback.needs_sources:
                 raise IntegrationError(
                     "expected the source of each sample, got none; call accelerator.backward(losses, source)"

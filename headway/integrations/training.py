@@ -137,6 +137,7 @@ class Feedback:
         Args:
             losses: one per sample [B].
             sources: the source of each sample [B], which is its group for the signals that ask for one.
+            then: called when the scores are reported.
         """
         assert self.meter is not None
 

@@ -288,8 +288,8 @@ class SourceTrainerMixin:
         if self._resumed_sampler is not None and not self._drawn_from:
             raise IntegrationError(
                 f"expected a training loader that draws from the sampler, got one of "
-                f"{type(trainer.train_dataset).__name__} that does not; pass a dataset with an index, or iterable sources "
-                f"as sampler=SourceStream({{...}})"
+                f"{type(trainer.train_dataset).__name__} that does not; pass a dataset with an index, or iterable "
+                f"sources as sampler=SourceStream({{...}})"
             )
         stream = self._feedback.stream
         if stream is not None and trainer.train_dataset is not stream:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy.random  # noqa: F401  (workers that are forked must not be the first to import it)
 import pytest
 import torch
 import torch.multiprocessing as mp
@@ -77,7 +78,11 @@ def two(**options: Any) -> SourceStream:
 
 
 def drawn(loader: DataLoader, batches: int) -> list[tuple[int, int]]:
-    return [pair for x, source in itertools.islice(loader, batches) for pair in zip(x.tolist(), source.tolist(), strict=True)]
+    return [
+        pair
+        for x, source in itertools.islice(loader, batches)
+        for pair in zip(x.tolist(), source.tolist(), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
