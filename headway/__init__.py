@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headway.grads.segments import segments
     from headway.meter import Meter
     from headway.moments import Decay, Moments
-    from headway.selection import SourceSampler
+    from headway.selection import SourceSampler, SourceStream
     from headway.signals import (
         GMC,
         Cosine,
@@ -55,6 +55,7 @@ __all__ = [
     "Signal",
     "SourceMonitor",
     "SourceSampler",
+    "SourceStream",
     "Uniform",
     "__version__",
     "prediction_gain",
@@ -75,6 +76,7 @@ _HOMES = {
     "SourceMonitor": "headway.telemetry",
     "PrioritizedSampler": "headway.selection",
     "SourceSampler": "headway.selection",
+    "SourceStream": "headway.selection",
 }
 
 

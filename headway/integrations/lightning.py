@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor
 
 from headway.errors import IntegrationError
-from headway.integrations.training import Feedback, metered_loss
+from headway.integrations.training import Feedback, Steered
 from headway.integrations.versions import require
 from headway.meter import Meter
-from headway.selection import SourceSampler
+from headway.selection import SourceStream
 from headway.signals import Signal
 from headway.telemetry import SourceMonitor
 
@@ -43,7 +44,8 @@ class SourceCallback(Callback):
 
     Args:
         signals: what to score with; None for GMC, and the gradient norm if there is a monitor.
-        sampler: the sampler of the training DataLoader, whose shares follow the scores.
+        sampler: the sampler of the training DataLoader, or the `SourceStream` that is its dataset, whose shares follow
+            the scores; or a `Mixture` that your own dataset draws by.
         monitor: follows the sources.
         drive: the name of the signal that the sampler follows; None for the first.
         losses: the key of the losses in what `training_step` returns.
@@ -64,7 +66,7 @@ class SourceCallback(Callback):
         self,
         signals: Signal | Sequence[Signal] | None = None,
         *,
-        sampler: SourceSampler | None = None,
+        sampler: Steered | None = None,
         monitor: SourceMonitor | None = None,
         drive: str | None = None,
         losses: str = "losses",
@@ -103,8 +105,9 @@ class SourceCallback(Callback):
                 "expected automatic optimisation, got a module that optimises by itself; "
                 "call meter.backward(losses) there in place of manual_backward"
             )
-        if self._feedback.sampler is not None and trainer.world_size > 1:
-            self._feedback.sampler.shard(trainer.global_rank, trainer.world_size)
+        drawing = self._feedback.sampler or self._feedback.stream
+        if drawing is not None and trainer.world_size > 1:
+            drawing.shard(trainer.global_rank, trainer.world_size)
         step = pl_module.training_step
 
         @functools.wraps(step)
@@ -116,24 +119,24 @@ class SourceCallback(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach the meter; the module is on its device by now, and has not run yet."""
         self._feedback.attach(pl_module if self._model is None else self._model(pl_module))
-        sampler, resumed = self._feedback.sampler, self._resumed
+        drawing, resumed = self._feedback.sampler or self._feedback.stream, self._resumed
         self._resumed = False
-        if sampler is not None and not resumed:
-            sampler.set_epoch(trainer.current_epoch)  # Lightning names it when workers have drawn of it already
+        if drawing is not None and not resumed:
+            drawing.set_epoch(trainer.current_epoch)  # Lightning names it when workers have drawn of it already
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell the meter what is around the module by now; make sure that the loader draws from the sampler."""
         if self.meter is not None and trainer.strategy.model is not None:
             self.meter.wrapped_in(trainer.strategy.model)
-        sampler = self._feedback.sampler
-        if sampler is None:
+        self._feedback.expect(_samples(trainer))
+        drawing = self._feedback.sampler or self._feedback.stream
+        if drawing is None:
             return
-        self._loader = next((own for own in _loaders(trainer.train_dataloader) if _draws_from(own, sampler)), None)
-        if self._loader is None:
-            raise IntegrationError(
-                "expected the callback's sampler in the training DataLoader, got another; pass it to the loader as "
-                "sampler=, and use Trainer(use_distributed_sampler=False): it shares its indices among processes itself"
-            )
+        loaders = _loaders(trainer.train_dataloader)
+        found = next((own for own in loaders if _draws_from(own, drawing)), None)
+        if found is None:
+            raise IntegrationError(_refusal(drawing, loaders))
+        self._loader = found if self._feedback.sampler is not None else None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Note how many samples were drawn for the batch: a step may have fewer losses, more, or none."""
@@ -144,10 +147,8 @@ class SourceCallback(Callback):
     ) -> None:
         """Log the shares."""
         self._count()
-        sampler = self._feedback.sampler
-        if self._log and sampler is not None:
-            shares = {f"share/{name}": share for name, share in sampler.weights.items()}
-            pl_module.log_dict(shares, batch_size=1)
+        if self._log and self._feedback.steered is not None:
+            pl_module.log_dict(self._feedback.shares, batch_size=1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell signals that look back over epochs."""
@@ -191,17 +192,10 @@ class SourceCallback(Callback):
             self._count()
             return None
         losses, sources = self._read(outputs)
-        meter = self._feedback.meter
-        assert meter is not None
         if not self._checked:  # once: it makes the host wait for the device
             _check_loss(outputs, losses)
             self._checked = True
-
-        def then(scores: Any) -> None:
-            self._feedback.report(sources, losses, scores)
-            self._count()
-
-        return {**outputs, "loss": metered_loss(meter, losses, then)}
+        return {**outputs, "loss": self._feedback.loss(losses, sources, self._count)}
 
     def _count(self) -> None:
         """Count the batch, once: an optimizer may run the step several times."""
@@ -217,7 +211,7 @@ class SourceCallback(Callback):
             got = f"None as {source!r}" if source in outputs else str(sorted(outputs))
             raise IntegrationError(
                 f"expected training_step to return {source!r}, the source of each sample, got {got}; "
-                f"headway.selection.Tagged makes a dataset hand it out"
+                f"headway.selection.Tagged and SourceStream hand it out"
             )
         return outputs[key], outputs.get(source)
 
@@ -231,9 +225,35 @@ def _loaders(loaders: Any) -> list[Any]:
     return [loaders]
 
 
-def _draws_from(loader: Any, sampler: SourceSampler) -> bool:
-    own = getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-    return any(one is sampler for one in own)
+def _draws_from(loader: Any, drawing: Any) -> bool:
+    batches = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+    own = getattr(loader, "sampler", None), batches, getattr(loader, "dataset", None)
+    return any(one is drawing for one in own)
+
+
+def _refusal(drawing: Any, loaders: list[Any]) -> str:
+    """Why nothing is drawn from the sampler or stream, and what to do."""
+    kind = type(drawing).__name__
+    if len(loaders) > 1:
+        return (
+            f"expected one training DataLoader that draws from the {kind}, got a CombinedLoader of {len(loaders)}, "
+            f"which takes from each in a fixed order; put the sources into one loader: SourceStream({{...}}) for "
+            f"iterables, SourceSampler with Tagged(ConcatDataset([...])) for datasets with an index"
+        )
+    if isinstance(drawing, SourceStream):
+        return "expected the callback's stream as the dataset of the training DataLoader, got another"
+    return (
+        "expected the callback's sampler in the training DataLoader, got another; pass it to the loader as sampler=, "
+        "and use Trainer(use_distributed_sampler=False): it shares its indices among processes itself"
+    )
+
+
+def _samples(trainer: Trainer) -> float:
+    """The samples of the whole run over all processes; infinite where that is not known."""
+    size = getattr(trainer.train_dataloader, "batch_size", None)
+    if not isinstance(size, int) or trainer.estimated_stepping_batches < 0:
+        return math.inf
+    return trainer.estimated_stepping_batches * trainer.accumulate_grad_batches * size * trainer.world_size
 
 
 def _batch_size(loader: Any, batch: Any) -> int:

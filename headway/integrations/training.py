@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,13 +11,16 @@ import torch
 from torch import Tensor, distributed
 from torch.utils.data import Sampler
 
-from headway.errors import IntegrationError
+from headway.errors import IntegrationError, warn
 from headway.grads.segments import Segments, segments
 from headway.meter import Meter
-from headway.selection import SourceSampler
+from headway.selection import Mixture, SourceSampler, SourceStream
 from headway.signals import GMC, NormAll, Signal
 from headway.signals.base import signals_by_name
 from headway.telemetry import SourceMonitor
+
+Steered = SourceSampler | SourceStream | Mixture
+"""What has shares that follow scores: draws indices, draws samples, or says the shares alone."""
 
 
 class Feedback:
@@ -29,6 +33,11 @@ class Feedback:
         drive: the name of the signal that the sampler follows; None for the first.
         meter_options: further arguments of the meter.
 
+    Attributes:
+        steered: the sampler, stream or mixture.
+        sampler: the same, if it is a sampler; only then there is a place in its indices to go on from.
+        stream: the same, if it is a stream.
+
     Raises:
         IntegrationError: the arguments make no sense, or do not fit together.
         SignalError: what was given as signals are none.
@@ -37,7 +46,7 @@ class Feedback:
     def __init__(
         self,
         signals: Signal | Sequence[Signal] | None,
-        sampler: SourceSampler | None,
+        sampler: Steered | None,
         monitor: SourceMonitor | None,
         drive: str | None,
         meter_options: Mapping[str, Any] | None,
@@ -46,11 +55,14 @@ class Feedback:
         if signals is None:
             signals = [GMC(), NormAll()] if monitor is not None else [GMC()]
         by_name = signals_by_name(signals)
-        self.signals, names = list(by_name.values()), list(by_name)
+        sources = names_of(sampler) if sampler is not None else monitor.names if monitor is not None else ()
+        self.signals, names = [_by_source(signal, len(sources)) for signal in by_name.values()], list(by_name)
         self._drive = names[0] if drive is None else drive
         if self._drive not in names:
             raise IntegrationError(f"expected drive to name one of the signals {names}, got {self._drive!r}")
-        self.sampler = sampler
+        self.steered = sampler
+        self.sampler = sampler if isinstance(sampler, SourceSampler) else None
+        self.stream = sampler if isinstance(sampler, SourceStream) else None
         self.monitor = monitor
         if monitor is not None and monitor.has_sources and monitor.sampler is None:
             monitor.sampler = sampler
@@ -70,7 +82,22 @@ class Feedback:
     @property
     def needs_sources(self) -> bool:
         """Whether anyone asks which source a sample is from."""
-        return self.sampler is not None or (self.monitor is not None and self.monitor.has_sources)
+        return self.steered is not None or (self.monitor is not None and self.monitor.has_sources)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of every source, under "share/NAME"; none without a sampler."""
+        return {} if self.steered is None else {f"share/{name}": own for name, own in self.steered.weights.items()}
+
+    def expect(self, samples: float) -> None:
+        """Warn of signals that a run of so many samples, over all processes, is too short for."""
+        for signal in self.signals:
+            least = getattr(signal, "least_samples", 0)
+            if samples < least:
+                warn(
+                    f"{signal.name}: expected a run of at least {least} samples to fill its windows, got "
+                    f"{samples:.0f}; the scores of most sources stay zero: use a shorter window="
+                )
 
     def attach(self, model: torch.nn.Module) -> Meter:
         """Make the meter, and give it the state that was loaded for it."""
@@ -107,11 +134,29 @@ class Feedback:
             self._stretch, self._consumed = stretch, 0
         self._consumed += samples
 
+    def loss(self, losses: Tensor, sources: Tensor | None, then: Callable[[], None] | None = None) -> Tensor:
+        """The mean loss [], whose backward pass scores the samples, reports the scores and calls `then`.
+
+        Args:
+            losses: one per sample [B].
+            sources: the source of each sample [B], which is its group for the signals that ask for one.
+            then: called when the scores are reported.
+        """
+        assert self.meter is not None
+
+        def report(scores: Any) -> None:
+            self.report(sources, losses, scores)
+            if then is not None:
+                then()
+
+        groups = None if sources is None else torch.as_tensor(sources, device=losses.device)
+        return metered_loss(self.meter, losses, report, groups)
+
     def report(self, sources: Tensor | None, losses: Tensor, scores: dict[str, Tensor] | None) -> None:
         """Pass on the scores of a batch: sources [B], losses [B], scores by signal or None."""
         self.scores = scores
-        if self.sampler is not None and scores is not None and sources is not None:
-            self.sampler.update(sources, scores[self._drive])
+        if self.steered is not None and scores is not None and sources is not None:
+            self.steered.update(sources, scores[self._drive])
         if self.monitor is not None and (sources is not None or not self.monitor.has_sources):
             self.monitor.update(sources if self.monitor.has_sources else None, scores, losses.detach())
 
@@ -123,6 +168,8 @@ class Feedback:
         state: dict[str, Any] = {"meter": None if self.meter is None else self.meter.state_dict()}
         if self.sampler is not None:
             state["sampler"] = self.sampler.state_dict(self._position(self.sampler, share))
+        elif self.steered is not None:
+            state["mixture"] = _mixture_of(self.steered).state_dict()
         if self.monitor is not None:
             state["monitor"] = self.monitor.state_dict(together)
         return state
@@ -145,31 +192,59 @@ class Feedback:
             self._state = None
         if self.sampler is not None and "sampler" in state:
             self.sampler.load_state_dict(state["sampler"])
+        if self.steered is not None and "mixture" in state:
+            _mixture_of(self.steered).load_state_dict(state["mixture"])
         if self.monitor is not None and "monitor" in state:
             self.monitor.load_state_dict(state["monitor"])
 
 
 def _check(signals: Any, sampler: Any, monitor: Any) -> None:
     """Refuse what would fail only in training, or tell a monitor the wrong names."""
-    for name, kind in (("sampler", SourceSampler), ("monitor", SourceMonitor)):
+    for name, kind in (("sampler", Steered), ("monitor", SourceMonitor)):
         if isinstance(signals, kind):
-            raise IntegrationError(f"expected signals, got a {kind.__name__}; pass it as {name}=")
-    if sampler is not None and not isinstance(sampler, SourceSampler):
+            raise IntegrationError(f"expected signals, got a {type(signals).__name__}; pass it as {name}=")
+    if sampler is not None and not isinstance(sampler, Steered):
         raise IntegrationError(
-            f"sampler: expected a SourceSampler, got {type(sampler).__name__}; make one: SourceSampler(sources)"
+            f"sampler: expected a SourceSampler, a SourceStream or a Mixture, got {type(sampler).__name__}; make one: "
+            f"SourceSampler(sources)"
         )
     if monitor is not None and not isinstance(monitor, SourceMonitor):
         raise IntegrationError(
             f"monitor: expected a SourceMonitor, got {type(monitor).__name__}; make one: SourceMonitor(names)"
         )
-    if sampler is not None and monitor is not None and monitor.has_sources and monitor.names != sampler.sources.names:
+    if sampler is not None and monitor is not None and monitor.has_sources and monitor.names != names_of(sampler):
+        names = list(names_of(sampler))
         raise IntegrationError(
-            f"expected a monitor of the sampler's sources {list(sampler.sources.names)}, in their order, got one of "
-            f"{list(monitor.names)}; make it with SourceMonitor(sampler.sources.names)"
+            f"expected a monitor of the sampler's sources {names}, in their order, got one of {list(monitor.names)}; "
+            f"make it with SourceMonitor({names})"
         )
 
 
-def metered_loss(meter: Meter, losses: Tensor, then: Callable[[Any], None] | None = None) -> Tensor:
+def _mixture_of(steered: Steered) -> Mixture:
+    return steered if isinstance(steered, Mixture) else steered.mixture
+
+
+def names_of(steered: Steered) -> tuple[str, ...]:
+    """The sources of a sampler, a stream or a mixture, in the order of their numbers."""
+    return _mixture_of(steered).names
+
+
+def _by_source(signal: Any, sources: int) -> Any:
+    """A signal with a group for each source, where it has groups and was not told how many."""
+    if sources < 2 or not dataclasses.is_dataclass(signal) or isinstance(signal, type):
+        return signal
+    changes: dict[str, Any] = {}
+    if getattr(signal, "groups", None) == 1:
+        changes["groups"] = sources
+    inner = getattr(signal, "of", None)
+    if inner is not None and (within := _by_source(inner, sources)) is not inner:
+        changes["of"] = within
+    return dataclasses.replace(signal, **changes) if changes else signal
+
+
+def metered_loss(
+    meter: Meter, losses: Tensor, then: Callable[[Any], None] | None = None, groups: Tensor | None = None
+) -> Tensor:
     """The mean of per-sample losses, as a scalar whose backward pass is the meter's.
 
     For training loops that call `loss.backward()` themselves. Whatever they do to the loss first, such as dividing it
@@ -182,6 +257,7 @@ def metered_loss(meter: Meter, losses: Tensor, then: Callable[[Any], None] | Non
         meter: with the reduction "mean" and accumulate=1, which are its defaults.
         losses: one loss per sample [B].
         then: called with the scores when the pass is over; with None for a batch that `every` leaves out.
+        groups: the group (source) of each sample [B], for signals that ask for it.
 
     Returns:
         The mean [].
@@ -189,7 +265,7 @@ def metered_loss(meter: Meter, losses: Tensor, then: Callable[[Any], None] | Non
 
     def run(grad: Tensor) -> None:
         with torch.enable_grad():
-            scores = meter.backward(losses, scaler=_Factor(grad.detach()))
+            scores = meter.backward(losses, groups=groups, scaler=_Factor(grad.detach()))
         if then is not None:
             then(scores)
 

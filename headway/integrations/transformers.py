@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,9 @@ from headway.errors import IntegrationError
 from headway.grads.linear import outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.persample import PerSample, promote
 from headway.grads.registry import Inputs, register_rule
-from headway.integrations.training import Feedback, ResumedSampler, metered_loss, packed_segments
+from headway.integrations.training import Feedback, ResumedSampler, Steered, packed_segments
 from headway.integrations.versions import require
 from headway.meter import Meter
-from headway.selection import SourceSampler
 from headway.signals import Signal
 from headway.telemetry import SourceMonitor
 
@@ -61,7 +60,8 @@ class SourceTrainerMixin:
     Args:
         args: those of the Trainer.
         signals: what to score with; None for GMC, and the gradient norm if there is a monitor.
-        sampler: draws the training samples; its shares follow the scores.
+        sampler: draws the training samples; its shares follow the scores. A `SourceStream` is the training dataset
+            itself; with a `Mixture`, the training dataset is one of your own that draws by it.
         monitor: follows the sources.
         drive: the name of the signal that the sampler follows; None for the first.
         source_key: where a batch has the numbers of the sources.
@@ -86,7 +86,7 @@ class SourceTrainerMixin:
         self,
         *args: Any,
         signals: Signal | Sequence[Signal] | None = None,
-        sampler: SourceSampler | None = None,
+        sampler: Steered | None = None,
         monitor: SourceMonitor | None = None,
         drive: str | None = None,
         source_key: str = "source",
@@ -98,11 +98,16 @@ class SourceTrainerMixin:
         self._checked = False
         self._resume_from: Path | None = None
         self._drawn_from = False  # the Trainer has asked for the sampler
-        if sampler is not None:
-            sampler.shard(0, 1)  # accelerate shares the batches out among the processes
-        self._resumed_sampler = None if sampler is None else ResumedSampler(sampler)
+        drawing = self._feedback.sampler or self._feedback.stream
+        if drawing is not None:
+            drawing.shard(0, 1)  # accelerate shares the batches out among the processes
+        indices = self._feedback.sampler
+        self._resumed_sampler = None if indices is None else ResumedSampler(indices)
+        if self._feedback.stream is not None:
+            kwargs.setdefault("train_dataset", self._feedback.stream)
         super().__init__(*args, **kwargs)
         trainer: Any = self
+        trainer.data_collator = _KeepSources(trainer.data_collator, source_key)
         if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
             raise IntegrationError(
                 "expected the Trainer's own loss, got label smoothing or compute_loss_func; "
@@ -172,7 +177,7 @@ class SourceTrainerMixin:
         if sources is None and self._feedback.needs_sources:
             raise IntegrationError(
                 f"expected the source of each sample under {self._source_key!r} in a batch, got {sorted(inputs)}; "
-                f"headway.selection.Tagged makes a dataset hand it out, and the data collator has to keep it"
+                f"headway.selection.Tagged makes a dataset hand it out, and SourceStream does"
             )
         if "labels" not in inputs:
             raise IntegrationError(
@@ -198,12 +203,7 @@ class SourceTrainerMixin:
         losses = sums * (len(sums) / total)  # their mean is the mean over all positions of the batch
         if own is not None:
             self._check_loss(own, float(losses.detach().mean()))
-
-        def then(scores: Any) -> None:
-            self._feedback.report(sources, losses, scores)
-            self._feedback.consume(self._drawn_per_batch())
-
-        loss = metered_loss(self.meter, losses, then)
+        loss = self._feedback.loss(losses, sources, lambda: self._feedback.consume(self._drawn_per_batch()))
         loss = loss * self._loss_factor(total, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
@@ -250,10 +250,8 @@ class SourceTrainerMixin:
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log the share of every source too, under "share/NAME"."""
-        if self._feedback.sampler is not None:
-            logs = {**logs, **{f"share/{name}": share for name, share in self._feedback.sampler.weights.items()}}
         parent: Any = super()
-        parent.log(logs, *args, **kwargs)
+        parent.log({**logs, **self._feedback.shares}, *args, **kwargs)
 
     # What a subclass may change
 
@@ -305,10 +303,16 @@ class SourceTrainerMixin:
         if self._resumed_sampler is not None and not self._drawn_from:
             raise IntegrationError(
                 f"expected a training loader that draws from the sampler, got one of "
-                f"{type(trainer.train_dataset).__name__} that does not; pass a dataset with an index, as a sampler "
-                f"draws nothing of an IterableDataset: leave sampler= out there, and mix the sources with "
-                f"headway.integrations.torchdata.SourceNodes or headway.selection.Mixture"
+                f"{type(trainer.train_dataset).__name__} that does not; pass a dataset with an index, or iterable "
+                f"sources as sampler=SourceStream({{...}})"
             )
+        stream = self._feedback.stream
+        if stream is not None and trainer.train_dataset is not stream:
+            raise IntegrationError(
+                f"expected the stream as the training dataset, got {type(trainer.train_dataset).__name__}; leave "
+                f"train_dataset= out"
+            )
+        self._feedback.expect(trainer.state.max_steps * self._drawn_per_step())
         self._feedback.attach(trainer.model).wrapped_in(trainer.model_wrapped)
         if self._resume_from is not None:
             self._load(self._resume_from)
@@ -356,6 +360,26 @@ class SourceTrainerMixin:
 
 class SourceTrainer(SourceTrainerMixin, Trainer):
     """A Trainer that scores its samples; see `SourceTrainerMixin`."""
+
+
+class _KeepSources:
+    """A data collator whose batches keep the sources of the samples."""
+
+    def __init__(self, collator: Any, key: str) -> None:
+        self._collator, self._key = collator, key
+
+    def __call__(self, features: Any) -> Any:
+        batch = self._collator(features)
+        known = all(isinstance(one, Mapping) and self._key in one for one in features)
+        if known and isinstance(batch, MutableMapping) and self._key not in batch:
+            batch[self._key] = torch.tensor([int(one[self._key]) for one in features])
+        return batch
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the collator has."""
+        if name.startswith("__") or name == "_collator":
+            raise AttributeError(name)
+        return getattr(self._collator, name)
 
 
 def _unwrapped(model: Any) -> Any:

@@ -30,6 +30,8 @@ SUPPORTED: Mapping[str, Supported] = {
     "lightning": Supported("2.6", "lightning", "2.6.6"),
     "transformers": Supported("5.0", "transformers", "5.22.2"),
     "accelerate": Supported("1.3", "transformers", "1.15.0"),
+    "datasets": Supported("4.7", "trl", "5.2.0"),
+    "trl": Supported("1.16", "trl", "1.16.0"),
     "gymnasium": Supported("1.1", "rl", "1.4.0"),
     "stable-baselines3": Supported("2.6", "sb3", "2.9.2"),
     "torchdata": Supported("0.11", "torchdata", "0.11.0"),

@@ -9,6 +9,7 @@ from headway.selection.prioritized import PrioritizedSampler, SumTree, select
 from headway.selection.rules import MultiplicativeWeights, PolicyGradient
 from headway.selection.sampler import SourceSampler, lag
 from headway.selection.sources import Sources, Tagged
+from headway.selection.stream import SourceStream
 
 __all__ = [
     "ADO",
@@ -25,6 +26,7 @@ __all__ = [
     "PrioritizedSampler",
     "SelfPaced",
     "SourceSampler",
+    "SourceStream",
     "Sources",
     "SumTree",
     "Tagged",

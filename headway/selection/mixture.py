@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
 
 from headway.errors import SelectionError, StateError, warn
 from headway.selection.bounds import Bound, Bounds
@@ -75,6 +76,7 @@ class Mixture:
         self._seen = torch.zeros(len(self.names), dtype=torch.int64)
         self.skipped = 0
         self.version = 0
+        self._shared: Tensor | None = None
         self._set_shares()
 
     def __len__(self) -> int:
@@ -182,14 +184,59 @@ class Mixture:
         if self._has_prior:
             tilted = shares * self.prior
             shares = torch.lerp(tilted / tilted.sum(), self.prior, self._hold)
-        self.shares = self._bounds.apply(shares)
-        self._edges = self.shares.cumsum(0)
+        self._apply(self._bounds.apply(shares), self.version + 1)
+        if self._shared is not None:
+            self._publish(self._shared)
+
+    def _apply(self, shares: Tensor, version: int) -> None:
+        self.shares = shares
+        self._edges = shares.cumsum(0)
         self._edges[self._bounds.last :] = 1.0  # rounding must not leave a gap, nor give it to a source without a share
-        self.version += 1
+        self.version = version
 
     def choose(self, uniforms: Tensor) -> Tensor:
-        """The sources that uniform numbers in [0, 1) stand for under the present shares: [n] -> [n]."""
+        """The sources that uniform numbers in [0, 1) stand for under the present shares: [n] -> [n].
+
+        Raises:
+            SelectionError: a worker of a DataLoader asks, and the mixture is not in shared memory.
+        """
+        self.follow()
         return torch.searchsorted(self._edges, uniforms, right=True)
+
+    # Workers of a DataLoader
+
+    def share_memory(self) -> Mixture:
+        """Keep the shares in shared memory from now on, so that updates reach the workers of a DataLoader.
+
+        Call it before the workers start; `SourceStream` does. Updates belong into the training process alone.
+        """
+        if self._shared is None:
+            self._shared = torch.zeros(3, len(self), dtype=torch.float64).share_memory_()
+            self._publish(self._shared)
+        return self
+
+    def _publish(self, shared: Tensor) -> None:
+        """Write the shares to the row that no one reads, then name it by the version: [3, S], the last row for that."""
+        shared[self.version % 2] = self.shares
+        shared[2, 0] = self.version
+
+    def follow(self) -> Tensor:
+        """The shares [S], in a worker of a DataLoader those that the training process has set."""
+        if get_worker_info() is None:
+            return self.shares
+        if self._shared is None:
+            raise SelectionError(
+                "expected a mixture in shared memory, got a worker's own copy, which no update reaches; use "
+                "SourceStream, or call mixture.share_memory() before the loader starts its workers"
+            )
+        version = int(self._shared[2, 0])
+        while version != self.version:
+            shares = self._shared[version % 2].clone()
+            latest = int(self._shared[2, 0])
+            if latest == version:
+                self._apply(shares, version)
+            version = latest
+        return self.shares
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that later shares depend on."""

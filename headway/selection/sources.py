@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, IterableDataset
 
 from headway.errors import SelectionError, did_you_mean
 
@@ -51,7 +51,7 @@ class Sources:
         """Sources that lie one after the other: datasets, or their lengths, by name.
 
         Raises:
-            SelectionError: they have no names, or one of them no samples.
+            SelectionError: they have no names, or one of them no samples or no length.
         """
         if not isinstance(parts, Mapping):
             raise SelectionError(
@@ -60,6 +60,11 @@ class Sources:
             )
         start, ranges = 0, {}
         for name, part in parts.items():
+            if not isinstance(part, int | Sized):
+                raise SelectionError(
+                    f"{name}: expected a dataset with a length, got {type(part).__name__}; for iterables there is "
+                    f"SourceStream({{...}})"
+                )
             length = part if isinstance(part, int) else len(part)
             ranges[name] = range(start, start + length)
             start += length
@@ -93,6 +98,10 @@ class Sources:
     def __len__(self) -> int:
         """The number of sources."""
         return len(self.names)
+
+    def __repr__(self) -> str:
+        """The sources and their sizes."""
+        return f"Sources({', '.join(f'{name}: {size}' for name, size in zip(self.names, self.sizes, strict=True))})"
 
     @property
     def sizes(self) -> list[int]:
@@ -146,11 +155,15 @@ class Tagged(Dataset[Any]):
         key: the key for samples that are dicts.
 
     Raises:
-        SelectionError: the sources reach beyond the dataset, so they are those of another.
+        SelectionError: the sources reach beyond the dataset, so they are those of another; or it has no index.
     """
 
     def __init__(self, dataset: Any, sources: Sources, key: str = "source") -> None:
-        """Keep the dataset."""
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+            raise SelectionError(
+                f"expected a dataset that gives samples by index, got {type(dataset).__name__}; for iterables there is "
+                f"SourceStream({{...}}), whose samples say which source they are from"
+            )
         if isinstance(dataset, Sized) and len(dataset) < len(sources.ids):
             raise SelectionError(
                 f"expected a dataset of at least {len(sources.ids)} samples, as the sources have them, "

@@ -49,11 +49,11 @@ class Stream:
                 return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
 
-def uniforms(seed: int, epoch: int) -> Stream:
-    """Uniform numbers in [0, 1); every epoch has its own."""
+def uniforms(seed: int, epoch: int, *shard: int) -> Stream:
+    """Uniform numbers in [0, 1); every epoch has its own, and so has every shard of it."""
 
     def make(number: int) -> Tensor:
-        return torch.rand(BLOCK, dtype=torch.float64, generator=generator_for(seed, "sources", epoch, number))
+        return torch.rand(BLOCK, dtype=torch.float64, generator=generator_for(seed, "sources", epoch, *shard, number))
 
     return Stream(BLOCK, make)
 

@@ -96,6 +96,11 @@ class DeltaLoss(BaseSignal):
             scope.memory["recent"] = torch.zeros(self.groups, 2 * self.window, device=place)
             scope.memory["seen"] = torch.zeros(self.groups, dtype=torch.int64, device=place)
 
+    @property
+    def least_samples(self) -> int:
+        """The samples that a run must have before every group has a score, where all have as many."""
+        return 0 if self.window is None else 2 * self.window * self.groups
+
     def progress(self, scope: Scope) -> Tensor:
         """The score of each group [groups]."""
         if self.window is None:

@@ -18,11 +18,13 @@ pytest.importorskip("lightning")
 
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities import CombinedLoader
 
 import headway
 from headway.errors import IntegrationError, SignalError
 from headway.integrations.lightning import SourceCallback
 from headway.selection import MultiplicativeWeights, Sources, SourceSampler, Tagged
+from tests.integrations.noisy import BATCH, STEPS, points
 from tests.models import mlp
 from tests.ranks import free_port, leaving_together
 
@@ -400,3 +402,38 @@ def test_two_processes_draw_what_one_draws(tmp_path: Path, monkeypatch: pytest.M
         assert own[2] == pytest.approx(single[2])
         for have, want in zip(own[0], single[0], strict=True):
             torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-6)
+
+
+# Streams
+
+
+def test_a_stream_in_place_of_the_sampler_moves_away_from_noise(tmp_path: Path) -> None:
+    stream = points()
+    callback = SourceCallback(headway.DeltaLoss(window=200), sampler=stream)
+    run = trainer(tmp_path, callback, max_epochs=-1, max_steps=STEPS)
+    run.fit(Module(lr=0.1), DataLoader(stream, BATCH, num_workers=2))
+    assert stream.weights["noise"] < 0.25
+    assert run.callback_metrics["share/noise"] == pytest.approx(stream.weights["noise"])
+
+
+def test_signals_by_source_have_the_source_as_their_group(tmp_path: Path) -> None:
+    stream = points()
+    signals = [headway.DeltaLoss(window=20), headway.Learnability()]
+    callback = SourceCallback(signals, sampler=stream.mixture)
+    trainer(tmp_path, callback, max_epochs=-1, max_steps=30).fit(Module(), DataLoader(stream, BATCH))
+    assert bool(callback.scores["delta_loss"].any())
+    assert callback.scores["learnability"].isfinite().all()
+
+
+def test_a_window_that_the_run_cannot_fill_is_said(tmp_path: Path) -> None:
+    stream = points()
+    callback = SourceCallback(headway.DeltaLoss(window=1000), sampler=stream)
+    with pytest.warns(UserWarning, match="4000 samples.*got 32"):
+        trainer(tmp_path, callback, max_epochs=-1, max_steps=2).fit(Module(), DataLoader(stream, BATCH))
+
+
+def test_a_combined_loader_is_named_where_the_sampler_is_in_none_of_it(tmp_path: Path) -> None:
+    _, sources = data()
+    combined = CombinedLoader({"a": loader(None), "b": loader(None)}, "max_size_cycle")
+    with pytest.raises(IntegrationError, match="CombinedLoader of 2"):
+        trainer(tmp_path, SourceCallback(sampler=SourceSampler(sources))).fit(Module(), combined)

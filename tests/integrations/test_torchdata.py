@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy.random  # noqa: F401  (workers that are forked must not be the first to import it)
 import pytest
 import torch
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
@@ -16,7 +23,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from headway.errors import IntegrationError
 from headway.integrations.torchdata import SourceNodes, loader_state
-from headway.selection import Mixture, MultiplicativeWeights, SourceSampler
+from headway.selection import Mixture, MultiplicativeWeights, SourceSampler, SourceStream
 from tests.selection.test_sampler import Samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it in newer torch
@@ -194,3 +201,72 @@ def test_other_loaders_are_refused() -> None:
     ):
         with pytest.raises(IntegrationError, match="a StatefulDataLoader with a SourceSampler"):
             loader_state(loader)
+
+
+# Streams in a StatefulDataLoader
+
+
+class Plain:
+    """Whole numbers without a state."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(10**6))
+
+
+def stream() -> SourceStream:
+    """A plain source, a node, and a streaming dataset with files and a state of its own."""
+    datasets = pytest.importorskip("datasets")
+    table = datasets.Dataset.from_dict({"x": list(range(2 * 10**5, 2 * 10**5 + 400))})
+    sources = {
+        "plain": Plain(),
+        "node": lambda: IterableWrapper(range(10**7, 10**7 + 50)),  # repeats
+        "files": table.to_iterable_dataset(num_shards=4).map(lambda row: {"x": row["x"]}),
+    }
+    return SourceStream(sources, Mixture(list(sources), AT_ONCE, prior=[0.5, 0.3, 0.2]))
+
+
+def batches_of(rows: list[Any]) -> list[tuple[int, int]]:
+    pairs = [(row["x"], row["source"]) if isinstance(row, dict) else row for row in rows]
+    return [(int(x), int(source)) for x, source in pairs]
+
+
+def stream_loader(workers: int) -> StatefulDataLoader:
+    return StatefulDataLoader(stream(), 8, num_workers=workers, collate_fn=batches_of)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_continues_with_the_samples_that_would_have_come(workers: int) -> None:
+    loader = stream_loader(workers)
+    batches = iter(loader)
+    for _ in range(21):
+        next(batches)
+    state = copy.deepcopy(loader.state_dict())
+    expected = [next(batches) for _ in range(20)]
+    again = stream_loader(workers)
+    again.load_state_dict(state)
+    assert list(itertools.islice(again, 20)) == expected
+    seen = [sample for batch in expected for sample in batch if sample[1] != 1]
+    assert len(set(seen)) == len(seen)
+
+
+def train_and_be_killed(path: str) -> None:
+    loader = stream_loader(2)
+    for number, batch in enumerate(loader):
+        if number == 12:
+            torch.save((loader.state_dict(), batch), path)
+        if number == 15:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_run_continues_with_the_samples_that_would_have_come(tmp_path: Path) -> None:
+    path = str(tmp_path / "state.pt")
+    process = multiprocessing.get_context("fork").Process(target=train_and_be_killed, args=(path,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    state, last = torch.load(path, weights_only=False)
+    whole = list(itertools.islice(stream_loader(2), 20))
+    assert whole[12] == last
+    again = stream_loader(2)
+    again.load_state_dict(state)
+    assert list(itertools.islice(again, 7)) == whole[13:]

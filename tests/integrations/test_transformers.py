@@ -34,7 +34,8 @@ import headway
 from headway.errors import IntegrationError
 from headway.grads.registry import rule_for
 from headway.integrations.transformers import SourceTrainer, SourceTrainerMixin
-from headway.selection import MultiplicativeWeights, Sources, SourceSampler, Tagged
+from headway.selection import Mixture, MultiplicativeWeights, Sources, SourceSampler, SourceStream, Tagged
+from tests.integrations.noisy import FAST, texts
 from tests.ranks import free_port, leaving_together
 
 VOCABULARY, LENGTH, SAMPLES = 16, 10, 48
@@ -590,3 +591,44 @@ def llama() -> LlamaForCausalLM:
         num_key_value_heads=1, max_position_embeddings=LENGTH, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     return LlamaForCausalLM(config)
+
+
+# Streams
+
+
+def streaming() -> SourceStream:
+    """Counting and random numbers, as streaming datasets."""
+    datasets = pytest.importorskip("datasets")
+    kinds = {"count": False, "noise": True}
+    make = datasets.IterableDataset.from_generator
+    sources = {name: make(texts, gen_kwargs={"noise": own}) for name, own in kinds.items()}
+    return SourceStream(sources, Mixture(list(kinds), FAST))
+
+
+def test_a_stream_in_place_of_the_sampler_moves_away_from_noise(tmp_path: Path) -> None:
+    stream = streaming()
+    settings = {"max_steps": 150, "per_device_train_batch_size": 8, "dataloader_num_workers": 2}
+    still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    signal = headway.DeltaLoss(window=100)
+    SourceTrainer(model(**still), arguments(tmp_path, **settings), signals=signal, sampler=stream).train()
+    assert stream.weights["noise"] < 0.25
+
+
+def test_signals_by_source_have_the_source_as_their_group(tmp_path: Path) -> None:
+    stream = streaming()
+    signals = [headway.DeltaLoss(window=10), headway.Learnability()]
+    trainer = SourceTrainer(model(), arguments(tmp_path, max_steps=20), signals=signals, sampler=stream)
+    trainer.train()
+    assert bool(trainer.scores["delta_loss"].any())
+
+
+def test_a_window_that_the_run_cannot_fill_is_said(tmp_path: Path) -> None:
+    trainer = SourceTrainer(model(), arguments(tmp_path, max_steps=2), signals=headway.DeltaLoss(), sampler=streaming())
+    with pytest.warns(UserWarning, match="4000 samples.*got 8"):
+        trainer.train()
+
+
+def test_a_stream_beside_another_dataset_is_refused(tmp_path: Path) -> None:
+    trainer = SourceTrainer(model(), arguments(tmp_path), train_dataset=Texts(), sampler=streaming())
+    with pytest.raises(IntegrationError, match="leave train_dataset= out"):
+        trainer.train()

@@ -19,6 +19,7 @@ ADAPTERS = {
     "lightning": ["lightning"],
     "transformers": ["transformers", "accelerate"],
     "torchdata": ["torchdata"],
+    "accelerate": ["accelerate"],
     "sb3": ["stable-baselines3", "gymnasium"],
     "gymnasium": ["gymnasium"],
     "rlexplore": ["gymnasium"],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, TensorDataset
+from torch.utils.data import ConcatDataset, IterableDataset, TensorDataset
 
 from headway.errors import SelectionError
 from headway.selection import Sources, Tagged
@@ -81,3 +83,18 @@ def test_a_dataset_that_is_smaller_than_its_sources_is_refused() -> None:
 def test_joined_parts_have_names() -> None:
     with pytest.raises(SelectionError, match=r"by name, got list; use Sources\.joined\({"):
         Sources.joined([TensorDataset(torch.zeros(3))])
+
+
+def test_iterables_are_sent_to_the_stream() -> None:
+    class Endless(IterableDataset):
+        def __iter__(self) -> Iterator[int]:
+            yield 1
+
+    with pytest.raises(SelectionError, match="SourceStream"):
+        Sources.joined({"web": Endless()})
+    with pytest.raises(SelectionError, match="SourceStream"):
+        Tagged(Endless(), Sources([0]))
+
+
+def test_the_representation_has_names_and_sizes() -> None:
+    assert repr(Sources({"web": range(3), "books": range(3, 5)})) == "Sources(web: 3, books: 2)"

@@ -1,0 +1,248 @@
+"""Iterable sources, drawn by the shares of a mixture in every worker of a DataLoader and every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.utils.data import IterableDataset, get_worker_info
+
+from headway.errors import SelectionError, StateError
+from headway.selection.cursor import Cursor, is_iterable_source
+from headway.selection.mixture import Mixture
+from headway.selection.ranks import rank_and_replicas
+from headway.selection.sources import tag
+from headway.selection.streams import uniforms
+
+Exhausted = Literal["repeat", "stop", "drop"]
+SCHEMA = 1
+
+
+class SourceStream(IterableDataset[Any]):
+    """Samples of iterable sources, each from a source that is chosen by the shares of that moment.
+
+        stream = SourceStream({"web": web, "books": books}, Mixture(["web", "books"], floor=0.05))
+        loader = DataLoader(stream, batch_size=32, num_workers=2)
+        for x, y, source in loader:
+            scores = meter.backward(losses(x, y))
+            stream.update(source, scores)
+
+    The shares are in shared memory: an update in the training process reaches every worker with the next sample that
+    the worker draws. Batches that workers have prefetched come first: `lag(loader)` samples.
+
+    Every worker of every rank is a shard. All shards draw with the same shares; each has random choices of its own, and
+    takes samples of a source that no other shard takes: its part of the files, where the source divides itself
+    (`source.shard(num_shards, index)` with at least as many `num_shards`, as Hugging Face streaming datasets), and
+    otherwise every k-th sample. Sources see no worker information, so one that splits itself by worker is not split
+    twice.
+
+    A sample says which source it is from, as with `Tagged`. With torchdata's StatefulDataLoader every worker continues
+    where it was: a source with `state_dict` is asked, any other is read again up to its place. The loader's state has
+    the places; save `stream.mixture.state_dict()` beside it.
+
+    Args:
+        sources: iterables by name, such as streaming datasets, webdataset pipelines and torchdata nodes; or functions
+            that make one. A function with parameters `shard` and `num_shards` gives the samples of that shard alone.
+        mixture: shares for the same names; None for one with the defaults.
+        exhausted: what happens when a source has no more samples: "repeat" begins it anew, "stop" ends the epoch of
+            that shard, and "drop" leaves the source out until all have ended.
+        seed: where the choices' randomness starts; the same in every rank.
+        key: the key of the source's number in samples that are dicts; None leaves all samples as they are.
+        presplit: the sources divide themselves among workers and ranks; take every sample that they give.
+        rank: which replica this is; by default that of torch.distributed, where it is in use.
+        num_replicas: how many there are.
+
+    Raises:
+        SelectionError: the arguments make no sense.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Any],
+        mixture: Mixture | None = None,
+        *,
+        exhausted: Exhausted = "repeat",
+        seed: int = 0,
+        key: str | None = "source",
+        presplit: bool = False,
+        rank: int | None = None,
+        num_replicas: int | None = None,
+    ) -> None:
+        _check(sources, mixture, exhausted)
+        self.sources = dict(sources)
+        self.mixture = Mixture(list(sources), seed=seed) if mixture is None else mixture
+        self.mixture.share_memory()
+        self.exhausted = exhausted
+        self.seed = seed
+        self.key = key
+        self.presplit = presplit
+        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # workers may outlive an epoch
+        self.shard(*rank_and_replicas(rank, num_replicas))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sources, in the order of their numbers."""
+        return self.mixture.names
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The share of every source by name."""
+        return self.mixture.weights
+
+    @property
+    def epoch(self) -> int:
+        """See `set_epoch`."""
+        return int(self._epoch)
+
+    def update(
+        self, source_ids: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float] | None
+    ) -> None:
+        """Take in the scores of a batch: the source of each sample [B], by number or name, and its score [B].
+
+        None, for a batch that the meter did not score, changes nothing.
+        """
+        self.mixture.update(source_ids, scores)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose which random choices the next iteration makes; sources with a `set_epoch` are told as well."""
+        self._epoch.fill_(epoch)
+
+    def shard(self, rank: int, num_replicas: int) -> None:
+        """Say which replica this is, before the loader's workers start.
+
+        Raises:
+            SelectionError: there is no such replica.
+        """
+        if not 0 <= rank < num_replicas:
+            raise SelectionError(f"expected a rank from 0 to {num_replicas - 1}, got {rank}")
+        self.rank, self.num_replicas = rank, num_replicas
+
+    def replace_sources(self, change: Callable[[Any], Any]) -> None:
+        """Put something else in the place of every source, such as the source after tokenization."""
+        self.sources = {name: change(source) for name, source in self.sources.items()}
+
+    def __iter__(self) -> StreamIterator:
+        """The samples of this worker and rank, from the beginning of the sources."""
+        info = get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        return StreamIterator(self, self.rank * workers + worker, self.num_replicas * workers)
+
+    def __repr__(self) -> str:
+        """The sources and their shares."""
+        shares = ", ".join(f"{name}: {share:.3f}" for name, share in self.weights.items())
+        return f"SourceStream({shares})"
+
+
+class StreamIterator(Iterator[Any]):
+    """The samples of one shard of a stream; a StatefulDataLoader saves and loads it in every worker.
+
+    Args:
+        stream: what it draws from.
+        shard: the number of this worker among those of all ranks.
+        num_shards: how many there are.
+    """
+
+    def __init__(self, stream: SourceStream, shard: int, num_shards: int) -> None:
+        self._stream = stream
+        self._place = 0  # choices made so far
+        self._shard = (shard, num_shards)
+        part = (0, 1) if stream.presplit else self._shard
+        self._cursors = [
+            Cursor(name, source, part, stream.epoch, hide=not stream.presplit)
+            for name, source in stream.sources.items()
+        ]
+        self._dropped: set[int] = set()
+        self._begin(stream.epoch)
+
+    def _begin(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._uniforms = uniforms(self._stream.seed, epoch, self._shard[0])
+
+    def __next__(self) -> Any:
+        """The next sample, with the number of its source."""
+        while True:
+            chosen = self._choose()
+            if chosen is None:
+                raise StopIteration
+            try:
+                sample = self._cursors[chosen].take(repeat=self._stream.exhausted == "repeat")
+            except StopIteration:
+                if self._stream.exhausted == "stop":
+                    self._dropped = set(range(len(self._cursors)))
+                    raise
+                self._dropped.add(chosen)
+                continue
+            key = self._stream.key
+            return sample if key is None else tag(sample, chosen, key)
+
+    def _choose(self) -> int | None:
+        """A source by the present shares, divided among those that are left; None where none is."""
+        if len(self._dropped) == len(self._cursors):
+            return None
+        uniform = self._uniforms.read(self._place, 1)
+        self._place += 1
+        if not self._dropped:
+            return int(self._stream.mixture.choose(uniform))
+        shares = self._stream.mixture.follow().clone()
+        shares[list(self._dropped)] = 0
+        if not bool(shares.any()):  # only sources without a share are left
+            return None
+        edges = shares.cumsum(0)
+        found = int(torch.searchsorted(edges, uniform * edges[-1], right=True))
+        return min(found, int(shares.nonzero().max()))  # rounding must not choose a source without a share
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place of this shard in its choices and in every source; the shares are the mixture's."""
+        return {
+            "schema": SCHEMA,
+            "names": list(self._stream.names),
+            "shard": list(self._shard),
+            "seed": self._stream.seed,
+            "epoch": self._epoch,
+            "place": self._place,
+            "dropped": sorted(self._dropped),
+            "sources": [cursor.state_dict() for cursor in self._cursors],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state.
+
+        Raises:
+            StateError: it belongs to another stream, or to another number of workers or ranks.
+        """
+        own = {"schema": SCHEMA, "names": list(self._stream.names), "shard": list(self._shard)}
+        for name, value in {**own, "seed": self._stream.seed}.items():
+            if state.get(name) != value:
+                raise StateError(
+                    f"expected a stream's state with {name} {value}, got {state.get(name)}; load it with the sources, "
+                    f"the seed and the numbers of workers and ranks that it was saved with"
+                )
+        self._begin(state["epoch"])
+        self._place = state["place"]
+        self._dropped = set(state["dropped"])
+        for cursor, saved in zip(self._cursors, state["sources"], strict=True):
+            cursor.load_state_dict(saved)
+
+
+def _check(sources: Any, mixture: Any, exhausted: str) -> None:
+    """Refuse what would fail only in a worker."""
+    if not isinstance(sources, Mapping) or not sources:
+        raise SelectionError(f'expected iterables by name, got {type(sources).__name__}; pass {{"web": web, ...}}')
+    if exhausted not in get_args(Exhausted):
+        raise SelectionError(f"expected exhausted 'repeat', 'stop' or 'drop', got {exhausted!r}")
+    if mixture is not None and not isinstance(mixture, Mixture):
+        raise SelectionError(f"expected a Mixture, got {type(mixture).__name__}; make one: Mixture({list(sources)})")
+    if mixture is not None and list(mixture.names) != list(sources):
+        raise SelectionError(f"expected a mixture of {list(sources)}, in this order, got one of {list(mixture.names)}")
+    for name, source in sources.items():
+        if not is_iterable_source(source):
+            raise SelectionError(
+                f"{name}: expected an iterable or a function that makes one, got {type(source).__name__}"
+            )
+        if exhausted == "repeat" and isinstance(source, Iterator) and not hasattr(source, "reset"):
+            raise SelectionError(
+                f"{name}: expected an iterable that can begin anew, got a {type(source).__name__}; pass a function "
+                f"that makes it, or exhausted='stop' or 'drop'"
+            )

@@ -1,0 +1,69 @@
+"""A loop of one's own with accelerate."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+pytest.importorskip("accelerate")
+
+import headway
+from headway.errors import IntegrationError
+from headway.integrations.accelerate import SourceAccelerator
+from headway.selection import SourceStream
+from tests.integrations.noisy import BATCH, STEPS, points
+from tests.models import mlp
+
+
+def train(stream: SourceStream, accelerator: SourceAccelerator, steps: int, workers: int = 0) -> torch.nn.Module:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    loader = DataLoader(stream, BATCH, num_workers=workers)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for x, y, source in itertools.islice(loader, steps):
+        accelerator.backward(F.cross_entropy(model(x), y, reduction="none"), source)
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_shares_move_away_from_noise(workers: int) -> None:
+    stream = points()
+    accelerator = SourceAccelerator(cpu=True, signals=headway.DeltaLoss(window=200), sampler=stream)
+    train(stream, accelerator, STEPS, workers)
+    assert stream.weights["noise"] < 0.25
+
+
+def test_signals_by_source_have_the_source_as_their_group() -> None:
+    stream = points()
+    signals = [headway.DeltaLoss(window=20), headway.Learnability(), headway.Rate(headway.Curiosity())]
+    accelerator = SourceAccelerator(cpu=True, signals=signals, sampler=stream.mixture)
+    train(stream, accelerator, 30)
+    assert bool(accelerator.scores["delta_loss"].any())
+
+
+def test_a_state_brings_the_shares_back(tmp_path: Path) -> None:
+    stream, again = points(), points()
+    accelerator = SourceAccelerator(cpu=True, sampler=stream)
+    train(stream, accelerator, 20)
+    accelerator.save_state(str(tmp_path))
+    other = SourceAccelerator(cpu=True, sampler=again)
+    train(again, other, 0)
+    other.load_state(str(tmp_path))
+    assert again.weights == stream.weights
+    assert other.meter.moments().updates == 20
+
+
+def test_what_cannot_be_scored_is_refused() -> None:
+    accelerator = SourceAccelerator(cpu=True, sampler=points())
+    with pytest.raises(IntegrationError, match="prepare"):
+        accelerator.backward(torch.ones(3))
+    accelerator.prepare(mlp())
+    with pytest.raises(IntegrationError, match="source"):
+        accelerator.backward(torch.ones(3))

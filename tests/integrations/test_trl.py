@@ -1,0 +1,75 @@
+"""TRL's SFTTrainer on a stream of Hugging Face datasets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl")
+
+from datasets import IterableDataset
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, set_seed
+from trl import SFTConfig
+
+import headway
+from headway.errors import IntegrationError
+from headway.integrations.trl import SourceSFTTrainer
+from headway.selection import Mixture, SourceStream
+from tests.integrations.noisy import FAST, texts
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning:trl"),
+]
+WORDS = [f"w{number}" for number in range(16)]
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+
+    vocabulary = {word: number for number, word in enumerate([*WORDS, "<pad>", "<eos>"])}
+    words = Tokenizer(WordLevel(vocabulary, unk_token="<pad>"))
+    words.pre_tokenizer = Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>")
+
+
+def written(noise: bool):
+    for row in texts(noise):
+        yield {"text": " ".join(WORDS[number] for number in row["input_ids"])}
+
+
+def trainer(folder: Path, stream: SourceStream, **changes) -> SourceSFTTrainer:
+    set_seed(0)
+    sizes = {"vocab_size": 18, "n_positions": 32, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    drop = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 17, "eos_token_id": 17}
+    settings = {
+        "output_dir": str(folder), "per_device_train_batch_size": 8, "max_steps": 150, "learning_rate": 1e-2,
+        "report_to": [], "save_strategy": "no", "logging_strategy": "no", "use_cpu": True, "disable_tqdm": True,
+        "dataloader_pin_memory": False, "bf16": False, "gradient_checkpointing": False, "max_length": 16,
+    }  # fmt: skip
+    config = SFTConfig(**{**settings, **changes})
+    model = GPT2LMHeadModel(GPT2Config(**sizes, **drop))
+    return SourceSFTTrainer(
+        model, config, signals=headway.DeltaLoss(window=100), sampler=stream, processing_class=tokenizer()
+    )
+
+
+def stream() -> SourceStream:
+    kinds = {"count": False, "noise": True}
+    sources = {name: IterableDataset.from_generator(written, gen_kwargs={"noise": own}) for name, own in kinds.items()}
+    return SourceStream(sources, Mixture(list(kinds), FAST))
+
+
+def test_shares_move_away_from_noise(tmp_path: Path) -> None:
+    own = stream()
+    trainer(tmp_path, own).train()
+    assert own.weights["noise"] < 0.25
+
+
+def test_only_what_trl_can_prepare(tmp_path: Path) -> None:
+    with pytest.raises(IntegrationError, match="to_iterable_dataset"):
+        trainer(tmp_path, SourceStream({"a": [{"text": "w1"}]}))
