@@ -49,7 +49,7 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
         dtype = self.model.rollout_buffer.observations.dtype
         if normalised is not None and normalised.norm_obs and dtype.kind not in "fc":
             raise EnvError(
-                f"expected a rollout buffer of float32 for what VecNormalize normalises, got one of {dtype}, which would "
+                f"expected a rollout buffer of float32 for normalised observations, got one of {dtype}, which would "
                 f"cut every value to a whole number; wrap each environment in "
                 f"gymnasium.wrappers.DtypeObservation(env, np.float32)"
             )
