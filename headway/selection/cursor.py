@@ -72,7 +72,7 @@ class Cursor:
             iterable.load_state_dict(state)
         self._samples = iter(iterable)
         if state is not None and not own:
-            self._samples.load_state_dict(state)  # type: ignore[attr-defined]
+            self._samples.load_state_dict(state)  # type: ignore[union-attr]
 
     def state_dict(self) -> dict[str, Any]:
         """The round and the place in it, and the source's own state where it has one."""
@@ -95,7 +95,7 @@ class Cursor:
             self._open(state["own"])
             if state["own"] is None:
                 for place in range(self._read):
-                    if next(self._samples, self) is self:  # type: ignore[arg-type]
+                    if next(self._samples, self) is self:  # type: ignore[call-overload]
                         raise SelectionError(
                             f"{self._name}: expected at least {self._read} samples, as when the state was saved, "
                             f"got {place}"

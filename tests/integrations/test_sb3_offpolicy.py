@@ -167,7 +167,7 @@ def test_a_callback_suits_each_model_that_it_is_given() -> None:
         model = agent() if space is None else DQN("CnnPolicy", Pictures(space), buffer_size=20, device="cpu", **policy)
         callback.init_callback(model)
         assert callback.reward.config.observation_scale == scale
-        assert callback.reward.config.floor == pytest.approx(1e-8 * 8**2)
+        assert (callback.reward.config.floor, callback.reward.config.floor_unit) == (0.1, "relative")
 
 
 def test_a_callback_does_not_look_for_transitions_of_one_model_in_the_buffer_of_another() -> None:

@@ -318,7 +318,7 @@ def test_normalised_whole_numbers_are_refused_and_floats_taken() -> None:
             env = gymnasium.wrappers.DtypeObservation(env, each)
         return VecNormalize(DummyVecEnv([lambda: env]))
 
-    with pytest.raises(EnvError, match=r"got one of int16 .* DtypeObservation\(env, np.float32\)"):
+    with pytest.raises(EnvError, match=r"got one of int16, .*DtypeObservation\(env, np.float32\)"):
         played(OnPolicyIntrinsicCallback(Known()), env=made(np.int16))
     _, look = played(OnPolicyIntrinsicCallback(Known()), env=made(np.int16, np.float32))
     assert (look.buffers[0].observations < 0).any()

@@ -45,7 +45,6 @@ def test_rnd_pays_most_for_what_was_visited_least(law: str, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:gmc. .* of the parameters have a second moment under the floor")
 @pytest.mark.parametrize("view", ["row", "grid"])
 def test_icm_finds_out_what_actions_do_in_doorkey(view: str) -> None:
     """Chance is log 7 = 1.95. Four of the seven actions mostly do nothing, so that the least is near 1."""
