@@ -121,7 +121,7 @@ def execute(options: argparse.Namespace) -> int:
     if len(plans) > 1:
         emit(f"all sections: {_total(plans)}")
     if busy:
-        emit(busy)
+        complain(f"headway: {busy}")
     if len(work) > 1 and not (how.dry_run or how.print_jobs):
         emit(f"what all sections say: headway report {shlex.quote(str(how.out))}")
     if troubled and len(work) > 1:
