@@ -18,7 +18,7 @@ def test_wrong_states_and_changes_by_hand() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mixture", TASKS)
-def test_states_are_right_on_seeds_that_nothing_was_tuned_on(mixture: str) -> None:
+def test_states_are_right_on_seeds_other_than_those_of_the_thresholds(mixture: str) -> None:
     """After the first tenth at most one wrong state in twenty rows, and at most two needless changes."""
     for seed in range(3):
         for name, (wrong, extra) in score(train(mixture, seed, rows=200)).items():
