@@ -10,7 +10,7 @@ from importlib import metadata
 from itertools import groupby
 from pathlib import Path
 
-NUMBERS_COME_FROM = ("data", "grads", "meter.py", "moments.py", "rl", "selection", "signals", "study")
+NUMBERS_COME_FROM = ("data", "grads", "meter.py", "moments", "rl", "selection", "signals", "study")
 """The parts whose code decides the numbers of a run."""
 UNKNOWN_VERSION = "unknown"
 UNKNOWN = "not recorded"

@@ -135,3 +135,8 @@ def test_what_a_run_was_made_with_is_told_in_turn() -> None:
     assert history == [old, new, old]
     assert in_words(history) == {"code": "a then b then a", "torch": "2.12"}
     assert in_words(continued([{}], new)) == {"code": "not recorded then b", "torch": "not recorded then 2.12"}
+
+
+def test_every_part_that_decides_numbers_is_there() -> None:
+    root = Path(module.__file__).parents[1]
+    assert [name for name in module.NUMBERS_COME_FROM if not (root / name).exists()] == []
