@@ -159,8 +159,8 @@ class GMC(MomentSignal):
     m is the running mean of the batch gradient, v that of its square, d the number of scored parameters. The first
     batch scores zero, because there is no running mean yet.
 
-    Noise has a momentum too: where gradients are pure noise, m^2 is v times `Moments.noise_level()` on average.
-    A gate lets a parameter count only as far as its momentum stands out of that level n v:
+    Noise has a running mean too: where gradients are pure noise, m^2 is v times `Moments.noise_level()` on average.
+    A gate lets a parameter count only as far as its m exceeds that level n v:
 
         hard    m counts where m^2 > k n v, and not at all elsewhere
         soft    m (1 - k n v / m^2), or zero where that is negative: positive-part James-Stein shrinkage, applied to
