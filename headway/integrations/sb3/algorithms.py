@@ -48,12 +48,12 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
     def _check(self, model: BaseAlgorithm) -> None:
         """Refuse also normalised observations that the buffer would round."""
         super()._check(model)
-        normalised, space = model.get_vec_normalize_env(), model.observation_space
+        normalised = model.get_vec_normalize_env()
         dtype = self.model.rollout_buffer.observations.dtype
         if normalised is not None and normalised.norm_obs and dtype.kind not in "fc":
             raise EnvError(
-                f"expected a rollout buffer of float32 for observations that VecNormalize normalises, got one of "
-                f"{dtype} for {space}: every value would be cut to a whole number; wrap each environment in "
+                f"expected a rollout buffer of float32 for normalised observations, got one of {dtype}, which would "
+                f"cut every value to a whole number; wrap each environment in "
                 f"gymnasium.wrappers.DtypeObservation(env, np.float32)"
             )
 
