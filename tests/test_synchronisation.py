@@ -6,6 +6,8 @@ has to see, on the path that accelerators take; and the meta device, whose tenso
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -217,3 +219,22 @@ def test_windows_without_data_dependent_shapes_are_windows(data: st.DataObject) 
         member = (own == torch.arange(groups).unsqueeze(1)) & losses.isfinite()
         recent = _shifted_in(recent, losses, member)
     assert recent.tolist() == [list(row) for row in expected]
+
+
+def test_importing_headway_computes_nothing() -> None:
+    """Torch chooses its instructions at its first operation, and a run must be able to say which before that."""
+    program = """
+import os
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+class Refuse(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        raise AssertionError(f"computed at import: {func}")
+
+with Refuse():
+    import headway.selection, headway.study.controlled, headway.telemetry
+    import headway.commands.run
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

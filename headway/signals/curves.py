@@ -17,8 +17,8 @@ from headway.signals.losses import check_groups, groups_of
 PER_OCTAVE, OCTAVES = 4, 40
 """A curve is kept as means over bins: so many for each doubling of the number of samples."""
 
-EXPONENTS = torch.linspace(0.1, 2.0, 39, dtype=torch.float64)
-"""The exponents that a power law may have."""
+EXPONENTS = tuple(step / 20 for step in range(2, 41))
+"""The exponents that a power law may have. Not a tensor: torch must not compute before a run has chosen how."""
 
 LEAST_BINS = 6
 """A power law is fitted to no fewer points."""
@@ -44,9 +44,10 @@ def fit_power_law(n: Tensor, losses: Tensor, known: Tensor) -> PowerLaw:
         losses: mean losses there [groups, points].
         known: which of the points there are [groups, points]. A group with fewer than `LEAST_BINS` gets zeros.
     """
+    exponents = torch.tensor(EXPONENTS, dtype=torch.float64, device=n.device)
     weight = known.double()
     count = weight.sum(1, keepdim=True).clamp(min=1)
-    x = n.clamp(min=1).double().unsqueeze(0).pow(-EXPONENTS.to(n.device).view(-1, 1, 1))  # [exponents, groups, points]
+    x = n.clamp(min=1).double().unsqueeze(0).pow(-exponents.view(-1, 1, 1))  # [exponents, groups, points]
     y = losses.double()
     x_mean, y_mean = (x * weight).sum(2, keepdim=True) / count, (y * weight).sum(1, keepdim=True) / count
     cross = ((x - x_mean) * (y - y_mean) * weight).sum(2)
@@ -57,7 +58,7 @@ def fit_power_law(n: Tensor, losses: Tensor, known: Tensor) -> PowerLaw:
     error = ((offset.unsqueeze(2) + height.unsqueeze(2) * x - y).square() * weight).sum(2)
     best = error.argmin(0, keepdim=True)
     enough = known.sum(1) >= LEAST_BINS
-    chosen = (offset.gather(0, best)[0], height.gather(0, best)[0], EXPONENTS.to(n.device)[best[0]])
+    chosen = (offset.gather(0, best)[0], height.gather(0, best)[0], exponents[best[0]])
     return PowerLaw(*(torch.where(enough, value, 0.0) for value in chosen))
 
 
