@@ -240,8 +240,7 @@ class SourceTrainerMixin:
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log the share of every source too, under "share/NAME"."""
-        parent: Any = super()
-        parent.log({**logs, **self._feedback.shares}, *args, **kwargs)
+        super().log({**logs, **self._feedback.shares}, *args, **kwargs)  # type: ignore[misc]
 
     # What a subclass may change
 
