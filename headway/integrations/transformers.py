@@ -20,6 +20,7 @@ from headway.grads.registry import Inputs, register_rule
 from headway.integrations.training import Feedback, ResumedSampler, Steered, packed_segments
 from headway.integrations.versions import require
 from headway.meter import Meter
+from headway.selection import SourceSampler
 from headway.signals import Signal
 from headway.telemetry import SourceMonitor
 
@@ -101,8 +102,7 @@ class SourceTrainerMixin:
         drawing = self._feedback.sampler or self._feedback.stream
         if drawing is not None:
             drawing.shard(0, 1)  # accelerate shares the batches out among the processes
-        indices = self._feedback.sampler
-        self._resumed_sampler = None if indices is None else ResumedSampler(indices)
+        self._resumed_sampler = ResumedSampler(drawing) if isinstance(drawing, SourceSampler) else None
         if self._feedback.stream is not None:
             kwargs.setdefault("train_dataset", self._feedback.stream)
         super().__init__(*args, **kwargs)
@@ -250,8 +250,7 @@ class SourceTrainerMixin:
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log the share of every source too, under "share/NAME"."""
-        parent: Any = super()
-        parent.log({**logs, **self._feedback.shares}, *args, **kwargs)
+        super().log({**logs, **self._feedback.shares}, *args, **kwargs)  # type: ignore[misc]
 
     # What a subclass may change
 
@@ -308,10 +307,8 @@ class SourceTrainerMixin:
             )
         stream = self._feedback.stream
         if stream is not None and trainer.train_dataset is not stream:
-            raise IntegrationError(
-                f"expected the stream as the training dataset, got {type(trainer.train_dataset).__name__}; leave "
-                f"train_dataset= out"
-            )
+            got = type(trainer.train_dataset).__name__
+            raise IntegrationError(f"expected the stream as the training dataset, got {got}; leave train_dataset= out")
         self._feedback.expect(trainer.state.max_steps * self._drawn_per_step())
         self._feedback.attach(trainer.model).wrapped_in(trainer.model_wrapped)
         if self._resume_from is not None:
@@ -376,7 +373,6 @@ class _KeepSources:
         return batch
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else the collator has."""
         if name.startswith("__") or name == "_collator":
             raise AttributeError(name)
         return getattr(self._collator, name)

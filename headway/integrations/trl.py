@@ -12,7 +12,7 @@ from headway.selection import SourceStream
 require("trl", "datasets")
 
 from datasets import IterableDataset  # noqa: E402
-from trl import SFTTrainer  # type: ignore[attr-defined, unused-ignore]  # noqa: E402
+from trl.trainer.sft_trainer import SFTTrainer  # noqa: E402
 
 __all__ = ["SourceSFTTrainer"]
 

@@ -29,7 +29,7 @@ class Cursor:
         self._epoch = epoch
         self._factory, self._source, self._shard = _resolved(source, shard)
         self._iterable: Any = None
-        self._samples: Iterator[Any] | None = None
+        self._samples: Any = None
         self._round = 0
         self._read = 0  # samples of this round that were read, those of other shards among them
 
@@ -44,7 +44,7 @@ class Cursor:
             for fresh in (False, True):
                 if self._samples is None:
                     self._open(None)
-                for sample in self._samples:  # type: ignore[union-attr]
+                for sample in self._samples:
                     self._read += 1
                     if (self._read - 1) % self._shard[1] == self._shard[0]:
                         return sample
@@ -72,7 +72,7 @@ class Cursor:
             iterable.load_state_dict(state)
         self._samples = iter(iterable)
         if state is not None and not own:
-            self._samples.load_state_dict(state)  # type: ignore[union-attr]
+            self._samples.load_state_dict(state)
 
     def state_dict(self) -> dict[str, Any]:
         """The round and the place in it, and the source's own state where it has one."""
@@ -82,7 +82,7 @@ class Cursor:
                 if _is_node(self._iterable) or _is_stateful(self._iterable):
                     own = self._iterable.state_dict()
                 elif _is_stateful(self._samples):
-                    own = self._samples.state_dict()  # type: ignore[attr-defined]
+                    own = self._samples.state_dict()
         return {"round": self._round, "read": self._read, "own": own, "epoch": self._epoch}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -95,7 +95,7 @@ class Cursor:
             self._open(state["own"])
             if state["own"] is None:
                 for place in range(self._read):
-                    if next(self._samples, self) is self:  # type: ignore[call-overload]
+                    if next(self._samples, self) is self:
                         raise SelectionError(
                             f"{self._name}: expected at least {self._read} samples, as when the state was saved, "
                             f"got {place}"

@@ -42,7 +42,8 @@ def test_shares_move_away_from_noise(workers: int) -> None:
 
 def test_signals_by_source_have_the_source_as_their_group() -> None:
     stream = points()
-    signals = [headway.DeltaLoss(window=20), headway.Learnability(), headway.Rate(headway.Curiosity())]
+    excess = headway.Excess(torch.tensor([0.1, 1.4]))
+    signals = [headway.DeltaLoss(window=20), headway.Learnability(), headway.Rate(headway.Curiosity()), excess]
     accelerator = SourceAccelerator(cpu=True, signals=signals, sampler=stream.mixture)
     train(stream, accelerator, 30)
     assert bool(accelerator.scores["delta_loss"].any())

@@ -425,6 +425,7 @@ def test_signals_by_source_have_the_source_as_their_group(tmp_path: Path) -> Non
     assert callback.scores["learnability"].isfinite().all()
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # pytest.warns repeats Lightning's own, as if from here
 def test_a_window_that_the_run_cannot_fill_is_said(tmp_path: Path) -> None:
     stream = points()
     callback = SourceCallback(headway.DeltaLoss(window=1000), sampler=stream)
