@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from headway.commands.main import main
+from headway.commands.run import busy_text
 from headway.runs import RunStore, State
 from headway.study.trial import Trial
 from tests.runs.dummy import spec_of
@@ -269,3 +270,11 @@ def test_five_frames_lead_from_the_command_to_the_training_loop(
     monkeypatch.setattr(Trial, "run_epoch", noting)
     assert run(tmp_path / "runs", *SMALL, "--seeds", "0") == 0
     assert stacks == [["main", "execute", "run_campaign", "launch", "attempt", "run"]]
+
+
+def test_a_busy_machine_is_told_by_its_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.commands.run.cores", lambda: 4)
+    monkeypatch.setattr("os.getloadavg", lambda: (2.0, 9.0, 9.0))
+    assert busy_text() == ""
+    monkeypatch.setattr("os.getloadavg", lambda: (3.5, 0.0, 0.0))
+    assert "load 3.5 on 4 cores" in busy_text()
