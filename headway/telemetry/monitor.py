@@ -158,7 +158,7 @@ class SourceMonitor:
             raise SignalError(f"expected the numbers or names of sources, got {ids.dtype}")
         return ids.long()
 
-    def _add(self, ids: Tensor, scores: Mapping[str, Tensor], losses: Tensor | None) -> None:
+    def _add(self, ids: Tensor, scores: Mapping[str, Tensor] | Tensor, losses: Tensor | None) -> None:
         if not isinstance(scores, Mapping) or any(key not in scores for key in self._keys):
             got = list(scores) if isinstance(scores, Mapping) else type(scores).__name__
             raise SignalError(
