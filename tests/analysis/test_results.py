@@ -268,7 +268,7 @@ def test_without_numpy_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatc
     for name in [name for name in sys.modules if name.startswith("headway.analysis")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without_numpy)
-    with pytest.raises(ImportError, match=r"headway\[report\]"):
+    with pytest.raises(ImportError, match=r"headway-torch\[report\]"):
         __import__("headway.analysis")
 
 

@@ -48,7 +48,7 @@ PAGES = [
 
 
 def given() -> dict[str, Any]:
-    """What pages take for granted: a model, its optimizer, two datasets and a loader that names the source."""
+    """What pages take for granted: a model, its optimizer, labels of two sources and a loader that names the source."""
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     web, books = (TensorDataset(torch.randn(64, 4), torch.randint(3, (64,)), torch.full((64,), n)) for n in range(2))
@@ -58,6 +58,8 @@ def given() -> dict[str, Any]:
         "F": functional,
         "model": model,
         "optimizer": torch.optim.SGD(model.parameters(), 0.1),
+        "labels": torch.cat([web.tensors[1], books.tensors[1]]),
+        "sources": torch.arange(2).repeat_interleave(64),
         "loader": DataLoader(ConcatDataset([web, books]), 32, shuffle=True),
     }
 

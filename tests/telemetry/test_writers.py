@@ -147,7 +147,9 @@ def test_an_old_wandb_gives_both_versions(monkeypatch) -> None:
             if works:
                 WandbWriter(run)
                 continue
-            with pytest.raises(WrongVersionError, match=rf"wandb 0.20 or newer, got {version}; .*headway\[wandb\]"):
+            with pytest.raises(
+                WrongVersionError, match=rf"wandb 0.20 or newer, got {version}; .*headway-torch\[wandb\]"
+            ):
                 WandbWriter(run)
 
 
