@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headway.errors import LossError, ModelError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
-from headway.grads.accounting import check_aux, check_complete, check_losses, check_reached
+from headway.grads.accounting import check_aux, check_complete, check_losses, check_reached, refusing_earlier_graphs
 from headway.grads.accumulation import Accumulation, LossScaler, scale_of
 from headway.grads.checks import Checker
 from headway.grads.passes import Pass
@@ -350,7 +350,7 @@ class Meter(Generic[Scores]):
     def _run(self, losses: Tensor, weights: Tensor, backward: bool, retain_graph: bool) -> set[str]:
         """Run the backward pass; without `.grad`, tell which parameters have received a gradient."""
         if backward:
-            with self._since_step.catching():
+            with self._since_step.catching(), refusing_earlier_graphs(self._trainable):
                 losses.backward(weights, retain_graph=retain_graph)
             return set()
         grads = torch.autograd.grad(losses, list(self._trainable.values()), weights, retain_graph, allow_unused=True)

@@ -212,7 +212,10 @@ class _Unpickler(pickle._Unpickler):
 def unpickle(data: bytes, where: Path | str) -> object:
     """Read a pickle of plain values and matrices of bytes; strings of Python 2 become bytes."""
     try:
-        return _Unpickler(io.BytesIO(data), encoding="bytes").load()
+        value = _Unpickler(io.BytesIO(data), encoding="bytes").load()
+        if not isinstance(value, dict | list | tuple | int | str | bytes | None):
+            raise pickle.UnpicklingError(f"a {type(value).__name__}")
+        return value
     except Exception as error:  # a damaged file may stumble anywhere
         expected = "a protocol 2 pickle of plain values and byte arrays, as in the official files"
         why = str(error) if isinstance(error, pickle.UnpicklingError) else f"{type(error).__name__}: {error}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from torch import Tensor
 
@@ -81,6 +82,21 @@ def check_complete(missed: Collection[str], doubt: str = "") -> None:
             f"use parameters inside the model's own modules (inside torch.compile, only through modules with a rule); "
             f"or leave them out with where={doubt}"
         )
+
+
+@contextmanager
+def refusing_earlier_graphs(names: Collection[str]) -> Iterator[None]:
+    """Say that the meter came too late where a graph was compiled before it: its backward can run only once.
+
+    Raises:
+        UnscoredGradientError: the graph gives its buffers away.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "donated buffers" not in str(error):
+            raise
+        check_complete(names)
 
 
 def check_reached(losses: Tensor, parameters: Collection[Tensor]) -> None:

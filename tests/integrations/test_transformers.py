@@ -461,7 +461,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(IntegrationError, match="label smoothing"):
         Smooth(model(), arguments(tmp_path, label_smoothing_factor=0.1), train_dataset=Texts())
-    with pytest.raises(IntegrationError, match="sampler: expected a SourceSampler, got dict"):
+    with pytest.raises(IntegrationError, match=r"sampler: expected a SourceSampler.*got dict"):
         SourceTrainer(model(), arguments(tmp_path), train_dataset=Texts(), sampler={"a": range(3)})
     sampler = SourceSampler(sources())
     with pytest.raises(IntegrationError, match=r"under 'source' in a batch, got \['input_ids', 'labels'\]"):
@@ -495,7 +495,7 @@ def test_a_sampler_that_nothing_is_drawn_from_is_refused(tmp_path: Path) -> None
 
     options = arguments(tmp_path, max_steps=2)
     sampler = SourceSampler(sources())
-    with pytest.raises(IntegrationError, match=r"draws from the sampler, got one of Stream .*SourceNodes or"):
+    with pytest.raises(IntegrationError, match=r"draws from the sampler, got one of Stream .*SourceStream"):
         SourceTrainer(model(), options, train_dataset=Stream(), sampler=sampler).train()
     with pytest.raises(IntegrationError, match="draws from the sampler, got one of Texts"):
         Shuffled(model(), options, train_dataset=Texts(), sampler=sampler).train()

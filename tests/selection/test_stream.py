@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator
@@ -108,6 +109,8 @@ def test_a_change_of_shares_shows_after_the_lag(context: str) -> None:
     for _ in range(lag(loader) // 8):
         next(batches)
     assert {source for _ in range(8) for source in next(batches)[1].tolist()} == {1}
+    with contextlib.suppress(RuntimeError):  # the stream has no end: its workers are stopped in the midst of it
+        batches._shutdown_workers()
 
 
 def test_without_workers_a_change_holds_for_the_next_sample() -> None:
