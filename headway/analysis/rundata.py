@@ -264,7 +264,7 @@ class Problem:
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
 
-TIMES = frozenset({"steps_per_second"})
+TIMES = frozenset({"steps_per_second", "seconds", "plain_seconds"})
 """Metrics that measure the machine and not the run."""
 
 

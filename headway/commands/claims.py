@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.analysis.claims import CLAIMS, ClaimResult, as_dict, as_markdown, as_text, evaluate_claims
-from headway.analysis.claims.output import SCHEMA, parts_table
+from headway.analysis.claims.verdicts import SCHEMA, parts_table
 from headway.analysis.results import Results, load_results
 from headway.commands.options import add_format_option
 from headway.errors import UsageError

@@ -8,8 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headway.analysis.charts import controlled
-from headway.analysis.charts.model import Chart, Omission, Runs
-from headway.analysis.charts.style import GATED_BESIDE, GATED_METHODS, GATES, MAIN, OTHERS, VARIANTS
+from headway.analysis.charts.model import (
+    GATED_BESIDE,
+    GATED_METHODS,
+    GATES,
+    MAIN,
+    OTHERS,
+    VARIANTS,
+    Chart,
+    Omission,
+    Runs,
+)
 from headway.analysis.results import Results
 from headway.analysis.settings import CONTROLLED, EXPLORATION, Setting, settings_of, slug
 from headway.analysis.tables import NEEDED, areas, relative_area
@@ -54,7 +63,7 @@ def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
         if protocol in (None, label):
             plans.append(_plan(label, _figures([setting for setting in settings if setting.group.protocol == label])))
     if protocol is None:
-        plans.append(_plan("", _maps(settings)))
+        plans.append(_plan("", _of("sensitivity", _maps(settings))))
     return plans
 
 
@@ -69,14 +78,20 @@ def _figures(settings: Sequence[Setting]) -> Iterator[Item]:
     runs = [
         setting for setting in settings if setting.group.dataset and setting.group.condition in ("curriculum", "noise")
     ]
-    yield from (_group_figure(setting, *each) for setting in runs for each in SETS[:2])
-    yield from _loss_figures(runs)
+    for setting in runs:
+        yield from _of(setting.group.condition, (_group_figure(setting, *each) for each in SETS[:2]))
+    yield from _of("comparison", _loss_figures(runs))
     yield from _area_figures(runs)
-    yield from (_group_figure(setting, *each) for setting in runs for each in SETS[2:])
-    yield from _telemetry_figures(runs)
+    yield from _of("variants", (_group_figure(setting, *each) for setting in runs for each in SETS[2:]))
+    yield from _of("comparison", _telemetry_figures(runs))
     exploring = [setting for setting in settings if setting.group.experiment == "doorkey"]
     if exploring:
-        yield from _exploration_figures(exploring)
+        yield from _of("exploration", _exploration_figures(exploring))
+
+
+def _of(part: str, items: Iterable[Item]) -> Iterator[Item]:
+    """The figures of one part of the results."""
+    return (replace(item, part=part) if isinstance(item, Chart) else item for item in items)
 
 
 def _group_figure(setting: Setting, begin: str, end: str, words: str, signals: Sequence[str]) -> Item:
@@ -116,7 +131,7 @@ def _area_figures(settings: Sequence[Setting]) -> Iterator[Item]:
                 shown = {"uniform": setting.uniform, **(_lent_gmc(setting) if signals == GATES else {}), **runs}
                 found[setting] = {key: relative_area(areas(members), uniform) for key, members in shown.items()}
         if found:
-            yield controlled.area_chart(name, found)
+            yield replace(controlled.area_chart(name, found), part="comparison" if name == "auc" else "variants")
         elif settings:
             yield Omission(name, f"no condition with finished runs of Uniform and of one of {_names(need)}")
 

@@ -11,17 +11,21 @@ import numpy as np
 from headway.analysis import summaries
 from headway.analysis.charts.model import (
     BARS,
+    INK,
+    SIGNALS,
     Axis,
     Chart,
     Line,
     Panel,
     Runs,
+    Style,
+    group_styles,
     interval_text,
     interval_words,
     numbers,
+    styles_for,
     within_shares,
 )
-from headway.analysis.charts.style import INK, SIGNALS, Style, group_styles, styles_for
 from headway.analysis.rundata import RunData
 from headway.analysis.settings import Setting
 from headway.analysis.stats import Estimate, Profile

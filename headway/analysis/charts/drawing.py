@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.analysis.charts.figure import COLUMN_WIDTH, PALE, TEXT_WIDTH, legend_below, new_figure, plain
-from headway.analysis.charts.model import BARS, LINES, MAP, STEPS, Chart, Panel
-from headway.analysis.charts.style import INK, Style
+from headway.analysis.charts.model import BARS, INK, LINES, MAP, STEPS, Chart, Panel, Style
 from headway.analysis.rundata import Array
 from headway.analysis.summaries import Band
 
@@ -37,7 +36,7 @@ def draw(chart: Chart) -> Figure:
 
 def _draw_bars(chart: Chart) -> Figure:
     """The numbers of all panels in one."""
-    from headway.analysis.charts.bars import draw_bars
+    from headway.analysis.charts.bars_and_maps import draw_bars
 
     figure = new_figure(TEXT_WIDTH if len(chart.panels) > 1 else COLUMN_WIDTH, chart.height)
     ax = draw_bars(figure.subplots(), chart)
@@ -47,7 +46,7 @@ def _draw_bars(chart: Chart) -> Figure:
 
 def _draw_maps(chart: Chart) -> Figure:
     """Panels in a row, with the names of the rows at the first alone."""
-    from headway.analysis.charts.heatmap import draw_map
+    from headway.analysis.charts.bars_and_maps import draw_map
 
     figure = new_figure(TEXT_WIDTH, chart.height)
     panels = figure.subplots(1, len(chart.panels), sharey=True)
@@ -68,7 +67,7 @@ def _draw_lines(chart: Chart) -> Figure:
     figure = new_figure(TEXT_WIDTH if count and len(widths) > 1 else COLUMN_WIDTH, chart.height)
     axes = figure.subplots(down, len(widths), squeeze=False, width_ratios=widths)
     if chart.pictures:
-        from headway.analysis.charts.gridworld import draw_gridworld
+        from headway.analysis.charts.exploration import draw_gridworld
 
         for ax, picture in zip(axes[0], chart.pictures, strict=False):
             draw_gridworld(ax, picture.grid).set_title(picture.title)

@@ -1,21 +1,36 @@
-"""The charts of the exploration study: episode returns beside the environment, and the pull of the noise."""
+"""The charts of the exploration study: returns beside a picture of the environment, and the pull of the noise."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headway.analysis import summaries
-from headway.analysis.charts.gridworld import example_doorkey
-from headway.analysis.charts.model import STEPS, Axis, Chart, Panel, Picture, Runs, interval_text, within_shares
-from headway.analysis.charts.style import METHODS, styles_for
+from headway.analysis.charts.model import (
+    METHODS,
+    STEPS,
+    Axis,
+    Chart,
+    Panel,
+    Picture,
+    Runs,
+    interval_text,
+    styles_for,
+    within_shares,
+)
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.settings import Setting
 from headway.analysis.summaries import Band
+from headway.errors import FigureError
 from headway.study.protocols.names import title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 REWARD_COLUMNS = ("env_steps", "episode_return")
 NOISE_COLUMNS = ("noise_reward_share", "noise_time_share")
@@ -130,3 +145,178 @@ def doorkey_size(env_id: str) -> int | None:
     """Tiles on a side of a DoorKey environment; None for another one."""
     found = re.search(r"DoorKey-(\d+)x", env_id)
     return int(found[1]) if found and int(found[1]) >= 5 else None
+
+
+# MiniGrid's codes: channel 0 is the object, 1 its colour, 2 its state (a door's) or direction (the agent's).
+EMPTY, WALL, DOOR, KEY, BALL, BOX, GOAL, LAVA, AGENT = 1, 2, 4, 5, 6, 7, 8, 9, 10
+OPEN, CLOSED, LOCKED = 0, 1, 2
+COLOURS = ("#C63B2B", "#2E9E5B", "#2F6DB5", "#7B4FA3", "#E3B505", "#8A8A8A")
+"""Red, green, blue, purple, yellow, grey."""
+
+FLOOR, WALL_COLOUR, EDGE = "#F6F4EF", "#5A5A5A", "#D8D4CA"
+OUTLINE = "#222222"
+LOUDEST = 2.5
+"""The value of the noise that is drawn black (or, below zero, white)."""
+
+
+def draw_gridworld(ax: Axes, grid: Any, *, trigger: bool = True) -> Axes:
+    """Draw tiles, objects and the agent; a fourth channel that is not zero shows as static over the tiles.
+
+    Args:
+        ax: where to draw.
+        grid: MiniGrid's encoding [width, height, 3 or 4]: object, colour, state, and noise if there is a fourth.
+        trigger: outline the places from which the noise is switched on: the free tiles at most one step from a door.
+
+    Raises:
+        FigureError: the grid has another shape.
+    """
+    grid = np.asarray(grid, float)
+    if grid.ndim != 3 or grid.shape[2] not in (3, 4):
+        raise FigureError(f"expected a grid of shape [width, height, 3 or 4], got {list(grid.shape)}")
+    width, height = grid.shape[:2]
+    codes = grid[..., :3].astype(int)
+    for x, y in np.ndindex(width, height):
+        kind, colour, _ = codes[x, y]
+        face = {WALL: WALL_COLOUR, GOAL: COLOURS[1], LAVA: "#F08A24"}.get(int(kind), FLOOR)
+        _tile(ax, x, y, face)
+    if grid.shape[2] == 4 and np.any(grid[..., 3]):
+        _static(ax, grid[..., 3])
+    for x, y in np.ndindex(width, height):
+        kind, colour, state = (int(code) for code in codes[x, y])
+        draw = _OBJECTS.get(kind)
+        if draw is not None:
+            draw(ax, x, y, COLOURS[colour % len(COLOURS)], state)
+    if trigger:
+        _outline(ax, trigger_tiles(codes))
+    ax.set_xlim(0, width)
+    ax.set_ylim(height, 0)
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+    return ax
+
+
+def trigger_tiles(codes: Any) -> set[tuple[int, int]]:
+    """The tiles at a Manhattan distance of at most 1 from a door where an agent can stand."""
+    kinds = np.asarray(codes)[..., 0]
+    tiles = set()
+    for x, y in np.argwhere(kinds == DOOR):
+        for dx, dy in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)):
+            place = (int(x + dx), int(y + dy))
+            inside = all(0 <= at < size for at, size in zip(place, kinds.shape, strict=True))
+            if inside and kinds[place] != WALL:
+                tiles.add(place)
+    return tiles
+
+
+def example_doorkey(size: int = 8, *, noise: np.random.Generator | None = None) -> Array:
+    """A DoorKey layout to show, in MiniGrid's encoding with a fourth channel [size, size, 4].
+
+    Args:
+        size: tiles on a side, at least 5.
+        noise: puts the agent before the door and fills the fourth channel with standard normal noise; without it
+            the agent stands elsewhere and the channel is zero.
+
+    Raises:
+        FigureError: the grid is too small for two rooms.
+    """
+    if size < 5:
+        raise FigureError(f"expected a grid of at least 5 tiles on a side, got {size}")
+    grid = np.zeros((size, size, 4))
+    grid[..., 0] = EMPTY
+    middle, door = size // 2, size // 2 - 1
+    for wall in (grid[0], grid[-1], grid[:, 0], grid[:, -1], grid[middle]):
+        wall[..., :3] = (WALL, 5, 0)
+    grid[middle, door, :3] = (DOOR, 4, LOCKED)
+    grid[1, size - 2, :3] = (KEY, 4, 0)
+    grid[size - 2, size - 2, :3] = (GOAL, 1, 0)
+    away = (1, 1) if size > 5 else (1, 2)
+    agent = away if noise is None else (middle - 1, door)
+    grid[(*agent, slice(0, 3))] = (AGENT, 0, 1 if noise is None else 0)
+    if noise is not None:
+        grid[..., 3] = noise.standard_normal((size, size))
+    return grid
+
+
+def _tile(ax: Axes, x: int, y: int, face: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((x, y), 1, 1, facecolor=face, edgecolor=EDGE, linewidth=0.4, zorder=1))
+
+
+def _static(ax: Axes, noise: Any) -> None:
+    """A square on every tile, as grey as its noise is loud; objects are drawn over it."""
+    from matplotlib.patches import Rectangle
+
+    for (x, y), value in np.ndenumerate(noise):
+        grey = str(float(np.clip(0.5 - value / (2 * LOUDEST), 0, 1)))
+        ax.add_patch(Rectangle((x + 0.2, y + 0.2), 0.6, 0.6, facecolor=grey, linewidth=0, zorder=2))
+
+
+def _door(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
+    from matplotlib.patches import Circle, Rectangle
+
+    if state == OPEN:
+        ax.add_patch(Rectangle((x + 0.84, y + 0.06), 0.12, 0.88, facecolor=colour, edgecolor=OUTLINE, lw=0.5, zorder=4))
+        return
+    face = colour if state == LOCKED else FLOOR
+    ax.add_patch(Rectangle((x + 0.06, y + 0.06), 0.88, 0.88, facecolor=face, edgecolor=OUTLINE, lw=0.7, zorder=4))
+    ax.add_patch(Rectangle((x + 0.18, y + 0.18), 0.64, 0.64, facecolor="none", edgecolor=OUTLINE, lw=0.5, zorder=5))
+    if state == LOCKED:
+        ax.add_patch(Circle((x + 0.5, y + 0.43), 0.1, facecolor=OUTLINE, linewidth=0, zorder=6))
+        ax.add_patch(Rectangle((x + 0.46, y + 0.45), 0.08, 0.22, facecolor=OUTLINE, linewidth=0, zorder=6))
+    else:
+        ax.add_patch(Circle((x + 0.72, y + 0.5), 0.06, facecolor=OUTLINE, linewidth=0, zorder=6))
+
+
+def _key(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    bow = Path.circle((x + 0.5, y + 0.28), 0.17)
+    hole = Path.circle((x + 0.5, y + 0.28), 0.07)
+    hole = Path(np.asarray(hole.vertices)[::-1], hole.codes)  # wound the other way, it stays empty
+    shaft = [(0.45, 0.43), (0.45, 0.86), (0.7, 0.86), (0.7, 0.78), (0.55, 0.78), (0.55, 0.72)]
+    shaft += [(0.66, 0.72), (0.66, 0.64), (0.55, 0.64), (0.55, 0.43)]
+    blade = Path([(x + dx, y + dy) for dx, dy in [*shaft, shaft[0]]], closed=True)
+    shape = {"facecolor": colour, "edgecolor": OUTLINE, "linewidth": 0.5, "zorder": 4}
+    ax.add_patch(PathPatch(blade, **shape))
+    ax.add_patch(PathPatch(Path.make_compound_path(bow, hole), **shape))
+
+
+def _agent(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
+    from matplotlib.patches import Polygon
+
+    turn = state * np.pi / 2  # 0 right, 1 down, 2 left, 3 up; the vertical axis points down
+    corners = np.array([(0.38, 0.0), (-0.32, 0.34), (-0.32, -0.34)])
+    turned = corners @ np.array([(np.cos(turn), np.sin(turn)), (-np.sin(turn), np.cos(turn))])
+    place = turned + np.array([x + 0.5, y + 0.5])
+    ax.add_patch(Polygon(place, facecolor=colour, edgecolor=OUTLINE, linewidth=0.6, zorder=7))
+
+
+def _ball(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
+    from matplotlib.patches import Circle
+
+    ax.add_patch(Circle((x + 0.5, y + 0.5), 0.31, facecolor=colour, edgecolor=OUTLINE, linewidth=0.5, zorder=4))
+
+
+def _box(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((x + 0.15, y + 0.15), 0.7, 0.7, facecolor=FLOOR, edgecolor=colour, linewidth=1.6, zorder=4))
+    ax.plot([x + 0.15, x + 0.85], [y + 0.5, y + 0.5], color=colour, linewidth=1.2, zorder=5)
+
+
+_OBJECTS = {DOOR: _door, KEY: _key, BALL: _ball, BOX: _box, AGENT: _agent}
+
+
+def _outline(ax: Axes, tiles: set[tuple[int, int]]) -> None:
+    """A dashed line around a set of tiles."""
+    for x, y in sorted(tiles):
+        for neighbour, line in (
+            ((x - 1, y), ((x, x), (y, y + 1))),
+            ((x + 1, y), ((x + 1, x + 1), (y, y + 1))),
+            ((x, y - 1), ((x, x + 1), (y, y))),
+            ((x, y + 1), ((x, x + 1), (y + 1, y + 1))),
+        ):
+            if neighbour not in tiles:
+                ax.plot(*line, color=OUTLINE, linewidth=1.0, linestyle=(0, (2.5, 1.5)), zorder=8)

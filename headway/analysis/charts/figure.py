@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.analysis.charts.model import FORMATS
-from headway.analysis.charts.style import INK
+from headway.analysis.charts.model import FORMATS, INK
 from headway.errors import FigureError, MissingExtraError
 from headway.runs.files import write_bytes
 

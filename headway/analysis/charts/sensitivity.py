@@ -1,17 +1,33 @@
-"""Sensitivity to GMC's constants: grids of runs that differ in two fields of the protocol alone, and their charts."""
+"""Sensitivity to GMC's constants: grids of runs that differ in two fields of the protocol alone; and noise gates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
+from typing import NamedTuple
 
-from headway.analysis.charts.model import MAP, Axis, Chart, Line, Panel, numbers, seeds_text
-from headway.analysis.charts.style import GATES, SIGNALS, VARIANTS, number_text
+import numpy as np
+
+from headway.analysis.charts.model import (
+    GATES,
+    MAP,
+    SIGNALS,
+    VARIANTS,
+    Axis,
+    Chart,
+    Line,
+    Panel,
+    number_text,
+    numbers,
+    seeds_text,
+)
 from headway.analysis.rundata import Group, RunData, planned_epochs
-from headway.analysis.settings import Setting, shared
+from headway.analysis.settings import CONTROLLED, Setting, shared
 from headway.analysis.stats import Estimate, t_interval
-from headway.analysis.summaries import distance_to_uniform, score_sizes, used
+from headway.analysis.summaries import distance_to_uniform, group_shares, score_sizes, used
+from headway.analysis.table import Table, number, ratio_cells
 from headway.analysis.tables import NEEDED, areas, relative_area
 from headway.runs import RunSpec
 from headway.study.protocols.labels import protocol_changes
@@ -283,3 +299,95 @@ def _panels(grid: Grid) -> list[Panel]:
         axis = Axis("", zero=is_share, percent=is_share, full=key == "under_floor")
         panels.append(Panel(key, heading, axis, series, [] if is_share else [Line(1.0)], row=len(panels)))
     return panels
+
+
+EXPLANATION = (
+    "GMC whose parameters count only as far as their momentum stands out of the level of pure noise, beside GMC that "
+    'counts them all. "Same floor" is the GMC that differs in the gate alone; "first line" is the GMC of the protocol '
+    "that lends its runs of Uniform. Draws are over all epochs; the size of the scores is their mean over arms, and "
+    "the median over epochs."
+)
+
+
+class Gates(NamedTuple):
+    """GMC behind a noise gate beside GMC without one, as a page shows it."""
+
+    explanation: str
+    table: Table
+
+
+@dataclass(frozen=True)
+class GateRow:
+    """One signal under one protocol.
+
+    Attributes:
+        condition: the title of the setting whose gates are compared.
+        method: the signal.
+        protocol: the label of its protocol.
+        seeds: the seeds of its runs.
+        relative: area under the test-loss curve relative to Uniform's; None without runs of Uniform.
+        beside: the same relative to GMC's, which differs in the gate alone; None for GMC.
+        against: the same relative to GMC's under the protocol that this one departs from; None if there is no other.
+        shares: share of the draws in each group, over all epochs, mean over seeds.
+        score: how large scores are, mean over seeds; None where they were not logged.
+    """
+
+    condition: str
+    method: str
+    protocol: str
+    seeds: tuple[int, ...]
+    relative: Estimate | None
+    beside: Estimate | None
+    against: Estimate | None
+    shares: tuple[float, ...]
+    score: float | None
+
+
+def gates_of(settings: Sequence[Setting]) -> Gates | None:
+    """A line for each setting, signal and protocol; GMC of the first line, which several settings share, once."""
+    head = ["setting", "signal", "protocol", "seeds", "area relative to Uniform", "95% interval"]
+    head += ["relative to GMC, same floor", "95% interval", "relative to GMC, first line", "95% interval"]
+    head += ["draws A/B/C/D or G0/G1/G2/G3", "size of the scores"]
+    rows = []
+    for each in gate_rows(settings):
+        ratios = (ratio_cells(ratio, len(each.seeds)) for ratio in (each.relative, each.beside, each.against))
+        shares = "/".join(f"{100 * share:.0f}" for share in each.shares)
+        names = each.condition, title(each.method), each.protocol, str(len(each.seeds))
+        rows.append((*names, *chain.from_iterable(ratios), f"{shares} %", number(each.score, ".2g")))
+    return Gates(EXPLANATION, Table(head, list(dict.fromkeys(rows)))) if rows else None
+
+
+def gate_rows(settings: Sequence[Setting]) -> list[GateRow]:
+    """The rows of every setting that has runs of a gate, and runs of Uniform or GMC to compare them with."""
+    plain = {_ungated(setting): runs for setting in settings if (runs := setting.finished.get("gmc"))}
+    found: list[GateRow] = []
+    for setting in settings:
+        same_floor = plain.get(_ungated(setting), ())
+        has_gates = setting.kind == CONTROLLED and any(gate in setting.finished for gate in GATES[1:])
+        if not has_gates or not (setting.uniform or same_floor):
+            continue
+        lent = setting.lender.finished.get("gmc", ()) if setting.lender else ()
+        if setting.lender and lent:
+            found.append(_gate_row(setting, setting.lender.group.protocol, lent))
+        for method in GATES:
+            if runs := setting.finished.get(method):
+                beside = same_floor if method != "gmc" else ()
+                found.append(_gate_row(setting, setting.group.protocol, runs, beside, lent))
+    return found
+
+
+def _ungated(setting: Setting) -> object:
+    """What a run of GMC without a gate depends on."""
+    return shared(next(iter(setting.all.values()))[0].spec, "gate_level")
+
+
+def _gate_row(setting: Setting, protocol: str, runs: Sequence[RunData], *others: Sequence[RunData]) -> GateRow:
+    """A row; the others are GMC of the same floor, and GMC of the first line."""
+    own, sizes = areas(runs), score_sizes(runs)
+    relative, beside, against = (
+        relative_area(own, areas(each)) if each else None for each in (setting.uniform, *(others or ((), ())))
+    )
+    shares = tuple(np.mean([group_shares(run).mean(0) for run in runs], axis=0).tolist())
+    score = float(np.mean(sizes)) if sizes else None
+    names = setting.title, runs[0].method, protocol, tuple(sorted(own))
+    return GateRow(*names, relative, beside, against, shares, score)

@@ -1,9 +1,16 @@
 """The paper's claims as checks on runs: `evaluate_claims` judges all of them."""
 
-from headway.analysis.claims import allocation, areas, cost, exploration
+from headway.analysis.claims import allocation, areas, others
 from headway.analysis.claims.evaluation import CLAIMS, Claim, ClaimResult, Evidence, evaluate_claims, register
-from headway.analysis.claims.output import as_dict, as_markdown, as_text
-from headway.analysis.claims.verdicts import Finding, Judgement, TooLittleDataError, Verdict
+from headway.analysis.claims.verdicts import (
+    Finding,
+    Judgement,
+    TooLittleDataError,
+    Verdict,
+    as_dict,
+    as_markdown,
+    as_text,
+)
 
 __all__ = [
     "CLAIMS",
@@ -19,8 +26,7 @@ __all__ = [
     "as_dict",
     "as_markdown",
     "as_text",
-    "cost",
     "evaluate_claims",
-    "exploration",
+    "others",
     "register",
 ]

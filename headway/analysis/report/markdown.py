@@ -1,27 +1,26 @@
-"""The results as a page in Markdown, for a repository or a documentation site.
+"""The results as pages in Markdown, for a repository or a documentation site.
 
 What is generated stands between two marks, so that a page can say more in words around it: writing the page again
-replaces what is between the marks and leaves the rest alone.
+replaces what is between the marks and leaves the rest alone. The first mark may name `PARTS` of the results, such as
+`<!-- results: begin claims, noise -->`; otherwise the page has all of them.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from headway.analysis import summaries
-from headway.analysis.charts.model import seeds_text
+from headway.analysis.charts.model import number_text, percent_text, seeds_text
 from headway.analysis.charts.sensitivity import Cell as GridCell
 from headway.analysis.charts.sensitivity import GridView
-from headway.analysis.charts.style import number_text, percent_text
 from headway.analysis.claims.areas import published_t
-from headway.analysis.claims.output import as_markdown
-from headway.analysis.report.gates import EXPLANATION, gates_table
-from headway.analysis.report.provenance import facts_of, notes_of
+from headway.analysis.claims.verdicts import as_markdown
+from headway.analysis.report.overview import facts_of, notes_of
 from headway.analysis.report.sources import Strip, Telemetry
 from headway.analysis.report.view import View
 from headway.analysis.report.writing import Printed, Tell, print_figures
@@ -35,6 +34,10 @@ from headway.study.protocols.names import GROUP_NAMES, MARK, title
 from headway.telemetry.writers import NUMBERS
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+PARTS = (*("runs", "claims", "curriculum", "noise", "comparison", "variants", "sensitivity", "exploration", "sources"),)
+"""The parts of the results: what was run; the claims; each condition; tests and areas over conditions; variants of GMC;
+its constants; exploration; telemetry of data sources."""
+_BEGIN = re.compile(r"<!-- results: begin(?: ([a-z, ]+))? -->")
 FIGURES, FORMAT = "figures", "svg"
 NOISE = ("noise_time_share", "noise_reward_share", "intrinsic_mean")
 """What a run must have logged to say where it was paid."""
@@ -57,7 +60,9 @@ MOST_STRETCHES = 6
 
 
 def write_markdown(path: Path, source: Path, view: View, tell: Tell = lambda what, done, total: None) -> list[Path]:
-    """Write the page, or its generated part anew, with its figures in `figures/PAGE` beside it.
+    """Write a page, or its generated part anew, with its figures in `figures/PAGE` beside it.
+
+    Pages with marks in the folder `PAGE` beside it are written too: `results.md` and `results/claims.md`, say.
 
     Args:
         path: the page.
@@ -66,29 +71,38 @@ def write_markdown(path: Path, source: Path, view: View, tell: Tell = lambda wha
         tell: told how far it is.
 
     Returns:
-        the files, the page first.
+        the files, the pages first.
 
     Raises:
-        UsageError: there is a file at the path without the marks.
+        UsageError: there is a file at the path without the marks, or marks that name another part.
         StoreError: it cannot be written.
     """
-    before, after = frame(path)
-    earlier = _figures_of(path)
+    pages = pages_at(path)
+    frames = {page: (frame(page), parts_of(page)) for page in pages}
+    earlier = {file for page in pages for file in _figures_of(page, path.parent / FIGURES / path.stem)}
     prints = print_figures(source, view.results, path.parent / FIGURES / path.stem, [FORMAT], tell)
-    for file in earlier - {file for figure in prints.printed for file in figure.files}:
+    figures = [file for figure in prints.printed for file in figure.files]
+    for file in earlier - set(figures):
         file.unlink(missing_ok=True)
-    write_bytes(path, f"{before}{render(view, prints.printed, path.parent)}{after}".encode())
-    return [path, *(file for figure in prints.printed for file in figure.files)]
+    for page, ((before, after), parts) in frames.items():
+        write_bytes(page, f"{before}{render(view, prints.printed, page.parent, parts)}{after}".encode())
+    return [*pages, *figures]
 
 
-def _figures_of(path: Path) -> set[Path]:
-    """The figures that the generated part of a page shows, in the folder that is the page's own."""
-    if not path.exists():
+def pages_at(path: Path) -> list[Path]:
+    """A page, and those with marks in the folder of its name beside it."""
+    others = sorted((path.parent / path.stem).glob("*.md"))
+    return [path, *(page for page in others if _BEGIN.search(page.read_text(encoding="utf-8")))]
+
+
+def _figures_of(page: Path, folder: Path) -> set[Path]:
+    """The figures in a folder that the generated part of a page shows."""
+    if not page.exists():
         return set()
-    generated = path.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    folder = path.parent / FIGURES / path.stem
-    shown = {path.parent / address for address in re.findall(rf"]\(([^()]+\.{FORMAT})\)", generated)}
-    return {file for file in shown if folder in file.parents and ".." not in file.parts}
+    _, generated, _ = _split(page)
+    shown = {page.parent / address for address in re.findall(rf"]\(([^()]+\.{FORMAT})\)", generated)}
+    found = {Path(os.path.normpath(file)) for file in shown}
+    return {file for file in found if Path(os.path.normpath(folder)) in file.parents}
 
 
 def frame(path: Path) -> tuple[str, str]:
@@ -99,30 +113,56 @@ def frame(path: Path) -> tuple[str, str]:
     """
     if not path.exists():
         return f"# Results\n\n{BEGIN}\n", f"\n{END}\n"
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
+    before, _, after = _split(path)
+    return f"{before}\n", f"\n{after}"
+
+
+def parts_of(path: Path) -> Collection[str]:
+    """The parts of the results that a page has: those that its first mark names, or all.
+
+    Raises:
+        UsageError: there is no such part.
+    """
+    named = _BEGIN.search(path.read_text(encoding="utf-8")) if path.exists() else None
+    found = named[1].replace(",", " ").split() if named and named[1] else PARTS
+    for part in found:
+        if part not in PARTS:
+            raise UsageError(f"{path}: expected parts of the results out of {', '.join(PARTS)}, got {part!r}")
+    return found
+
+
+def _split(path: Path) -> tuple[str, str, str]:
+    """A page up to its first mark, between the marks, and from its second mark on."""
+    text = path.read_text(encoding="utf-8")
+    begin = _BEGIN.search(text)
+    end = text.find(END, begin.end()) if begin else -1
+    if begin is None or end < 0:
         raise UsageError(f"expected a page with the marks {BEGIN} and {END}, got {path} without them; choose another")
-    return f"{before}{BEGIN}\n", f"\n{END}{after}"
+    return text[: begin.end()], text[begin.end() : end], text[end:]
 
 
-def render(view: View, figures: Sequence[Printed], folder: Path) -> str:
-    """What is generated, as seen from a folder."""
-    parts = [_counts(view)] if view.is_of_runs else []
-    parts += [
-        f"## Claims: protocol {protocol}\n\n{as_markdown(claims, only_found=True)}"
-        for protocol, claims in view.claims.items()
-    ]
-    parts += [_setting(view, setting) for setting in view.settings if setting.key in view.areas]
-    parts += [_welch(view)] if any(view.tests.values()) else []
-    if view.gates:
-        parts.append(f"## Noise gates\n\n{EXPLANATION}\n\n{gates_table(view.gates).markdown()}")
-    if view.grids:
-        parts.append("\n\n".join(["## Sensitivity", GRID_EXPLANATION, *map(_grid, view.grids)]))
-    parts += [_rewards(view, setting) for setting in view.settings if view.rewards.get(setting.key)]
-    parts += [_telemetry(each) for each in view.telemetry]
-    parts += [_figures(figures, folder)] if figures else []
-    return _marked("\n\n".join(part.strip() for part in parts), view)
+def render(view: View, figures: Sequence[Printed], folder: Path, parts: Collection[str] = PARTS) -> str:
+    """What is generated of some parts of the results, as seen from a folder."""
+    found = [_counts(view)] if view.is_of_runs and "runs" in parts else []
+    if "claims" in parts:
+        found += [
+            f"## Claims: protocol {protocol}\n\n{as_markdown(claims, only_found=True)}"
+            for protocol, claims in view.claims.items()
+        ]
+    for setting in view.settings:
+        known = setting.group.condition if setting.group.condition in PARTS else "comparison"
+        found += [_setting(view, setting)] if setting.key in view.areas and known in parts else []
+    found += [_welch(view)] if any(view.tests.values()) and "comparison" in parts else []
+    if view.gates and "variants" in parts:
+        found.append(f"## Noise gates\n\n{view.gates.explanation}\n\n{view.gates.table.markdown()}")
+    if view.grids and "sensitivity" in parts:
+        found.append("\n\n".join(["## Sensitivity", GRID_EXPLANATION, *map(_grid, view.grids)]))
+    if "exploration" in parts:
+        found += [_rewards(view, setting) for setting in view.settings if view.rewards.get(setting.key)]
+    found += [_telemetry(each) for each in view.telemetry] if "sources" in parts else []
+    shown = [figure for figure in figures if not figure.part or figure.part in parts]
+    found += [_figures(shown, folder)] if shown else []
+    return _marked("\n\n".join(part.strip() for part in found), view)
 
 
 def _marked(text: str, view: View) -> str:
@@ -131,10 +171,11 @@ def _marked(text: str, view: View) -> str:
     for origin in view.origins:
         if origin.notes and origin.setting.group.dataset:
             remarks[title(origin.setting.group.dataset)] = "; ".join(origin.notes)
-    for name in remarks:
+    lines = []
+    for name, remark in remarks.items():
         whole = rf"(?<![\w-]){re.escape(name)}(?! classifier|{MARK})"  # not that of the benchmark, which has no data
-        text = re.sub(whole, f"{name}{MARK}", text)
-    lines = [f"{MARK} {name} is not the official copy: {remark}.\n" for name, remark in remarks.items()]
+        text, number = re.subn(whole, f"{name}{MARK}", text)
+        lines += [f"{MARK} {name} is not the official copy: {remark}.\n"] if number else []
     return "\n".join((*lines, text))
 
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from headway.analysis.charts.model import Axis, Chart, Panel
-from headway.analysis.charts.style import source_styles
+from headway.analysis.charts.model import Axis, Chart, Panel, source_styles
 from headway.analysis.results import stores_at
 from headway.analysis.summaries import Band
 from headway.errors import DamagedError, StoreError

@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from headway.analysis.charts.catalogue import page_charts
 from headway.analysis.charts.model import Chart
-from headway.analysis.charts.page import chart_data
-from headway.analysis.charts.sensitivity import GridView, grid_views
 from headway.analysis.claims import ClaimResult, evaluate_claims
 from headway.analysis.claims.evaluation import exploration_label
-from headway.analysis.report import provenance, tables
-from headway.analysis.report.findings import Findings, findings_of
-from headway.analysis.report.gates import GateRow, gate_tables
-from headway.analysis.report.overview import Campaign, Overview, campaign_of, overview_of
-from headway.analysis.report.provenance import Origin, ProtocolFields
+from headway.analysis.report import overview, tables
+from headway.analysis.report.overview import Campaign, Origin, Overview, ProtocolFields
+from headway.analysis.report.rendering import chart_data
 from headway.analysis.report.sources import Telemetry, telemetry_at
-from headway.analysis.report.tables import Areas, Overall
+from headway.analysis.report.tables import Areas, Findings, Overall, findings_of
 from headway.analysis.results import Results, stores_at
 from headway.analysis.settings import EXPLORATION, Setting, settings_of
 from headway.analysis.stats import Estimate
@@ -33,7 +29,7 @@ from headway.study.protocols.labels import STANDARD
 from headway.study.protocols.names import title
 
 if TYPE_CHECKING:
-    from headway.analysis.charts.sensitivity import GridView
+    from headway.analysis.charts.sensitivity import Gates, GridView
 
 MOST_PROTOCOLS = 3
 """Claims are judged for this many protocols at most: presets first, then those with the most finished runs."""
@@ -76,7 +72,7 @@ class View:
         rewards: the numbers of exploration, by setting and method.
         claims: the paper's claims with their verdicts, by protocol.
         grids: sensitivity to the signal's constants.
-        gates: GMC with and without a noise gate, setting by setting.
+        gates: GMC with and without a noise gate; None without runs of one.
         charts: the interactive figures, by section or by the key of a setting.
         figures: the same as data for the page's script, by id.
         recordings: of exploration runs.
@@ -100,7 +96,7 @@ class View:
     rewards: Mapping[str, Mapping[str, Estimate]]
     claims: Mapping[str, Sequence[ClaimResult]]
     grids: Sequence[GridView]
-    gates: Sequence[Sequence[GateRow]]
+    gates: Gates | None
     charts: Mapping[str, Sequence[Chart]]
     figures: Mapping[str, Any]
     recordings: Sequence[Recording]
@@ -145,7 +141,7 @@ def make_view(
     telemetry = telemetry_at(source) if telemetry is None else telemetry
     results = _without(telemetry, results)
     settings = settings_of(results, with_unfinished=live)
-    found = _grids(settings)
+    found, gates = _sensitivity(settings)
     on_grid = {group for grid in found for group in grid.only}
     single = [setting for setting in settings if setting.group not in on_grid]
     areas = {setting.key: area for setting in settings if (area := tables.areas_of(setting))}
@@ -170,21 +166,21 @@ def make_view(
         results=results,
         settings=settings,
         findings=findings_of(single, areas, rewards, charts),
-        overview=overview_of(results, settings),
-        campaign=campaign_of(results),
+        overview=overview.overview_of(results, settings),
+        campaign=overview.campaign_of(results),
         areas={key: area for key, area in areas.items() if key in keys},
         overall=overall,
         tests=tests,
         rewards=rewards,
         claims=claims_of(results, bench) if claims is None else claims,
         grids=found,
-        gates=gate_tables(settings),
+        gates=gates,
         charts=charts,
         figures={chart.id: chart_data(chart) for members in charts.values() for chart in members},
         recordings=[] if live else recordings_of(source, settings),
-        origins=provenance.origins(settings),
-        rules=provenance.protocols(results.runs),
-        versions=provenance.versions(),
+        origins=overview.origins(settings),
+        rules=overview.protocols(results.runs),
+        versions=overview.versions(),
         tables=[table for table in made if table] if results.runs or not telemetry else [],
         telemetry=telemetry,
     )
@@ -204,8 +200,8 @@ def update_view(view: View, results: Results, now: datetime) -> View:
         view,
         made_at=now,
         results=results,
-        overview=overview_of(results, settings),
-        campaign=campaign_of(results),
+        overview=overview.overview_of(results, settings),
+        campaign=overview.campaign_of(results),
     )
 
 
@@ -230,13 +226,14 @@ def _is_preset(label: str) -> bool:
     return "," not in label
 
 
-def _grids(settings: Sequence[Setting]) -> list[GridView]:
-    """The grids of runs; a single setting is none."""
+def _sensitivity(settings: Sequence[Setting]) -> tuple[Sequence[GridView], Gates | None]:
+    """The grids of runs over a signal's constants, and its noise gates; a single setting has neither."""
     finished = [setting for setting in settings if setting.finished]
-    if len(finished) < 2:
-        return []
+    if len(finished) < 2 and not any(len(setting.finished) > 1 for setting in finished):
+        return (), None
+    from headway.analysis.charts.sensitivity import gates_of, grid_views
 
-    return grid_views(finished)
+    return grid_views(finished) if len(finished) > 1 else (), gates_of(settings)
 
 
 def recordings_of(source: Path, settings: Sequence[Setting]) -> list[Recording]:

@@ -184,11 +184,12 @@ def _write_tables(view: View, out: Path) -> tuple[list[tuple[str, list[tuple[str
 
 @dataclass(frozen=True)
 class Printed:
-    """A figure on disk: its name, what it shows, and its files."""
+    """A figure on disk: its name, what it shows, its files, and the part of the results that it belongs to."""
 
     name: str
     caption: str
     files: Sequence[Path]
+    part: str = ""
 
 
 @dataclass
@@ -235,7 +236,7 @@ def print_figures(
                 found.omissions.append((name, str(error)))
                 continue
         files = [folder / f"{name}.{kind}" for kind in formats]
-        found.printed.append(Printed(name, chart.caption, files))
+        found.printed.append(Printed(name, chart.caption, files, chart.part))
     return found
 
 

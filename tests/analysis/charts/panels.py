@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from headway.analysis.charts import figure as figures
-from headway.analysis.charts.model import Chart, Panel
-from headway.analysis.charts.style import SIGNALS, Style
+from headway.analysis.charts.model import SIGNALS, Chart, Panel, Style
 from headway.analysis.summaries import Band
 
 

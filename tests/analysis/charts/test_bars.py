@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headway.analysis.charts.bars import Scale, draw_bars, plan_scale, set_scale
-from headway.analysis.charts.model import BARS, Axis, Panel, numbers
-from headway.analysis.charts.style import SIGNALS
+from headway.analysis.charts.bars_and_maps import Scale, draw_bars, plan_scale, set_scale
+from headway.analysis.charts.model import BARS, SIGNALS, Axis, Panel, numbers
 from headway.analysis.stats import Estimate, unknown
 from tests.analysis.charts.panels import chart_of, new_axes
 

@@ -8,7 +8,7 @@ import pytest
 
 from headway.analysis.charts.catalogue import page_charts
 from headway.analysis.charts.model import Chart
-from headway.analysis.charts.page import caption, chart_data
+from headway.analysis.report.rendering import caption, chart_data
 from headway.analysis.report.tables import areas_of, overall_of
 from headway.analysis.results import Results, load_results
 from headway.analysis.settings import Setting, settings_of

@@ -10,8 +10,17 @@ from matplotlib.text import Text
 
 from headway.analysis.charts import drawing
 from headway.analysis.charts.figure import house_style
-from headway.analysis.charts.model import STEPS, Axis, Line, Panel, within_shares
-from headway.analysis.charts.style import GROUPS, METHODS, SIGNALS, group_styles
+from headway.analysis.charts.model import (
+    GROUPS,
+    METHODS,
+    SIGNALS,
+    STEPS,
+    Axis,
+    Line,
+    Panel,
+    group_styles,
+    within_shares,
+)
 from headway.analysis.summaries import Band
 from tests.analysis.charts.panels import chart_of, line, new_axes
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.patches import Polygon, Rectangle
 
-from headway.analysis.charts import gridworld as gw
+from headway.analysis.charts import exploration as gw
 from headway.errors import FigureError
 from tests.analysis.charts.panels import new_axes
 

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headway.analysis.charts import heatmap, style
+from headway.analysis.charts import bars_and_maps as heatmap
+from headway.analysis.charts import model as style
 from headway.analysis.charts.model import MAP, Axis, Line, Panel
 from headway.analysis.summaries import Band
 from headway.errors import FigureError

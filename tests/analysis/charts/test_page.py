@@ -6,10 +6,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headway.analysis.charts import page
-from headway.analysis.charts.model import MAP, Axis, Line, Panel, numbers
-from headway.analysis.charts.page import chart_data, dark, legend_item
-from headway.analysis.charts.style import GROUPS, METHODS, SIGNALS, Style, group_styles, styles_for
+from headway.analysis.charts.model import (
+    GROUPS,
+    MAP,
+    METHODS,
+    SIGNALS,
+    Axis,
+    Line,
+    Panel,
+    Style,
+    group_styles,
+    numbers,
+    styles_for,
+)
+from headway.analysis.report import rendering as page
+from headway.analysis.report.rendering import chart_data, dark, legend_item
 from headway.analysis.stats import Estimate
 from headway.analysis.summaries import Band
 from tests.analysis.charts.panels import chart_of

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from headway.analysis.charts.catalogue import plan_figures
-from headway.analysis.charts.page import chart_data
 from headway.analysis.charts.sensitivity import ENTROPY, RATES, Grid, grid_points, grid_views, grids, row_text
+from headway.analysis.report.rendering import chart_data
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.analysis.settings import settings_of

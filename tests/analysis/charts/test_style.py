@@ -9,8 +9,8 @@ import matplotlib as mpl
 import pytest
 
 from headway.analysis.charts import figure as figures
-from headway.analysis.charts import style
-from headway.analysis.charts.style import (
+from headway.analysis.charts import model as style
+from headway.analysis.charts.model import (
     GATED_BESIDE,
     GATED_METHODS,
     GATES,
@@ -99,7 +99,8 @@ def test_no_setting_is_below_the_smallest_font() -> None:
 def test_nothing_imports_pyplot_and_the_modules_do_not_import_matplotlib() -> None:
     code = """
 import sys
-from headway.analysis.charts import bars, catalogue, controlled, drawing, exploration, heatmap, page, sensitivity
+from headway.analysis.charts import bars_and_maps, catalogue, controlled, drawing, exploration, sensitivity
+from headway.analysis.report import rendering
 assert "matplotlib" not in sys.modules, "imported too early"
 from headway.analysis.charts.figure import house_style, new_figure
 with house_style():

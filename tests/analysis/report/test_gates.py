@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headway.analysis.report.gates import gate_tables, gates_table
+from headway.analysis.charts.sensitivity import gate_rows, gates_of
 from headway.analysis.rundata import RunData
 from headway.analysis.settings import settings_of
 from tests.analysis.made import controlled, together
@@ -26,7 +26,7 @@ def test_gates_stand_beside_gmc_with_both_floors() -> None:
         *runs(0.6, "gmc_hard", draws=(1, 2, 3, 4), **small),
         *runs(0.9, "gmc_soft", **small),
     )
-    (rows,) = gate_tables(settings_of(results))
+    rows = gate_rows(settings_of(results))
     assert [row.method for row in rows] == ["gmc", "gmc", "gmc_hard", "gmc_soft"]
     assert [row.protocol for row in rows] == ["released, epochs=3"] + 3 * ["released, epochs=3, floor_unit=sample"]
     assert [row.relative.value for row in rows if row.relative] == pytest.approx([0.8, 1.2, 0.6, 0.9])
@@ -41,22 +41,24 @@ def test_gates_stand_beside_gmc_with_both_floors() -> None:
 def test_two_levels_of_a_gate_share_the_line_of_gmc_in_markdown() -> None:
     small = {"floor_unit": "sample"}
     gates = [*runs(0.6, "gmc_hard", **small), *runs(0.7, "gmc_hard", **small, gate_level=16)]
-    tables = gate_tables(settings_of(together(*runs(1.0, "uniform"), *runs(0.8, "gmc"), *gates)))
-    assert [len(rows) for rows in tables] == [2, 2]
-    text = gates_table(tables).markdown()
+    settings = settings_of(together(*runs(1.0, "uniform"), *runs(0.8, "gmc"), *gates))
+    assert len(gate_rows(settings)) == 4
+    shown = gates_of(settings)
+    assert shown is not None
+    text = shown.table.markdown()
     assert text.count("| GMC | released, epochs=3 | 2 | 0.8000 |") == 1
     assert text.count("| GMC, hard gate |") == 2
 
 
 def test_a_gate_of_another_level_is_compared_with_the_same_gmc() -> None:
     gates = [*runs(0.6, "gmc_hard"), *runs(0.4, "gmc_hard", gate_level=16)]
-    first, second = gate_tables(settings_of(together(*runs(1.0, "uniform"), *runs(0.8, "gmc"), *gates)))
-    assert [row.beside.value for row in (*first, *second) if row.beside] == pytest.approx([0.75, 0.5])
+    rows = gate_rows(settings_of(together(*runs(1.0, "uniform"), *runs(0.8, "gmc"), *gates)))
+    assert [row.beside.value for row in rows if row.beside] == pytest.approx([0.75, 0.5])
 
 
 def test_gates_of_one_protocol_are_compared_with_its_own_gmc() -> None:
     results = together(*runs(1.0, "uniform"), *runs(0.8, "gmc"), *runs(0.4, "gmc_soft"))
-    (rows,) = gate_tables(settings_of(results))
+    rows = gate_rows(settings_of(results))
     assert [row.method for row in rows] == ["gmc", "gmc_soft"]
     assert rows[1].beside is not None
     assert rows[1].beside.value == pytest.approx(0.5)
@@ -64,17 +66,17 @@ def test_gates_of_one_protocol_are_compared_with_its_own_gmc() -> None:
 
 
 def test_without_gmc_there_is_nothing_to_be_relative_to() -> None:
-    (rows,) = gate_tables(settings_of(together(*runs(1.0, "uniform"), *runs(0.4, "gmc_soft"))))
+    rows = gate_rows(settings_of(together(*runs(1.0, "uniform"), *runs(0.4, "gmc_soft"))))
     assert [(row.method, row.beside, row.against) for row in rows] == [("gmc_soft", None, None)]
 
 
 def test_without_uniform_gates_are_still_compared_with_gmc() -> None:
-    (rows,) = gate_tables(settings_of(together(*runs(0.8, "gmc"), *runs(0.4, "gmc_soft"))))
+    rows = gate_rows(settings_of(together(*runs(0.8, "gmc"), *runs(0.4, "gmc_soft"))))
     assert [row.relative for row in rows] == [None, None]
     assert rows[1].beside is not None
     assert rows[1].beside.value == pytest.approx(0.5)
 
 
 def test_no_gates_or_nothing_to_compare_them_with_make_no_table() -> None:
-    assert gate_tables(settings_of(together(*runs(1.0, "uniform"), *runs(0.8, "gmc")))) == []
-    assert gate_tables(settings_of(together(*runs(0.8, "gmc_hard")))) == []
+    assert gates_of(settings_of(together(*runs(1.0, "uniform"), *runs(0.8, "gmc")))) is None
+    assert gates_of(settings_of(together(*runs(0.8, "gmc_hard")))) is None

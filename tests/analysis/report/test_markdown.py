@@ -83,6 +83,29 @@ def test_only_figures_of_the_earlier_page_are_removed(store: RunStore, tmp_path:
     assert "old.svg" not in page.read_text("utf-8")
 
 
+def test_pages_beside_it_have_the_parts_that_their_marks_name(store: RunStore, tmp_path: Path) -> None:
+    page, claims, diary = (tmp_path / name for name in ("results.md", "results/claims.md", "results/diary.md"))
+    claims.parent.mkdir()
+    page.write_text(f"<!-- results: begin runs, noise, exploration -->\n{END}\n", "utf-8")
+    claims.write_text(f"# Claims\n\n<!-- results: begin claims -->\nold\n{END}\nmore\n", "utf-8")
+    diary.write_text("dear diary", "utf-8")
+    make_report(store.root, tmp_path / "report", [], markdown=page)
+    first, second = page.read_text("utf-8"), claims.read_text("utf-8")
+    assert first.startswith("<!-- results: begin runs, noise, exploration -->\n")
+    assert "## Noise+MNIST" in first
+    assert "## Claims" not in first
+    assert "(figures/results/" in first
+    assert second.startswith("# Claims\n\n<!-- results: begin claims -->\n")
+    assert second.endswith(f"{END}\nmore\n")
+    assert "## Claims: protocol" in second
+    assert "## Noise" not in second
+    assert "![" not in second
+    assert diary.read_text("utf-8") == "dear diary"
+    claims.write_text(f"<!-- results: begin verdicts -->\n{END}\n", "utf-8")
+    with pytest.raises(UsageError, match="'verdicts'"):
+        make_report(store.root, tmp_path / "report", [], markdown=page)
+
+
 def test_telemetry_has_its_states_and_last_numbers(tmp_path: Path) -> None:
     head = "step,source,samples,share,loss,gradient_norm,gmc,coupling,state"
     rows = [

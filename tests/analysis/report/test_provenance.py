@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headway.analysis.report.provenance import origins, protocols, versions
+from headway.analysis.report.overview import origins, protocols, versions
 from headway.analysis.rundata import Progress
 from headway.analysis.settings import settings_of
 from tests.analysis.made import controlled, exploration, together

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from headway.analysis.charts.page import chart_data
 from headway.analysis.report import sources, write_report
+from headway.analysis.report.rendering import chart_data
 from headway.analysis.report.sources import REQUIRED, Row, Stretch, read_rows, telemetry_files
 from headway.commands.main import main
 from headway.commands.report import make_report
