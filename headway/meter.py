@@ -13,6 +13,8 @@ from headway.grads import Engine, Layout, Reduction
 from headway.grads.accounting import check_aux, check_complete, check_losses, check_reached, refusing_earlier_graphs
 from headway.grads.accumulation import Accumulation, LossScaler, scale_of
 from headway.grads.checks import Checker
+from headway.grads.every import Every, interval_for
+from headway.grads.kernels import Choice, load
 from headway.grads.passes import Pass
 from headway.grads.persample import widened
 from headway.grads.plans import by_parameter, handed_out, merged, own_gradients
@@ -20,9 +22,9 @@ from headway.grads.rounding import least_precision
 from headway.grads.schedule import Check
 from headway.grads.verification import Verification, compare, one_at_a_time
 from headway.grads.wrappers import Structure, Wrapper, accelerator_steps, trainable_parameters, unwrap
-from headway.moments import Decay, Moments
+from headway.moments import Moments
 from headway.signals import Batch, Scope, Signal
-from headway.signals.base import load_state, select, signals_by_name
+from headway.signals.base import load_state, moments_by_decay, select, signals_by_name
 
 if TYPE_CHECKING:
     import typing_extensions
@@ -45,6 +47,7 @@ class _Rest(TypedDict, total=False):
     simultaneous: bool
     check: Check
     verify: bool
+    kernels: Choice | None
 
 
 class Meter(Generic[Scores]):
@@ -63,7 +66,8 @@ class Meter(Generic[Scores]):
         signals: one signal, or several that share the pass.
         reduction: "mean" makes `.grad` the gradient of the mean loss, "sum" that of the sum. Scores and moments
             are of a sample's own gradient and of the mean gradient either way.
-        every: score each k-th batch only; the others cost a plain backward pass and the update of the moments.
+        every: score each k-th batch only; the others cost a plain backward pass and the update of the moments. "auto"
+            scores as rarely as the drift of the scores allows, in at most 10% of the time of training: see `AutoEvery`.
         accumulate: micro-batches per optimizer step. Each divides its gradient by this number, and the moments are
             updated with the last (under DistributedDataParallel, with the first from there on that synchronises). If
             the gradients are zeroed before, as after the rest of an epoch, the moments leave that step out. None is the
@@ -73,9 +77,10 @@ class Meter(Generic[Scores]):
         check: which batches are held against autograd, by one more backward pass with random weights over the samples:
             "auto", "always", every k-th, "first" or "never"; see `headway.grads.schedule.Schedule`.
         verify: compare every scored batch with one-sample-at-a-time autograd. Slow; see `verification`.
+        kernels: "triton" reduces layers with several positions by a kernel, on CUDA devices; see docs/benchmarks.md.
 
     Raises:
-        ModelError: the model has no trainable parameters.
+        ModelError: the model has no trainable parameters, or is not where the kernels run.
         SignalError: no signals, two of one name, or one that picks no parameters.
     """
 
@@ -87,7 +92,7 @@ class Meter(Generic[Scores]):
         ) -> None: ...
         @overload
         def __init__(
-            self: Meter[Tensor | None], model: nn.Module, signals: Signal, *, every: int, **rest: Unpack[_Rest]
+            self: Meter[Tensor | None], model: nn.Module, signals: Signal, *, every: Every, **rest: Unpack[_Rest]
         ) -> None: ...
         @overload
         def __init__(
@@ -95,7 +100,7 @@ class Meter(Generic[Scores]):
         ) -> None: ...
         @overload
         def __init__(
-            self: Meter[_Many | None], model: nn.Module, signals: _Signals, *, every: int, **rest: Unpack[_Rest]
+            self: Meter[_Many | None], model: nn.Module, signals: _Signals, *, every: Every, **rest: Unpack[_Rest]
         ) -> None: ...
 
     def __init__(
@@ -104,35 +109,36 @@ class Meter(Generic[Scores]):
         signals: Signal | Sequence[Signal],
         *,
         reduction: Literal["mean", "sum"] = "mean",
-        every: int = 1,
+        every: Every = 1,
         accumulate: int | None = None,
         layout: Layout | Mapping[str, Layout] | None = None,
         simultaneous: bool = True,
         check: Check = "auto",
         verify: bool = False,
+        kernels: Choice | None = None,
     ) -> None:
         if reduction not in ("mean", "sum"):
             raise LossError(f"expected reduction 'mean' or 'sum', got {reduction!r}")
         accumulate = accelerator_steps() if accumulate is None else accumulate
-        for label, number in (("every", every), ("accumulate", accumulate)):
-            if number < 1:
-                raise LossError(f"expected {label} to be at least 1, got {number}")
+        if accumulate < 1:
+            raise LossError(f"expected accumulate to be at least 1, got {accumulate}")
         self.model = unwrap(model)
         self._wrapper = Wrapper(model)
         self._trainable = trainable_parameters(self.model)
         self._structure = Structure(self.model)
         self._single = isinstance(signals, Signal)
         self._signals = signals_by_name(signals)
-        self._moments = self._make_moments()
+        self._moments = moments_by_decay(self._signals.values(), self._trainable)
         self._scopes = {name: self._make_scope(signal) for name, signal in self._signals.items()}
-        self._every = every
+        self._interval = interval_for(every)
         self._verify = verify
         self._batches = 0
         self._since_step = Accumulation(self._trainable, reduction, accumulate)
         self.verification: Verification | None = None
         plans = self._plans(Batch(next(iter(self._trainable.values())).new_zeros(1))).values()
         names = {name for plan in plans for by_parameter in plan.values() for name in by_parameter}
-        self._engine = Engine(self.model, names, layout, simultaneous and not verify)
+        own_kernels = load(kernels, self._trainable)
+        self._engine = Engine(self.model, names, layout, simultaneous and not verify, own_kernels)
         self._checker = Checker(self._engine, check)
         self._engine.attach()
 
@@ -183,7 +189,7 @@ class Meter(Generic[Scores]):
         except Exception:
             self._since_step.put_back(before)
             raise
-        self._advance(batch, scale)
+        self._advance(batch, scale, scores)
         return self._deliver(scores)
 
     def score(self, losses: Tensor, *, groups: Tensor | None = None, retain_graph: bool = False) -> Scores:
@@ -200,7 +206,7 @@ class Meter(Generic[Scores]):
         batch = self._admit(losses, groups)
         if not self._engine.armed:
             raise LossError(
-                f"expected a batch whose forward pass was observed, got one that every={self._every} leaves out; "
+                f"expected a batch whose forward pass was observed, got one that every={self.every} leaves out; "
                 f"use a meter with every=1 for score()"
             )
         weights = self._since_step.weights(losses)
@@ -236,6 +242,11 @@ class Meter(Generic[Scores]):
         """The signals by name."""
         return dict(self._signals)
 
+    @property
+    def every(self) -> int:
+        """Each so many-th batch is scored, at present."""
+        return self._interval.length
+
     def moments(self, signal: str | None = None) -> Moments:
         """The moments of a signal; its name may be left out where there is only one.
 
@@ -262,7 +273,8 @@ class Meter(Generic[Scores]):
             )
         memory = {name: {k: value.clone() for k, value in s.memory.items()} for name, s in self._scopes.items()}
         moments = [moments.state_dict() for moments in self._moments.values()]
-        return {"schema": 1, "batches": self._batches, "moments": moments, "memory": memory}
+        state = {"schema": 1, "batches": self._batches, "moments": moments, "memory": memory}
+        return {**state, **self._interval.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a state; nothing changes if it does not fit.
@@ -278,20 +290,12 @@ class Meter(Generic[Scores]):
         load_state(state, self._moments, self._scopes, strict)
         self._batches = state["batches"]
         self._since_step.clear()
-        self._engine.armed = self._batches % self._every == 0
+        self._engine.armed = self._interval.load_state_dict(self._batches, state)
 
     def __repr__(self) -> str:
         return f"Meter({type(self.model).__name__}, {', '.join(map(repr, self._signals.values()))})"
 
     # Set-up
-
-    def _make_moments(self) -> dict[Decay, Moments]:
-        """One set of moments per decay, over all parameters that its signals look at."""
-        wanted: dict[Decay, dict[str, Tensor]] = {}
-        for signal in self._signals.values():
-            if signal.decay is not None:
-                wanted.setdefault(signal.decay, {}).update(select(self._trainable, signal.where))
-        return {decay: Moments(parameters, decay) for decay, parameters in wanted.items()}
 
     def _make_scope(self, signal: Signal) -> Scope:
         decay = signal.decay
@@ -372,12 +376,12 @@ class Meter(Generic[Scores]):
         if plan and not current.results:
             check_reached(losses, self._trainable.values())
 
-    def _advance(self, batch: Batch, scale: Tensor | None) -> None:
+    def _advance(self, batch: Batch, scale: Tensor | None, scores: Mapping[str, Tensor] | None) -> None:
         """Take the batch into the signals' memory and, with the last micro-batch, into the moments."""
         for name, signal in self._signals.items():
             signal.observe(self._scopes[name], batch)
         self._batches += 1
-        self._engine.armed = self._batches % self._every == 0
+        self._engine.armed = self._interval.advance(self._batches, scores, batch.groups)
         self._since_step.add(batch.samples, scale)
         if not self._since_step.is_full or not self._wrapper.synchronises:
             self._since_step.hold()

@@ -113,6 +113,7 @@ class Checker:
             early = self._early
             expected = self._expected or self._ask(random)
             if expected is None:
+                self._engine.layouts.settle(confirmed=False)
                 self.schedule.done(self._situation, compared=early == self._early)  # else the next batch may do better
             else:
                 self._compare(current, expected, asked, random)
@@ -138,6 +139,10 @@ class Checker:
             failing = self._beyond_rounding(far, gap, size, expected, asked, random)
             if failing:
                 raise self._error(failing, gap, size)
+        if finite:
+            self._engine.layouts.settle(confirmed=True)
+        else:
+            self._engine.layouts.forget_tried()
         self.schedule.done(self._situation, finite)
 
     def _beyond_rounding(
@@ -181,9 +186,11 @@ class Checker:
         name = max(failing, key=lambda name: gap[name] / max(size[name], 1e-300))
         ratio = gap[name] / max(size[name], 1e-300)
         others = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
+        tried = self._engine.layouts.forget_tried()
         own_rules = sorted({kind for failed in failing for kind in self._registered(failed)})
         causes = [
             *(f"the rule that was registered for {kind} is wrong" for kind in own_rules),
+            *([f"rows of a sample that do not stand together, where layout={tried} was tried"] if tried else []),
             "the losses of different samples depend on each other (batch statistics, contrastive terms), or contain a "
             "penalty on the parameters: score losses that look at one sample each, and give the rest to "
             "backward(losses, aux=)",

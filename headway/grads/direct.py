@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from headway.errors import RuleError
 from headway.grads.assignment import assign, explicit
-from headway.grads.fallback import Surroundings
+from headway.grads.fallback import Leaves, Surroundings
 from headway.grads.operations import Operation, Origin, in_place, run_operation
 from headway.grads.products import RULES
 
@@ -42,14 +43,17 @@ class Tracked(Tensor):
         if func is Tensor.__setitem__ and any(one.origin.engine.listening() for one in args if isinstance(one, cls)):
             args = (args[0], explicit(args[1]), args[2])
         leaves, spec = tree_flatten((tuple(args), dict(kwargs or {})))
-        origins = {i: leaf.origin for i, leaf in enumerate(leaves) if isinstance(leaf, Tracked)}
+        aliases = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tracked)}
+        origins = {i: alias.origin for i, alias in aliases.items()}
         plain = [leaf.plain if isinstance(leaf, Tracked) else leaf for leaf in leaves]
         engine = next(iter(origins.values())).engine if origins else None
         if engine is None or not engine.listening():
             return run_operation(func, spec, plain)
         if func is Tensor.__setitem__:
             return _set_item(engine, args, spec, plain, origins)
-        return _follow(engine, func, spec, plain, origins)
+        if func is F.scaled_dot_product_attention and _has_tracked_mask(*args, **(kwargs or {})):
+            return _attend(*args, **(kwargs or {}))
+        return _follow(engine, func, spec, plain, origins, aliases)
 
 
 def track(tensor: Tensor, origin: Origin) -> Tracked:
@@ -74,17 +78,26 @@ def _name_parameters(engine: Engine, plain: Sequence[Any], origins: dict[int, Or
                 origins[i] = parameter_origin(engine, name)
 
 
-def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any], origins: dict[int, Origin]) -> Any:
+def _follow(
+    engine: Engine,
+    func: Callable[..., Any],
+    spec: Any,
+    plain: list[Any],
+    origins: dict[int, Origin],
+    aliases: Mapping[int, Tracked],
+) -> Any:
     """Run an operation and decide whether its result is still made of parameters alone."""
     _name_parameters(engine, plain, origins)
+    versions = {i: plain[i]._version for i in aliases}
     others = [i for i, leaf in enumerate(plain) if isinstance(leaf, Tensor) and i not in origins]
     saved = [plain[i].clone() if in_place(func) and i == 0 else plain[i] for i in others]
     surroundings = Surroundings.of(plain[next(iter(origins))].device, random=func not in RULES)
     result = run_operation(func, spec, plain)
     flat, out_spec = tree_flatten(result)
+    written = {id(plain[i]): alias for i, alias in aliases.items() if plain[i]._version != versions[i]}
     same = {id(plain[i]): origin for i, origin in origins.items()}
     for i, leaf in enumerate(flat):
-        if id(leaf) in same:  # .to() and .contiguous() may return the parameter itself
+        if id(leaf) in same and id(leaf) not in written:  # .to() and .contiguous() may return the parameter itself
             flat[i] = track(leaf, same[id(leaf)])
     wanted = [i for i, leaf in enumerate(flat) if type(leaf) is Tensor and leaf.grad_fn is not None]
     if not wanted:
@@ -95,8 +108,32 @@ def _follow(engine: Engine, func: Callable[..., Any], spec: Any, plain: list[Any
             flat[i] = output
     else:
         for i in wanted:
-            flat[i] = track(flat[i], call.origin(i, flat[i], saved))
+            origin = call.origin(i, flat[i], saved)
+            if id(flat[i]) in written:  # ReLU(inplace=True): the alias that went in has changed too
+                written[id(flat[i])].origin = origin
+            flat[i] = track(flat[i], origin)
     return tree_unflatten(flat, out_spec)
+
+
+def _has_tracked_mask(query: Tensor, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **more: Any) -> bool:
+    """Whether attention adds a mask that is made of parameters, such as a position bias, to its scores."""
+    return isinstance(attn_mask, Tracked) and query.dim() == 4 and attn_mask.dim() == 4
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tracked, *rest: Any, **more: Any) -> Any:
+    """Attention with a mask for each row: the gradients there are those of the samples.
+
+    So attention need not run again for single samples, which could not draw the same dropout.
+    """
+    origin, rows = attn_mask.origin, len(query)
+    if origin.batched is None:
+
+        def rebuild(leaves: Leaves) -> Tensor:
+            return origin.rebuild(leaves).expand(rows, -1, -1, -1)
+
+        expanded = Origin(origin.engine, origin.names, rebuild, None, 0)
+        attn_mask = track(attn_mask.plain.expand(rows, -1, -1, -1), expanded)
+    return F.scaled_dot_product_attention(query, key, value, _anchor(attn_mask), *rest, **more)
 
 
 def _set_item(engine: Engine, args: Sequence[Any], spec: Any, plain: list[Any], origins: dict[int, Origin]) -> None:

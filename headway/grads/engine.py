@@ -20,6 +20,7 @@ from headway.grads.containers import Container
 from headway.grads.elementwise import refuse_batch_statistics
 from headway.grads.fallback import Function, Splits
 from headway.grads.hooks import Hook
+from headway.grads.kernels import Kernels
 from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
 from headway.grads.passes import Pass
@@ -54,6 +55,7 @@ class Engine:
         layout: where the samples are, see `Layouts`.
         simultaneous: let layers with several positions sum their weight's gradient from the per-sample
             gradients, which saves a product per layer.
+        kernels: what reduces such layers on a device, see `headway.grads.kernels`.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Engine:
         names: Collection[str],
         layout: Layout | Mapping[str, Layout] | None = None,
         simultaneous: bool = True,
+        kernels: Kernels | None = None,
     ) -> None:
         """Find out who owns the parameters; hooks come with `attach`."""
         self.model = model
@@ -86,7 +89,8 @@ class Engine:
         self._calls: set[tuple[Any, ...]] = set()
         self._inputs: set[int] = set()
         self._shared = _shared_names(model, self._names)
-        self._scratch = Scratch()
+        self.has_kernels = kernels is not None
+        self._scratch = Scratch(kernels)
         self.splits: Splits = {}
         self.apart: dict[Hashable, bool] = {}
         self.ruled: dict[Hashable, bool] = {}
@@ -132,16 +136,8 @@ class Engine:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is detached: the hooks stay with this model, see `headway.grads.hooks`."""
-        unattached: dict[str, Any] = {
-            "attached": False,
-            "current": None,
-            "depth": 0,
-            "splits": {},
-            "apart": {},
-            "ruled": {},
-            "_scratch": Scratch(),
-        }
-        return {**self.__dict__, **unattached, "_sites": [], "_handles": []}
+        fresh: dict[str, Any] = {"attached": False, "current": None, "depth": 0, "splits": {}, "apart": {}, "ruled": {}}
+        return {**self.__dict__, **fresh, "_scratch": Scratch(), "_sites": [], "_handles": []}
 
     def _make_sites(self) -> Iterator[Site]:
         """One site for each module that has to be watched."""
@@ -355,6 +351,8 @@ class Engine:
     def run(self, samples: int, plan: Mapping[str, Sequence[Reduction]], check: Tensor | None = None) -> Iterator[Pass]:
         """Open a pass; the backward inside the block is reduced into it. See `Pass` for `check`."""
         self.current = Pass(samples, plan, lambda name: not self.once(name), self._scratch, check, self._sizes)
+        self.layouts.forget_tried()  # of a pass that ended in an error
+        self.layouts.trying = check is not None
         try:
             with self._standing_in():
                 yield self.current

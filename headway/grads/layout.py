@@ -40,6 +40,9 @@ class Layouts:
                     f"expected a layout out of {', '.join(get_args(Layout))}, got {layout!r} for {pattern!r}"
                 )
         self._declared = dict(declared)
+        self.found: dict[str, Layout] = {}  # what checked batches have shown, by call
+        self._tried: set[str] = set()  # those of them that no check has confirmed yet
+        self.trying = False  # the batch is checked, so that a layout can be tried
         self._owners: dict[str, str] = {}
         self.positions_first_seen: str | None = None
         self._positions_first_calls: set[str] = set()
@@ -48,11 +51,43 @@ class Layouts:
         self.shown: int | None = None  # samples that the model's inputs show; 0 if there is no tensor among them
 
     def declared(self, module: str) -> Layout | None:
-        """The layout that the user gave for a module, by the first pattern that matches."""
+        """The layout that the user gave for a module, by the first pattern that matches, or that was found."""
         for pattern, layout in self._declared.items():
             if fnmatchcase(module, pattern):
                 return layout
-        return self.declared(self._owners[module]) if module in self._owners else None
+        return self.declared(self._owners[module]) if module in self._owners else self.found.get(module)
+
+    def try_flat(self, call: str, shape: Sequence[int], samples: int) -> None:
+        """Take a call whose shape does not show B samples as flat, on a batch that is checked.
+
+        The check then decides: rows that do not stand together give other sums than autograd.
+        """
+        known = self.declared(call) is not None or self._rows is not None or samples in shape[:1]
+        known = known or (len(shape) > 2 and shape[1] == samples)
+        if self.trying and not known and shape and shape[0] > samples and shape[0] % samples == 0:
+            self.found[call] = "flat"
+            self._tried.add(call)
+
+    def settle(self, confirmed: bool) -> None:
+        """Keep the layouts that were tried, if the check has confirmed them.
+
+        Raises:
+            LayoutError: it could not be made.
+        """
+        tried = {call: self.found[call] for call in self._tried}
+        if tried and not confirmed:
+            self.forget_tried()
+            raise LayoutError(
+                f"expected a check of the layouts that shapes do not show, got a graph that allows none; pass "
+                f"layout={tried} if each sample's rows stand together there"
+            )
+        self._tried.clear()
+
+    def forget_tried(self) -> dict[str, Layout]:
+        """Drop the layouts that were tried and not confirmed, and tell which these are."""
+        tried = {call: self.found.pop(call) for call in sorted(self._tried)}
+        self._tried.clear()
+        return tried
 
     def belongs(self, part: str, owner: str) -> None:
         """Let a part that users do not see have the layout of its module, unless it was given one."""

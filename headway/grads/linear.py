@@ -7,17 +7,18 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from headway.grads.persample import BiasOf, Dense, Outer, PerSample, RankOne, promote
+from headway.grads.persample import BiasOf, Dense, Outer, PerSample, RankOne, promote, widened
 from headway.grads.registry import Inputs, register_rule
 
 
 def outer_product(a: Tensor, b: Tensor) -> PerSample:
-    """Gradients of a [p, d] weight from inputs [c, ..., d] and output gradients [c, ..., p]."""
+    """Gradients of a [p, d] weight from inputs [c, ..., d] and output gradients [c, ..., p] of any precision."""
+    if a.dim() > 3 or (a.dim() == 3 and a.shape[1] != 1):
+        return Outer(a.flatten(1, -2), b.flatten(1, -2))
+    a, b = promote(a, b)
     if a.dim() == 2:
         return RankOne(a, b, is_positive=_is_from_relu(a))
-    if a.dim() == 3 and a.shape[1] == 1:
-        return RankOne(a.squeeze(1), b.squeeze(1))
-    return Outer(a.flatten(1, -2), b.flatten(1, -2))
+    return RankOne(a.squeeze(1), b.squeeze(1))
 
 
 def _is_from_relu(x: Tensor) -> bool:
@@ -27,7 +28,7 @@ def _is_from_relu(x: Tensor) -> bool:
 
 def sum_positions(b: Tensor) -> Dense:
     """Gradients of a [p] bias from output gradients [c, ..., p]."""
-    return Dense(b if b.dim() == 2 else b.flatten(1, -2).sum(1))
+    return Dense(b if b.dim() == 2 else b.flatten(1, -2).sum(1, dtype=widened(b.dtype)))
 
 
 def outer_footprint(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> int:
@@ -46,9 +47,8 @@ def several_positions(inputs: Inputs) -> bool:
 @register_rule(nn.Linear, footprint=outer_footprint, simultaneous=several_positions)
 def linear(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """y = W a + b: the weight's gradient is sum_t D_t a_t^T, the bias's is sum_t D_t."""
-    a, b = promote(inputs[0], grad_output)
-    weight = outer_product(a, b)
-    bias = BiasOf(weight.b) if isinstance(weight, RankOne) else sum_positions(b)
+    weight = outer_product(inputs[0], grad_output)
+    bias = BiasOf(weight.b) if isinstance(weight, RankOne) else sum_positions(grad_output)
     return {"weight": weight, "bias": bias}
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from headway.grads.fallback import Function, Leaves, Replay, Surroundings, shape_pattern
 from headway.grads.observe import observe
@@ -32,6 +33,8 @@ class ModuleSite(OwnerSite):
         wanted = [i for i, leaf in enumerate(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
         if not wanted:
             return output
+        if self._ignores_samples(call, [outputs[i] for i in wanted], wanted):
+            return self.share(call, output)
         alone = [None if i in places else leaf for i, leaf in enumerate(leaves)]
         shapes = shape_pattern([tensor.shape for tensor in tensors])
         replayed = ModuleCall(self, alone, spec, places, wanted, shapes, call.surroundings.settled())
@@ -42,6 +45,28 @@ class ModuleSite(OwnerSite):
         for i, observed in zip(wanted, observe(replayed, [outputs[i] for i in wanted], tensors), strict=True):
             outputs[i] = observed
         return tree_unflatten(outputs, out_spec)
+
+    def _ignores_samples(self, call: Call, outputs: Sequence[Tensor], wanted: Sequence[int]) -> bool:
+        """Whether a call looks at the shapes of samples alone, such as a table of positions that is given the tokens.
+
+        Its outputs have one row for all samples, and are the same for the samples in the opposite order.
+        """
+        engine, hint = self.engine, self.engine.batch_hint
+        if hint is None or hint == 1 or engine.layouts.declared(self.path) is not None:
+            return False
+        if any(output.dim() < 2 or len(output) != 1 for output in outputs):
+            return False
+
+        def turned(leaf: Any) -> Any:
+            carries = isinstance(leaf, Tensor) and (leaf.requires_grad or engine.is_input(leaf))
+            return leaf.flip(0) if carries and leaf.dim() else leaf
+
+        args, kwargs = tree_map(turned, (call.args, call.kwargs))
+        state = {local: engine.parameters[name].detach() for local, name in self.own.items()}
+        assert call.surroundings is not None
+        with engine.paused(), torch.no_grad(), call.surroundings.restored():
+            again = tree_flatten(self.again(state, args, kwargs))[0]
+        return all(torch.equal(again[i], output) for i, output in zip(wanted, outputs, strict=True))
 
 
 class ModuleCall:
@@ -82,6 +107,7 @@ class ModuleCall:
         current = engine.current
         if current is None or engine.is_paused:
             return
+        engine.layouts.try_flat(self.site.path, grads[0].shape, current.samples)
         kept, self.kept = engine.layouts.in_order(self.kept), None
         with engine.paused():
             current.add(Replay(self.function, list(saved), list(grads), current.samples, engine.layouts, kept))

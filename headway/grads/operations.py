@@ -186,6 +186,7 @@ class Operation:
         self._others = others
         self._names = names
         self._wanted = wanted
+        self._out_shape = (0, 0)  # dimensions and rows of the first output
 
     def _again(self, rebuilt: Mapping[int, Tensor], others: Sequence[Tensor]) -> list[Any]:
         leaves = list(self._leaves)
@@ -211,6 +212,9 @@ class Operation:
         each = self._rows_each(output, dim)
         if each and self._expands(output, dim):
             return Origin(self.engine, self._names, rebuild, self._for_one(rebuild, dim, output.dim(), each), dim)
+        rows = self._rows_repeated(output)
+        if rows:
+            return Origin(self.engine, self._names, rebuild, lambda leaves: rebuild(leaves).narrow(0, 0, rows), 0)
         selection, normed = self._selection(index), self._normed()
         batched = each > 0 and any(origin.batched is not None for origin in self._origins.values())
         batch_dim = dim if batched else None
@@ -272,6 +276,13 @@ class Operation:
         place = dim - (output.dim() - len(before))  # sizes are matched from the last on
         return place < 0 or before[place] == 1
 
+    def _rows_repeated(self, output: Tensor) -> int:
+        """How many rows were repeated once for each sample, one sample after another; 0 if that is not what it does."""
+        before: Sequence[int] = next(iter(self._shapes.values())) if len(self._shapes) == 1 else ()
+        batch, repeats = self.engine.batch_hint, [leaf for leaf in self._leaves if isinstance(leaf, int)]
+        once = self.func is Tensor.repeat and batch is not None and repeats == [batch, *[1] * (output.dim() - 1)]
+        return before[0] if once and len(before) == output.dim() and before[0] > 1 else 0
+
     def _for_one(
         self, rebuild: Callable[[Leaves], Tensor], dim: int, dims: int, rows: int
     ) -> Callable[[Leaves], Tensor]:
@@ -294,6 +305,7 @@ class Operation:
     def observe(self, outputs: list[Tensor], saved: list[Tensor]) -> tuple[Tensor, ...]:
         """Listen to the outputs of an operation that sees samples."""
         self._function = self._as_function(saved)
+        self._out_shape = outputs[0].dim(), len(outputs[0]) if outputs[0].dim() else 0
         self.engine.count_use(self._names, self.name, [*outputs, *saved], self._function.call)
         self.engine.note_following()
         self._kept: list[Tensor] | None = None
@@ -320,14 +332,21 @@ class Operation:
 
     def _replay(self, leaves: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
         rebuilt = {i: origin.for_sample(leaves, index) for i, origin in self._origins.items()}
+        if len(index) > 1:  # flat: a tensor of parameters alone may have a row for each row of the samples
+            rebuilt = {i: self._own_rows(tensor, index) for i, tensor in rebuilt.items()}
         result = self._again(rebuilt, tensors)
         return [result[i] for i in self._wanted]
+
+    def _own_rows(self, tensor: Tensor, index: Tensor) -> Tensor:
+        dims, rows = self._out_shape
+        return tensor.index_select(0, index) if tensor.dim() == dims and len(tensor) == rows > len(index) else tensor
 
     def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
         current = self.engine.current
         if current is None or self.engine.is_paused:
             return
+        self.engine.layouts.try_flat(self.name, grads[0].shape, current.samples)
         kept, self._kept = self.engine.layouts.in_order(self._kept), None
         with self.engine.paused():
             layouts = self.engine.layouts

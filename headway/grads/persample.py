@@ -247,8 +247,8 @@ class Outer:
     reused buffer. Signed dots and squared norms can do without.
 
     Attributes:
-        a: inputs [c * groups, T, d], or a function that makes them when they are needed.
-        b: gradients at the outputs [c * groups, T, p].
+        a: inputs [c * groups, T, d] of any precision, or a function that makes them when they are needed.
+        b: gradients at the outputs [c * groups, T, p] of any precision.
         groups: blocks of rows with inputs of their own (grouped convolutions).
         order: the order in which the parameter's dimensions give [groups * p, d], if not their own.
         shape: the parameter's shape, wanted with `order`.
@@ -266,16 +266,25 @@ class Outer:
             self.a = self.a()
         return self.a
 
+    def factors(self) -> tuple[Tensor, ...]:
+        """Inputs and output gradients in one precision, at least float32."""
+        return promote(self.inputs(), self.b)
+
     def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Sum | None) -> list[Tensor]:
         """See `PerSample.reduce`."""
-        a, b = self.inputs(), self.b
-        blocks, positions, p = b.shape
-        d = a.shape[2]
+        blocks, positions, p = self.b.shape
+        d = self.inputs().shape[2]
         if self.order is not None:
             reductions = [self._arranged(reduction) for reduction in reductions]
         gram = positions * (p + d) < p * d
         if total is None and all(r.kind == "dot" or (r.kind == "sq" and gram) for r in reductions):
             return [self._dot(r) if r.kind == "dot" else self._gram() for r in reductions]
+        if scratch.kernels is not None and self.groups == 1 and scratch.kernels.takes(self.inputs(), self.b):
+            values, summed = scratch.kernels.reduce(self.inputs(), self.b, reductions, total is not None)
+            if total is not None and summed is not None:
+                total.add_(self._in_shape(summed))
+            return values
+        a, b = self.factors()
         scratch.forget()  # what is taken next overwrites it
         grads = scratch.take((blocks, p, d), a)
         torch.bmm(b.transpose(1, 2), a, out=grads)
@@ -302,7 +311,7 @@ class Outer:
 
     def _dot(self, reduction: Reduction) -> Tensor:
         """sum_t b_t^T w a_t, without forming the gradients."""
-        a, b = self.inputs(), self.b
+        a, b = self.factors()
         if reduction.weight is None:
             values = (a.sum(2) * b.sum(2)).sum(1)
         else:
@@ -313,18 +322,19 @@ class Outer:
 
     def _gram(self) -> Tensor:
         """Squared norm as the inner product of two Gram matrices over positions, [T, T] each."""
-        a, b = self.inputs(), self.b
+        a, b = self.factors()
         return ((a @ a.mT) * (b @ b.mT)).sum((1, 2)).view(-1, self.groups).sum(1)
 
     def total(self, weights: Tensor | None = None) -> Tensor:
         """See `PerSample.total`."""
-        a, b = (x.unflatten(0, (-1, self.groups)) for x in (self.inputs(), self.b))
+        a, b = (x.unflatten(0, (-1, self.groups)) for x in self.factors())
         a, b = (x.transpose(0, 1).flatten(1, 2) for x in (a, _weighted(b, weights)))
         return self._in_shape((b.mT @ a).reshape(-1))
 
     def dense(self) -> Tensor:
         """See `PerSample.dense`."""
-        grads = self.b.transpose(1, 2) @ self.inputs()
+        a, b = self.factors()
+        grads = b.transpose(1, 2) @ a
         return self._in_shape(grads.view(len(grads) // self.groups, -1))
 
 

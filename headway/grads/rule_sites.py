@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -108,6 +108,7 @@ class RuleSite(OwnerSite):
     def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> Contribution:
         """Describe a call's share of the gradients, samples first."""
         layouts = self.engine.layouts
+        layouts.try_flat(self.path, grad.shape, samples)
         if self.rule.samples_first or layouts.is_flat(self.path):
             each = layouts.require_rows(self.path, grad.shape, samples)
             return by_sample(RuleContribution(self, saved, grad), each, self._trained)
@@ -257,8 +258,11 @@ class RuleContribution:
 
     def __post_init__(self) -> None:
         """Ask the rule how much a sample needs."""
-        self.params = self.site.names
-        self.footprint = self.site.rule.footprint(self.site.module, self.inputs, self.grad_output)
+        site = self.site
+        self.params = site.names
+        self.footprint = site.rule.footprint(site.module, self.inputs, self.grad_output)
+        if site.engine.has_kernels and site.rule.simultaneous is not None and site.rule.simultaneous(self.inputs):
+            self.footprint -= cast(Tensor, site.module.weight).numel()  # no gradient is formed
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """See `Contribution.block`."""

@@ -7,12 +7,19 @@ import math
 import torch
 from torch import Tensor
 
+from headway.grads.kernels import Kernels
+
 
 class Scratch:
-    """One reused flat buffer per dtype and device, so that blocks of gradients stay in the cache."""
+    """One reused flat buffer per dtype and device, so that blocks of gradients stay in the cache.
 
-    def __init__(self) -> None:
+    Attributes:
+        kernels: what reduces without a buffer, or None.
+    """
+
+    def __init__(self, kernels: Kernels | None = None) -> None:
         """Start without memory; the first request allocates it."""
+        self.kernels = kernels
         self._buffers: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         self._views: dict[tuple[int, tuple[int, ...], torch.dtype, torch.device], Tensor] = {}
         self._last: tuple[Tensor, Tensor] | None = None

@@ -158,7 +158,7 @@ class OwnerSite:
         declared = self.engine.layouts.declared(self.path)
         hint = self.engine.batch_hint
         if declared is not None or hint is None or not tensors:
-            return declared == "shared" or (declared is None and not tensors)
+            return declared == "shared" or not tensors
         first = tensors[0]
         if first.requires_grad:
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -358,3 +358,23 @@ class ResumedSampler(Sampler[int]):
         if epoch != self._sampler.epoch:
             self._to_replay = 0
         self._sampler.set_epoch(epoch)
+
+
+class KeepSources:
+    """A data collator whose batches keep the sources of the samples."""
+
+    def __init__(self, collator: Any, key: str) -> None:
+        self._collator, self._key = collator, key
+
+    def __call__(self, features: Any) -> Any:
+        """The batch, with the sources where the samples have them."""
+        batch = self._collator(features)
+        known = all(isinstance(one, Mapping) and self._key in one for one in features)
+        if known and isinstance(batch, MutableMapping) and self._key not in batch:
+            batch[self._key] = torch.tensor([int(one[self._key]) for one in features])
+        return batch
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_collator":
+            raise AttributeError(name)
+        return getattr(self._collator, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from headway.errors import IntegrationError
 from headway.grads.linear import outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.persample import PerSample, promote
 from headway.grads.registry import Inputs, register_rule
-from headway.integrations.training import Feedback, ResumedSampler, Steered, packed_segments
+from headway.integrations.training import Feedback, KeepSources, ResumedSampler, Steered, packed_segments
 from headway.integrations.versions import require
 from headway.meter import Meter
 from headway.selection import SourceSampler
@@ -107,7 +107,7 @@ class SourceTrainerMixin:
             kwargs.setdefault("train_dataset", self._feedback.stream)
         super().__init__(*args, **kwargs)
         trainer: Any = self
-        trainer.data_collator = _KeepSources(trainer.data_collator, source_key)
+        trainer.data_collator = KeepSources(trainer.data_collator, source_key)
         if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
             raise IntegrationError(
                 "expected the Trainer's own loss, got label smoothing or compute_loss_func; "
@@ -357,25 +357,6 @@ class SourceTrainerMixin:
 
 class SourceTrainer(SourceTrainerMixin, Trainer):
     """A Trainer that scores its samples; see `SourceTrainerMixin`."""
-
-
-class _KeepSources:
-    """A data collator whose batches keep the sources of the samples."""
-
-    def __init__(self, collator: Any, key: str) -> None:
-        self._collator, self._key = collator, key
-
-    def __call__(self, features: Any) -> Any:
-        batch = self._collator(features)
-        known = all(isinstance(one, Mapping) and self._key in one for one in features)
-        if known and isinstance(batch, MutableMapping) and self._key not in batch:
-            batch[self._key] = torch.tensor([int(one[self._key]) for one in features])
-        return batch
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_collator":
-            raise AttributeError(name)
-        return getattr(self._collator, name)
 
 
 def _unwrapped(model: Any) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from headway.errors import SelectionError, StateError
-from headway.selection.ranks import rank_and_replicas
+from headway.ranks import rank_and_replicas
 from headway.selection.streams import Recent, uniforms
 
 SCHEMA = 1

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from headway.errors import SelectionError, StateError, warn
+from headway.ranks import summed
 from headway.selection.bounds import Bound, Bounds
-from headway.selection.ranks import summed
 from headway.selection.rules import Feedback, MultiplicativeWeights, Rule
 from headway.selection.sources import numbers_of
 
@@ -93,6 +93,11 @@ class Mixture:
         """The smoothed score of every source by name; None for one that has not been seen."""
         pairs = zip(self._scores.tolist(), self._seen.tolist(), strict=True)
         return dict(zip(self.names, [score if seen else None for score, seen in pairs], strict=True))
+
+    @property
+    def seen(self) -> Tensor:
+        """Which sources have a score [S], bool."""
+        return self._seen > 0
 
     def update(
         self, source_ids: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float] | None

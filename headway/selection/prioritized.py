@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from headway.errors import SelectionError, warn
+from headway.ranks import gathered
 from headway.selection.epochs import EpochSampler
-from headway.selection.ranks import gathered
 
 FAN = 16
 """Children of a node."""

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from headway.errors import SelectionError, StateError
+from headway.ranks import rank_and_replicas
 from headway.selection.cursor import Cursor, is_iterable_source
 from headway.selection.mixture import Mixture
-from headway.selection.ranks import rank_and_replicas
 from headway.selection.sources import tag
 from headway.selection.streams import uniforms
 

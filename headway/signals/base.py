@@ -197,6 +197,15 @@ def select(parameters: Mapping[str, Tensor], where: Where) -> dict[str, Tensor]:
     return chosen
 
 
+def moments_by_decay(signals: Iterable[Signal], parameters: Mapping[str, Tensor]) -> dict[Decay, Moments]:
+    """One set of moments per decay, over all parameters that its signals look at."""
+    wanted: dict[Decay, dict[str, Tensor]] = {}
+    for signal in signals:
+        if signal.decay is not None:
+            wanted.setdefault(signal.decay, {}).update(select(parameters, signal.where))
+    return {decay: Moments(chosen, decay) for decay, chosen in wanted.items()}
+
+
 def total(values: Mapping[str, Tensor]) -> Tensor:
     """Add the numbers of all parameters: one per sample [B]."""
     if isinstance(values, Together):

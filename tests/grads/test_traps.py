@@ -127,7 +127,7 @@ def test_the_error_about_flattened_frames_says_what_helps(kind: str) -> None:
     want = torch.stack([sum(grad.abs().sum() for grad in grads) for grads in single])
     layout: dict[str, str] = {}
     for _ in range(3):
-        with Meter(model, NormAll(), layout=layout) as meter:
+        with Meter(model, NormAll(), layout=layout, check="never") as meter:  # with a check, most are found
             try:
                 scores = meter.backward(model(x).flatten(1).square().sum(1))
             except LayoutError as error:

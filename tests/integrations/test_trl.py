@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,21 @@ def test_shares_move_away_from_noise(tmp_path: Path) -> None:
 def test_only_what_trl_can_prepare(tmp_path: Path) -> None:
     with pytest.raises(IntegrationError, match="to_iterable_dataset"):
         trainer(tmp_path, SourceStream({"a": [{"text": "w1"}]}))
+
+
+def low_or_high(high: bool):
+    """Texts of three words, of which each source has its own half."""
+    for number in itertools.count():
+        yield {"text": " ".join(WORDS[8 * high + (number + place) % 8] for place in range(3))}
+
+
+def test_packing_keeps_the_source_of_each_row(tmp_path: Path) -> None:
+    kinds = {"low": False, "high": True}
+    make = IterableDataset.from_generator
+    own = SourceStream({name: make(low_or_high, gen_kwargs={"high": high}) for name, high in kinds.items()})
+    trainer(tmp_path, own, packing=True, packing_strategy="wrapped")
+    rows = list(itertools.islice(own, 40))
+    assert {row["source"] for row in rows} == {0, 1}
+    for row in rows:
+        assert len(row["input_ids"]) == 16  # several texts
+        assert {token // 8 for token in row["input_ids"] if token < len(WORDS)} == {row["source"]}
