@@ -1,7 +1,8 @@
 """Selection: choosing what to learn from next, by its scores."""
 
 from headway.selection.actor import Actor, ActorConfig
-from headway.selection.literature import ADO, EXP3S, TSCL, GroupDRO, SelfPaced
+from headway.selection.levels import LevelSampler
+from headway.selection.literature import ADO, EXP3S, PLR, TSCL, GroupDRO, SelfPaced
 from headway.selection.mixture import Mixture
 from headway.selection.networks import PlainLogits, perceptron
 from headway.selection.pools import Pools
@@ -14,10 +15,12 @@ from headway.selection.stream import SourceStream
 __all__ = [
     "ADO",
     "EXP3S",
+    "PLR",
     "TSCL",
     "Actor",
     "ActorConfig",
     "GroupDRO",
+    "LevelSampler",
     "Mixture",
     "MultiplicativeWeights",
     "PlainLogits",

@@ -1,4 +1,4 @@
-"""Rules of the literature: EXP3.S, TSCL, ADO, group DRO and self-paced learning. See `headway.selection.rules`."""
+"""Rules of the literature: EXP3.S, TSCL, ADO, group DRO, self-paced learning and PLR. See `headway.selection.rules`."""
 
 from __future__ import annotations
 
@@ -316,3 +316,55 @@ class _SelfPaced(_Tensors):
         level = min(1.0, rule.start + (1 - rule.start) * float(state["batches"]) / rule.steps)
         easy = (feedback.smoothed <= feedback.smoothed.quantile(level)).double()
         state["shares"].copy_((1 - rule.explore) * easy / easy.sum() + rule.explore / len(easy))
+
+
+@dataclass(frozen=True)
+class PLR:
+    """Prioritized level replay (Jiang et al., 2021): more of the sources with the greatest scores.
+
+        share of i  h_i^(1 / temperature) / sum_j h_j^(1 / temperature),     h = 1 / rank, or the score itself
+
+    Rank 1 is the greatest smoothed score; equal scores share the mean of their ranks. A source without a score counts
+    as much as the best. The paper mixes in how long ago each was last drawn: `LevelSampler` does.
+
+    Attributes:
+        temperature: the greater, the more equal the shares; 0.1 in the paper.
+        priority: "rank", or "proportional" for scores that are not negative.
+    """
+
+    temperature: float = 0.1
+    priority: Literal["rank", "proportional"] = "rank"
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        _check(temperature=(self.temperature, 1e-3, math.inf))
+        if self.priority not in ("rank", "proportional"):
+            raise SelectionError(f"expected priority out of rank, proportional, got {self.priority!r}")
+
+    def begin(self, sources: int, seed: int) -> Learner:
+        """See `Rule.begin`; nothing here is random."""
+        return _PLR(self, sources)
+
+
+class _PLR(_Tensors):
+    def __init__(self, rule: PLR, sources: int) -> None:
+        super().__init__(sources, seen=_zeros(sources))
+        self._rule = rule
+
+    def learn(self, feedback: Feedback) -> None:
+        self._state["seen"] += feedback.counts > 0
+        seen = self._state["seen"] > 0
+        worth = self._worth(feedback.smoothed[seen])
+        weights = torch.ones_like(feedback.smoothed)
+        weights[seen] = (worth / worth.max()).pow(1 / self._rule.temperature) if bool(worth.any()) else 1.0
+        self._state["shares"].copy_(weights / weights.sum())
+
+    def _worth(self, scores: Tensor) -> Tensor:
+        """h of scores [n]: [n]."""
+        if self._rule.priority == "proportional":
+            if bool((scores < 0).any()):
+                raise SelectionError(f"expected scores from 0 for proportional priorities, got {float(scores.min())}")
+            return scores
+        ordered = scores.sort().values
+        below, up_to = (torch.searchsorted(ordered, scores, right=right) for right in (False, True))
+        return 1 / (len(scores) - (below + up_to - 1).double() / 2)
