@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, distributed
 
 from headway.errors import SignalError, StateError, did_you_mean, warn
-from headway.selection.ranks import summed
+from headway.ranks import summed
 from headway.telemetry.states import History, State, Thresholds, advise, entropy, judge
 from headway.telemetry.writers import COLUMNS, QUANTILES, Row, Writer, write_parquet
 

@@ -14,8 +14,8 @@ from headway.errors import SignalError
 
 LEAST_ROWS = 6
 """Fewer rows say nothing about a trend."""
-SURE = 2.5
-"""So many standard errors below what counts, a fall has surely ceased."""
+NEAR = 2.5
+"""A loss that falls counts as that of chance up to so many times the threshold `chance` above it."""
 NOTHING, LITTLE = 0.02, 0.1
 """Shares of the highest loss: below the first nothing is left to learn, below the second a loss has come down."""
 LEVEL_ROWS = 5
@@ -52,9 +52,10 @@ class Thresholds:
         incoherent: where losses are not known, the coupling counts as low below this share of the mean over the other
             sources that are not saturated.
         rows: the latest rows of a source by which it is judged, at most, whether its loss falls.
-        errors: how many standard errors of the trend make a fall.
-        fall: the least fall over these rows that counts, as a share of the highest loss; half of it, and a third of the
-            errors, is enough to go on counting as falling.
+        errors: a loss begins to fall when its fall is larger than `fall` by so many standard errors, and ceases to when
+            it is smaller by as many.
+        fall: the least fall over these rows that counts, as a share of the highest loss, or of chance where it is known
+            and lower; next to chance, over half of them.
         learned: a loss counts as having come down if it is lower than the highest by this share of it; see
             `has_come_down` for negative losses.
         below_chance: where chance is known, it is lower than chance by this share instead; half of it is enough to go
@@ -68,7 +69,7 @@ class Thresholds:
     saturated: float = 0.25
     incoherent: float = 0.5
     rows: int = 20
-    errors: float = 3.0
+    errors: float = 1.0
     fall: float = 0.03
     learned: float = 0.2
     below_chance: float = 0.12
@@ -207,37 +208,32 @@ def _by_loss(history: History, thresholds: Thresholds) -> State:
 
 
 def is_falling(history: History, thresholds: Thresholds) -> bool:
-    """Whether the loss falls; it takes evidence to begin, and evidence of the contrary to end."""
-    if history.state == State.LEARNING:
-        return not _has_ceased_to_fall(history, thresholds)
-    if _is_near_chance(history, thresholds.learned, thresholds):
-        return False
-    flat = history.losses[-history.flat :] if history.flat else []
-    least = thresholds.fall * history.scale
-    windows = (flat[-(thresholds.rows // 2) :], flat[-thresholds.rows :], flat)
-    return any(trend(own) >= thresholds.errors and fall_of(own) >= least for own in windows)
-
-
-def _has_ceased_to_fall(history: History, thresholds: Thresholds) -> bool:
-    """Whether a loss surely falls by less than counts, over half, all or twice the rows, or shows no trend over them.
+    """Whether the loss falls; it takes evidence to begin, and evidence of the contrary to end.
 
     Next to chance a loss has to fall clearly, on its way to below: it scatters there, and creeps towards chance from
     above for as long as the model is too sure.
     """
-    losses, least = history.losses[-2 * thresholds.rows :], thresholds.fall * history.scale
-    if _is_near_chance(history, 2 * thresholds.chance, thresholds):
-        return fall_of(losses[-(thresholds.rows // 2) :]) < least
-    if len(losses) >= thresholds.rows and trend(losses) < thresholds.errors / 6:
-        return True
-    scatter = scatter_of(losses[-thresholds.rows :])
-    for many in (thresholds.rows // 2, thresholds.rows, 2 * thresholds.rows):
-        own = losses[-many:]
-        if len(own) < min(many, LEAST_ROWS):
-            continue
-        error = scatter * math.sqrt(2 / max(1, len(own) // 3))
-        if fall_of(own) + SURE * error < least * len(own) / (2 * thresholds.rows):
-            return True
-    return False
+    losses, rows, least = history.losses, thresholds.rows, thresholds.fall * history.scale
+    doubt = thresholds.errors * scatter_of(losses[-rows:])
+    if history.state == State.LEARNING:
+        if _is_near_chance(history, NEAR * thresholds.chance, thresholds):
+            return fall_of(losses[-(rows // 2) :], rows // 2) >= least
+        return not _has_ceased_to_fall(losses, rows, doubt, least)
+    if _is_near_chance(history, thresholds.learned, thresholds):
+        return False
+    since = {min(history.flat, many) for many in (rows, 2 * rows)}  # rows from before it ceased would begin it again
+    return any(
+        fall_of(losses[-many:], rows) - doubt * error_of(many, rows) >= least for many in since if many >= LEAST_ROWS
+    )
+
+
+def _has_ceased_to_fall(losses: Sequence[float], rows: int, doubt: float, least: float) -> bool:
+    """Whether losses surely fall by less than counts; where they scatter too much for that, whether none is seen."""
+    for many in (rows, 2 * rows):
+        fall, error = fall_of(losses[-many:], rows), doubt * error_of(min(many, len(losses)), rows)
+        if error < least:
+            return fall + error < least
+    return fall < error / 2
 
 
 def _is_near_chance(history: History, above: float, thresholds: Thresholds) -> bool:
@@ -269,23 +265,20 @@ def has_come_down(losses: Sequence[float], highest: float, thresholds: Threshold
     return min(losses) >= 0 or fall > max(losses) - min(losses)
 
 
-def trend(losses: Sequence[float]) -> float:
-    """How surely losses fall, in standard errors, by the test of Mann and Kendall; 0 for fewer than six.
-
-    It asks for the order of the losses alone: with n losses and S the number of pairs in which the later one is lower
-    minus the number in which it is higher, z = S / sqrt(n (n - 1) (2 n + 5) / 18).
-    """
-    n = len(losses)
-    if n < LEAST_ROWS:
-        return 0.0
-    fall = sum((early > late) - (early < late) for early, late in itertools.combinations(losses, 2))
-    return fall / math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+def fall_of(losses: Sequence[float], rows: int) -> float:
+    """How far losses fall in so many rows, along the line that is nearest to them by least squares."""
+    middle = (len(losses) - 1) / 2
+    return -rows * sum((row - middle) * loss for row, loss in enumerate(losses)) / _spread(len(losses))
 
 
-def fall_of(losses: Sequence[float]) -> float:
-    """The mean of the first third of losses minus that of the last."""
-    third = max(1, len(losses) // 3)
-    return statistics.fmean(losses[:third]) - statistics.fmean(losses[-third:])
+def error_of(count: int, rows: int) -> float:
+    """The standard error of `fall_of` so many losses, for a scatter of 1."""
+    return rows / math.sqrt(_spread(count))
+
+
+def _spread(count: int) -> float:
+    """The sum of the squares of 0, ..., n - 1 around their mean: n (n^2 - 1) / 12."""
+    return count * (count**2 - 1) / 12
 
 
 def scatter_of(losses: Sequence[float]) -> float:

@@ -32,6 +32,19 @@ def test_what_is_stored_shows_that_bonuses_do_no_harm_and_help_where_they_are_ne
     assert min(means["lock"]["icm"], means["lock"]["icm+gmc"]) > means["lock"]["ppo"]
 
 
+@pytest.mark.parametrize("name", ["bonus", "zoo"])
+def test_the_page_has_the_table_of_what_is_stored(name: str) -> None:
+    found = json.loads((STORED.parent / f"{name}.json").read_text("utf-8"))["returns"]
+    page = (STORED.parents[2] / "docs" / "howto" / "sb3.md").read_text("utf-8")
+    assert f"<!-- {name}: begin -->\n{table(found)}\n<!-- {name}: end -->" in page
+
+
+def test_with_the_settings_of_the_zoo_doorkey_is_solved_with_every_seed() -> None:
+    found = json.loads((STORED.parent / "zoo.json").read_text("utf-8"))["returns"]
+    assert min(min(found["zoo"][method].values()) for method in ("ppo", "icm+gmc")) > 0.95
+    assert max(found["zoo-bytes"]["ppo"].values()) < 0.05
+
+
 def test_rows_are_kept_and_not_computed_again(tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
     options = ["--task", "lock", "--method", "icm+gmc", "--seeds", "3:4", "--steps", "2048", "--out", str(out)]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from headway.errors import SignalError
-from headway.telemetry.states import History, State, Thresholds, advise, entropy, fall_of, judge, scatter_of, trend
+from headway.telemetry.states import History, State, Thresholds, advise, entropy, error_of, fall_of, judge, scatter_of
 
 FLAT = [2.0, 1.9, 2.1, 2.0, 1.9, 2.1]
 
@@ -85,7 +85,7 @@ def test_a_loss_that_falls_and_stays_low_is_learning_and_then_saturated() -> Non
 
 def test_a_loss_that_stays_is_hard_and_after_long_incoherent() -> None:
     found = follow(scattered(2.0, 150), thresholds=Thresholds(patience=60))
-    assert set(found[20:70]) == {"hard"}
+    assert set(found[20:60]) == {"hard"}  # it is from row 8 on at the earliest
     assert set(found[85:]) == {"incoherent"}
 
 
@@ -146,23 +146,23 @@ def test_advice_names_the_way_out_and_hedges() -> None:
     assert len({advise(History(state=state)) for state in State}) == len(State)
 
 
-def test_the_trend_by_hand() -> None:
-    """In 3, 1, 2, 2, 0, 1 the later is lower in 10 pairs, higher in 3: S = 7, and 7 / sqrt(6 * 5 * 17 / 18) = 1.315."""
-    losses = [3.0, 1.0, 2.0, 2.0, 0.0, 1.0]
-    assert trend(losses) == pytest.approx(1.315, abs=5e-4)
-    assert trend(losses[:5]) == 0  # five rows say nothing
-    assert trend([1.0] * 6) == 0
-    assert fall_of(losses) == 1.5  # (3 + 1) / 2 - (0 + 1) / 2
+def test_the_fall_by_hand() -> None:
+    """The line nearest to 3, 2, 2, 1 falls by 0.6 a row; the squares of -1.5, -0.5, 0.5, 1.5 add up to 5."""
+    assert fall_of([3.0, 2.0, 2.0, 1.0], rows=10) == pytest.approx(6.0)
+    assert error_of(4, rows=10) == pytest.approx(10 / math.sqrt(5))
     assert scatter_of([1.0, 2.0, 0.0]) == pytest.approx(math.sqrt(5 / 4))  # (1 + 4) / 2 / 2
 
 
-def test_the_trend_agrees_with_scipy() -> None:
+def test_the_fall_agrees_with_scipy() -> None:
     stats = pytest.importorskip("scipy.stats")
     generator = random.Random(0)
     for n in (6, 9, 20):
         losses = [generator.gauss(-0.05 * i, 0.2) for i in range(n)]
-        tau = stats.kendalltau(range(n), losses).statistic  # S = -tau n (n - 1) / 2 without ties
-        assert trend(losses) == pytest.approx(-tau * n * (n - 1) / 2 / math.sqrt(n * (n - 1) * (2 * n + 5) / 18))
+        line = stats.linregress(range(n), losses)
+        assert fall_of(losses, rows=20) == pytest.approx(-20 * line.slope)
+        residuals = [loss - line.intercept - line.slope * i for i, loss in enumerate(losses)]
+        scatter = math.sqrt(sum(own**2 for own in residuals) / (n - 2))
+        assert scatter * error_of(n, rows=20) == pytest.approx(20 * line.stderr)
 
 
 def test_the_entropy_of_labels() -> None:
