@@ -29,6 +29,8 @@ from headway.rl.spaces import is_joint
 
 Array = npt.NDArray[Any]
 Mark = Callable[[str], None]
+OnRollout = Callable[[Array, Array], None]
+"""Told the advantages [T, N] of each rollout, and the intrinsic rewards [T, N] as they are scored."""
 
 CHUNK = 256
 """Observations that are valued in one pass."""
@@ -61,6 +63,8 @@ class PPO:
         threads: pieces of work that are done at the same time. It changes no number as long as torch does not split
             operations, that is after `torch.set_num_threads(1)`.
         window: episodes over which returns and lengths are averaged.
+        on_rollout: called with the advantages [T, N] of each rollout and its intrinsic rewards [T, N], neither centred
+            nor scaled, zero where there are none; for curricula that choose levels by them.
 
     Raises:
         EnvError: no vector environment, or spaces that PPO cannot work with.
@@ -77,6 +81,7 @@ class PPO:
         device: str | torch.device = "cpu",
         threads: int = 1,
         window: int = 10,
+        on_rollout: OnRollout | None = None,
     ) -> None:
         if reward is not None and not hasattr(reward, "rewards_and_update"):
             raise MethodError(f"expected a reward from headway.rl.make_reward(METHOD, ...), got {reward!r}")
@@ -84,6 +89,7 @@ class PPO:
         self.config = PPOConfig() if config is None else config
         self.reward = reward
         self.env_steps = 0
+        self._on_rollout = on_rollout
         self._device = device
         self._parallel = Parallel(threads)
         self.episodes = Episodes(env)
@@ -133,8 +139,11 @@ class PPO:
         mark("pay and value")
 
         extrinsic = config.extrinsic_scale * rollout.rewards
-        intrinsic = self._intrinsic(rollout, result)
+        raw = _raw(rollout, result)
+        intrinsic = self._intrinsic(rollout, raw, result is not None)
         advantages, returns = estimate(rollout, extrinsic, intrinsic, values, config)
+        if self._on_rollout is not None:
+            self._on_rollout(advantages, raw)
         batch = self._training_batch(rollout, frames, where, advantages, values.before, returns)
         mark("estimate")
 
@@ -194,15 +203,12 @@ class PPO:
         shape = (steps, envs, values.shape[1])
         return result, Values(before.reshape(shape), after.reshape(shape), last)
 
-    def _intrinsic(self, rollout: Rollout, result: IntrinsicResult | None) -> Array:
+    def _intrinsic(self, rollout: Rollout, rewards: Array, is_paid: bool) -> Array:
         """The intrinsic rewards as they are learned from [T, N]."""
-        rewards = np.zeros(rollout.rewards.shape, dtype=np.float64)
-        if result is not None:
-            rewards[rollout.valid] = result.rewards.double().cpu().numpy()
-            if self._normaliser is not None:
-                raw, valid = torch.from_numpy(rewards), torch.from_numpy(rollout.valid)
-                self._normaliser.update(raw, valid)
-                rewards = torch.where(valid, self._normaliser(raw), 0.0).numpy()
+        if is_paid and self._normaliser is not None:
+            raw, valid = torch.from_numpy(rewards), torch.from_numpy(rollout.valid)
+            self._normaliser.update(raw, valid)
+            rewards = torch.where(valid, self._normaliser(raw), 0.0).numpy()
         return self.config.intrinsic_scale * rewards
 
     def _training_batch(
@@ -294,3 +300,11 @@ class PPO:
         """End the threads and close the environment."""
         self._parallel.close()
         self.env.close()
+
+
+def _raw(rollout: Rollout, result: IntrinsicResult | None) -> Array:
+    """Intrinsic rewards as they are scored [T, N], zero where there was no transition."""
+    rewards = np.zeros(rollout.rewards.shape, dtype=np.float64)
+    if result is not None:
+        rewards[rollout.valid] = result.rewards.double().cpu().numpy()
+    return rewards

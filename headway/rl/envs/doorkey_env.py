@@ -115,6 +115,9 @@ class DoorKeyVectorEnv(GridVectorEnv):
         else:
             self._streams.seed(seed, rows)
 
+    def _seed_level(self, level: int, row: int) -> None:
+        self._streams.seed(level, np.array([row]), index=0)
+
     def _restart(self, rows: Rows, options: Mapping[str, Any]) -> None:
         layouts = options.get("layouts")
         if layouts is None:

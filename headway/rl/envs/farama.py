@@ -71,6 +71,9 @@ class MiniGridVectorEnv(GridVectorEnv):
         for row in rows.tolist():
             self._seeds[row] = int(child(seed, row, SEED_STREAM).generate_state(1, np.uint64)[0])
 
+    def _seed_level(self, level: int, row: int) -> None:
+        self._seeds[row] = level  # as Farama's own reset(seed=level)
+
     def _restart(self, rows: Rows, options: Mapping[str, Any]) -> None:
         for row in rows.tolist():
             self._seen[row] = self.envs[row].reset(self._seeds[row])

@@ -1,12 +1,12 @@
-"""What grid environments have in common: episodes that end and begin again, infos, statistics, checks, state.
+"""What environments over arrays have in common: episodes that end and begin again, infos, statistics, checks, state.
 
-One implementation of Gymnasium's three autoreset modes serves every backend. A backend fills in the hooks at the
-end of `GridVectorEnv`.
+One implementation of Gymnasium's three autoreset modes serves them all. An environment fills in the hooks at the end
+of `ArrayVectorEnv`; `GridVectorEnv` is what grids have in common besides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -34,46 +34,39 @@ NO_DOOR = int(np.iinfo(np.int64).max)
 """The distance from the nearest door where there is none."""
 
 
-class GridVectorEnv(Base):
-    """Environments whose observations are grids of codes [N, width, height, 3].
+class ArrayVectorEnv(Base):
+    """N environments whose state is in arrays.
 
-    Beside what Gymnasium prescribes, infos hold
-
-    | key | when | what |
-    |---|---|---|
-    | `door_distance` | always | Manhattan distance of the agent from the nearest door [N] |
-    | `episode_return`, `episode_length` | an episode has ended | of those that ended [N]; `_episode_return` tells |
+    Beside what Gymnasium prescribes, infos hold `episode_return` and `episode_length` of the episodes that have ended
+    [N]; `_episode_return` tells which.
 
     Args:
         env_id: the name of the environment.
         num_envs: how many.
-        shape: width and height of an observation.
-        actions: how many actions there are.
+        observations: the space of one observation.
+        actions: the space of one action.
         seed: decides every random choice; environment i does not depend on how many others there are.
         autoreset_mode: what happens when an episode ends.
     """
-
-    render_mode = "rgb_array"
 
     def __init__(
         self,
         env_id: str,
         num_envs: int,
-        shape: tuple[int, int],
-        actions: int,
+        observations: Box,
+        actions: Discrete | Box,
         seed: int,
         autoreset_mode: AutoresetMode,
     ) -> None:
         self.env_id = env_id
         self.num_envs = num_envs
-        self.shape = shape
+        self.shape = observations.shape
         self.autoreset_mode = autoreset_mode
-        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 10, "autoreset_mode": autoreset_mode}
-        self.single_observation_space = Box(0, 255, (*shape, 3), np.uint8)
-        self.single_action_space = Discrete(actions)
+        self.metadata = {"autoreset_mode": autoreset_mode}
+        self.single_observation_space = observations
+        self.single_action_space = actions
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._actions = actions
         self._seed(check_seed(seed), np.arange(num_envs))
         self._started = False
         self._over = np.zeros(num_envs, dtype=bool)
@@ -81,16 +74,17 @@ class GridVectorEnv(Base):
         self._lengths = np.zeros(num_envs, dtype=np.int64)
 
     def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Grids, dict[str, Any]]:
+        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[NDArray[Any], dict[str, Any]]:
         """Begin new episodes.
 
         Args:
-            seed: start the random streams anew; None goes on with them.
+            seed: start the random streams anew; None goes on with them. With one for each environment [N], those of the
+                same seed play the same level.
             options: `reset_mask`, a boolean array [N], limits the reset to some environments.
 
         Returns:
-            the observations [N, width, height, 3] and the infos.
+            the observations [N, ...] and the infos.
 
         Raises:
             EnvError: an option is unknown or of the wrong kind, or environments would be left out of the first reset.
@@ -104,25 +98,29 @@ class GridVectorEnv(Base):
             raise EnvError(
                 "expected a first reset of all environments, got a reset_mask; call reset() without it first"
             )
-        if seed is not None:
+        if isinstance(seed, Sequence):
+            for row in rows.tolist():
+                if seed[row] is not None:
+                    self._seed_level(check_seed(seed[row]), row)
+        elif seed is not None:
             self._seed(check_seed(seed), rows)
         self._begin(rows, options)
         self._started = True
         return self._observe(), self._infos()
 
-    def step(self, actions: NDArray[Any]) -> tuple[Grids, NDArray[np.float64], Mask, Mask, dict[str, Any]]:
+    def step(self, actions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64], Mask, Mask, dict[str, Any]]:
         """Act in all environments.
 
         Args:
-            actions: integers [N].
+            actions: integers [N], or numbers [N, ...].
 
         Returns:
-            observations [N, width, height, 3], rewards, terminated and truncated [N], infos.
+            observations [N, ...], rewards, terminated and truncated [N], infos.
 
         Raises:
             EnvError: an action is not one; there was no reset; or an episode is over and autoreset is DISABLED.
         """
-        actions = check_actions(actions, self.num_envs, self._actions)
+        actions = check_actions(actions, self.num_envs, self.single_action_space)
         self._check_ready()
         waiting = self._over
         live = ~waiting if waiting.any() else None
@@ -174,13 +172,6 @@ class GridVectorEnv(Base):
         self._returns[rows] = 0
         self._lengths[rows] = 0
 
-    def _infos(self) -> dict[str, Any]:
-        return {"door_distance": self._distances(), "_door_distance": np.ones(self.num_envs, dtype=bool)}
-
-    def render(self) -> tuple[NDArray[np.uint8], ...]:
-        """A picture of every environment [height, width, 3], the whole grid also where the agent sees a part."""
-        return tuple(render_grid(grid) for grid in self.grids())
-
     def state_dict(self) -> dict[str, Any]:
         """Everything that the coming steps depend on, as numbers, strings, lists and dicts."""
         return {
@@ -218,6 +209,79 @@ class GridVectorEnv(Base):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.env_id}, num_envs={self.num_envs})"
 
+    # What an environment fills in.
+
+    def _reset_options(self) -> tuple[str, ...]:
+        return RESET_OPTIONS
+
+    def _infos(self) -> dict[str, Any]:
+        """What is known about the current observations, by name."""
+        return {}
+
+    def _seed(self, seed: int, rows: Rows) -> None:
+        """Start the random streams of some environments anew."""
+        raise NotImplementedError
+
+    def _seed_level(self, level: int, row: int) -> None:
+        """Start the random stream of one environment anew, as that of any other environment with this seed."""
+        raise EnvError(f"expected one seed for all environments, got a list; {self.env_id} has no levels by seed")
+
+    def _restart(self, rows: Rows, options: Mapping[str, Any]) -> None:
+        """Begin a new episode in some environments."""
+        raise NotImplementedError
+
+    def _advance(self, actions: NDArray[Any], live: Mask | None) -> Outcome:
+        """Act. Where `live` is False the episode is over: the outcome is not used, a restart follows."""
+        raise NotImplementedError
+
+    def _observe(self) -> NDArray[Any]:
+        """What the agent sees [N, ...], in a new array."""
+        raise NotImplementedError
+
+    def _inner_state(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _load_inner_state(self, state: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+
+class GridVectorEnv(ArrayVectorEnv):
+    """Environments whose observations are grids of codes [N, width, height, 3].
+
+    Infos also hold `door_distance`, the Manhattan distance of the agent from the nearest door [N].
+
+    Args:
+        env_id: the name of the environment.
+        num_envs: how many.
+        shape: width and height of an observation.
+        actions: how many actions there are.
+        seed: decides every random choice; environment i does not depend on how many others there are.
+        autoreset_mode: what happens when an episode ends.
+    """
+
+    render_mode = "rgb_array"
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        shape: tuple[int, int],
+        actions: int,
+        seed: int,
+        autoreset_mode: AutoresetMode,
+    ) -> None:
+        grids = Box(0, 255, (*shape, 3), np.uint8)
+        super().__init__(env_id, num_envs, grids, Discrete(actions), seed, autoreset_mode)
+        self.shape = shape
+        self.metadata |= {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def _infos(self) -> dict[str, Any]:
+        return {"door_distance": self._distances(), "_door_distance": np.ones(self.num_envs, dtype=bool)}
+
+    def render(self) -> tuple[NDArray[np.uint8], ...]:
+        """A picture of every environment [height, width, 3], the whole grid also where the agent sees a part."""
+        return tuple(render_grid(grid) for grid in self.grids())
+
     # What a backend fills in.
 
     @property
@@ -229,33 +293,8 @@ class GridVectorEnv(Base):
         """The whole grids with the agent in them [N, width, height, 3], whatever the agent sees."""
         raise NotImplementedError
 
-    def _reset_options(self) -> tuple[str, ...]:
-        return RESET_OPTIONS
-
-    def _seed(self, seed: int, rows: Rows) -> None:
-        """Start the random streams of some environments anew."""
-        raise NotImplementedError
-
-    def _restart(self, rows: Rows, options: Mapping[str, Any]) -> None:
-        """Begin a new episode in some environments."""
-        raise NotImplementedError
-
-    def _advance(self, actions: NDArray[np.intp], live: Mask | None) -> Outcome:
-        """Act. Where `live` is False the episode is over: the outcome is not used, a restart follows."""
-        raise NotImplementedError
-
-    def _observe(self) -> Grids:
-        """What the agent sees [N, width, height, 3], in a new array."""
-        raise NotImplementedError
-
     def _distances(self) -> NDArray[np.int64]:
         """Manhattan distance from the nearest door [N]; `NO_DOOR` where there is none."""
-        raise NotImplementedError
-
-    def _inner_state(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _load_inner_state(self, state: Mapping[str, Any]) -> None:
         raise NotImplementedError
 
 
@@ -281,20 +320,26 @@ def check_seed(seed: object) -> int:
     return int(seed)
 
 
-def check_actions(actions: Any, num_envs: int, count: int) -> NDArray[np.intp]:
+def check_actions(actions: Any, num_envs: int, space: Any) -> NDArray[Any]:
     """Check the actions of a step.
 
     Args:
-        actions: what should be integers [num_envs].
+        actions: what should be integers [num_envs], or numbers [num_envs, ...] for a Box.
         num_envs: the number of environments.
-        count: the number of actions that there are.
+        space: of one action, Discrete or Box.
 
     Raises:
         EnvError: they have another shape or type, or one is out of range.
     """
     given = np.asarray(actions)
-    if given.shape != (num_envs,):
-        raise EnvError(f"expected actions of shape [{num_envs}], one for each environment, got {list(given.shape)}")
+    shape = (num_envs, *(space.shape or ()))
+    if given.shape != shape:
+        raise EnvError(f"expected actions of shape {list(shape)}, one for each environment, got {list(given.shape)}")
+    if isinstance(space, Box):
+        if given.dtype.kind not in "iuf" or not np.isfinite(given).all():
+            raise EnvError(f"expected actions of finite numbers, got {given.dtype} {given.reshape(-1)[:3]}")
+        return np.clip(given, space.low, space.high)
+    count = int(space.n)
     if given.dtype.kind not in "iu":
         raise EnvError(f"expected integer actions, got {given.dtype}; choose them by argmax or by sampling")
     if given.min() < 0 or given.max() >= count:

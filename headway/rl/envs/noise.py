@@ -6,7 +6,7 @@ learn to predict it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -57,12 +57,12 @@ class GridNoise(Base):
         self._all = np.arange(env.num_envs)
 
     def reset(
-        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Begin new episodes, as the environment does; a seed starts the noise anew as well."""
+        """Begin new episodes, as the environment does; a seed for all starts the noise anew as well."""
         seen, infos = self.env.reset(seed=seed, options=options)
         rows = check_reset_mask((options or {}).get("reset_mask"), self.num_envs)
-        if seed is not None:
+        if seed is not None and not isinstance(seed, Sequence):
             self._seed(check_seed(seed), rows)
         self._renew(rows, infos)  # what the others see has not changed
         return self._with_channel(seen), infos | self._told()

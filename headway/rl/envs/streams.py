@@ -41,10 +41,12 @@ class Streams:
         self._used = np.zeros(count, dtype=np.uint64)
         self.seed(seed, np.arange(count))
 
-    def seed(self, seed: int, rows: Rows) -> None:
-        """Start some streams anew; what stream i becomes depends on the seed and on i alone."""
+    def seed(self, seed: int, rows: Rows, index: int | None = None) -> None:
+        """Start some streams anew; what stream i becomes depends on the seed and on i, or on `index` instead of i."""
         for row in rows.tolist():
-            self._keys[row] = child(seed, row, self._purpose).generate_state(1, np.uint64)[0]
+            self._keys[row] = child(seed, row if index is None else index, self._purpose).generate_state(1, np.uint64)[
+                0
+            ]
         self._used[rows] = 0
 
     def uniform(self, rows: Rows, count: int) -> NDArray[np.float64]:

@@ -1,0 +1,263 @@
+"""What the runs of the arena say: a leaderboard, what GMC changes, and noise preference against coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headway.analysis.charts.figure import COLUMN_WIDTH, new_figure
+from headway.analysis.charts.model import INK, METHODS, styles_for
+from headway.analysis.report.rendering import dark as darkened
+from headway.analysis.results import Results
+from headway.analysis.rundata import RunData
+from headway.analysis.stats import Estimate, iqm, probability_of_improvement
+from headway.analysis.table import NOTHING, Cell, Table
+from headway.study.protocols.arena import METHODS as ALL_METHODS
+from headway.study.protocols.arena import ROOMS, TELEVISIONS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BASELINE = "ppo"
+LAST = 0.1
+"""The share of a run, at its end, over which it is told how often the goal is reached ..."""
+SOLVED = 0.5
+"""... and how often that has to be for a room to count as solved."""
+PAGE_COLOURS = {False: ("#FFFFFF", INK, "#E4E4E4"), True: ("#14161A", "#E8E8E8", "#33363D")}
+"""Ground, ink and grid of a figure, light and dark."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run in numbers.
+
+    Attributes:
+        preference: the mean bonus per step in the noise over that outside, over the whole run; 1 is indifference. NaN
+            if the agent met no noise, or the bonus outside is not above zero.
+        noise: the share of time in the noise.
+        covered: the share of places that were visited.
+        reached: the share of the last episodes that reached the goal.
+        first: steps up to the first goal; NaN if there was none.
+        seconds: that the run took.
+    """
+
+    preference: float
+    noise: float
+    covered: float
+    reached: float
+    first: float
+    seconds: float
+
+
+Strata = Mapping[str, Sequence[Summary]]
+"""Runs of one method by room."""
+
+
+def summarise(run: RunData) -> Summary:
+    """A finished run in numbers."""
+    columns = run.columns
+    time = columns["noise_time_share"]
+    inside, outside = (_weighted(columns[name], share) for name, share in _parts(columns))
+    last = max(1, round(LAST * run.rows))
+    before = -last - 1 if run.rows > last else 0
+    episodes, goals = (float(columns[name][-1] - columns[name][before]) for name in ("episodes", "goals"))
+    steps = np.diff(columns["env_steps"], prepend=0)
+    return Summary(
+        preference=inside / outside if outside > 0 else np.nan,
+        noise=float(time.mean()),
+        covered=float(columns["covered"][-1]),
+        reached=goals / episodes if episodes else 0.0,
+        first=float(columns["first_goal"][-1]) or np.nan,
+        seconds=float((steps / columns["steps_per_second"]).sum()),
+    )
+
+
+def _parts(columns: Mapping[str, np.ndarray]) -> tuple[tuple[str, np.ndarray], ...]:
+    time = columns["noise_time_share"]
+    return ("bonus_noise", time), ("bonus_quiet", 1 - time)
+
+
+def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
+    """The mean of values with weights; rollouts with weight zero have no value."""
+    there = weights > 0
+    return float(np.average(values[there], weights=weights[there])) if there.any() else np.nan
+
+
+def by_method(results: Results, rooms: Iterable[str] | None = None) -> dict[str, Strata]:
+    """The finished runs of the arena, in some rooms, by method and room, methods in the arena's order."""
+    wanted = set(ROOMS if rooms is None else rooms)
+    found: dict[str, dict[str, list[Summary]]] = {}
+    for run in results.select(experiment="arena").finished():
+        if run.condition in wanted:
+            found.setdefault(run.method, {}).setdefault(run.condition, []).append(summarise(run))
+    known = list(ALL_METHODS)
+    order = sorted(found, key=lambda name: (known.index(name) if name in known else len(known), name))
+    return {name: found[name] for name in order}
+
+
+def _scores(strata: Strata, read: Callable[[Summary], float]) -> dict[str, list[float]]:
+    """Finite scores by room; rooms without any are left out."""
+    found = {room: [value for each in runs if np.isfinite(value := read(each))] for room, runs in strata.items()}
+    return {room: values for room, values in found.items() if values}
+
+
+def _middle(strata: Strata, read: Callable[[Summary], float]) -> Estimate | None:
+    """The interquartile mean over rooms and seeds, with its interval."""
+    scores = list(_scores(strata, read).values())
+    return iqm(scores, np.random.default_rng(0)) if scores else None
+
+
+def improvement(
+    ours: Strata, theirs: Strata | None, read: Callable[[Summary], float], lower_is_better: bool = False
+) -> Estimate | None:
+    """How likely a run of ours is better than one of theirs, over the rooms that both have; None if there is none."""
+    first, second = _scores(ours, read), _scores(theirs or {}, read)
+    rooms = [room for room in first if room in second]
+    if not rooms:
+        return None
+    one, two = ([scores[room] for room in rooms] for scores in (first, second))
+    return probability_of_improvement(one, two, np.random.default_rng(0), lower_is_better)
+
+
+def _preference(run: Summary) -> float:
+    return run.preference
+
+
+def _covered(run: Summary) -> float:
+    return run.covered
+
+
+def _text(estimate: Estimate | None, form: str = ".2f") -> str:
+    return NOTHING if estimate is None or not np.isfinite(estimate.value) else estimate.text(form)
+
+
+def leaderboard(results: Results, rooms: Iterable[str] | None = None) -> Table:
+    """The methods, by coverage: interquartile means over rooms and seeds, with 95% intervals."""
+    methods = by_method(results, rooms)
+    ranked = []
+    for name, strata in methods.items():
+        runs = [run for own in strata.values() for run in own]
+        covered = _middle(strata, _covered)
+        other = None if name == BASELINE else methods.get(BASELINE)
+        row: list[Cell] = [
+            name,
+            len(runs),
+            _text(covered),
+            _text(improvement(strata, other, _covered)),
+            _text(_middle(strata, _preference)),
+            float(np.mean([run.noise for run in runs])),
+            f"{sum(run.reached >= SOLVED for run in runs)} of {len(runs)}",
+            float(np.median([run.seconds for run in runs])),
+        ]
+        ranked.append((-covered.value if covered else 0.0, row))
+    columns = (
+        *("method", "runs", "covered", "better than PPO", "noise preference", "time in noise", "solved", "seconds"),
+    )
+    rows = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
+    return Table(columns, rows, "Arena", "arena", {"time in noise": ".0%", "seconds": ".1f"})
+
+
+def effect_of_gmc(results: Results) -> Table:
+    """Each predictor scored by its error and by GMC, in the rooms with noise."""
+    methods = by_method(results, [room for room in TELEVISIONS if room != "house-none"])
+    rows: list[list[Cell]] = []
+    for name, strata in methods.items():
+        gmc = methods.get(f"{name}+gmc")
+        if gmc is not None:
+            both = (_text(_middle(each, _preference)) for each in (strata, gmc))
+            lower = improvement(gmc, strata, _preference, lower_is_better=True)
+            rows.append([name, *both, _text(lower), _text(improvement(gmc, strata, _covered))])
+    return Table(
+        ("predictor", "preference, error", "preference, GMC", "GMC prefers noise less", "GMC covers more"), rows
+    )
+
+
+def preferences(results: Results) -> Table:
+    """The interquartile mean of noise preference in each room with noise."""
+    rooms = [room for room in TELEVISIONS if room != "house-none"]
+    methods = by_method(results, rooms)
+    rows: list[list[Cell]] = [
+        [name, *(_text(_middle({room: strata[room]}, _preference)) if room in strata else NOTHING for room in rooms)]
+        for name, strata in methods.items()
+        if name != BASELINE
+    ]
+    return Table(("method", *(TELEVISIONS[room].removeprefix("House, ") for room in rooms)), rows)
+
+
+def first_goals(results: Results, room: str = "chain") -> Table:
+    """How soon each method first reached the goal of a room; runs that did not count as longer than all others."""
+    rows: list[list[Cell]] = []
+    for name, strata in by_method(results, [room]).items():
+        firsts = [run.first for run in strata[room]]
+        reached = [first for first in firsts if np.isfinite(first)]
+        median = float(np.median(np.where(np.isfinite(firsts), firsts, np.inf)))
+        shown = f"{median:,.0f}" if np.isfinite(median) else "not reached"
+        rows.append([name, f"{len(reached)} of {len(firsts)}", shown])
+    return Table(("method", "runs that reach the end", "median steps"), rows)
+
+
+def missing(results: Results) -> str:
+    """What of the whole arena was not run yet, in words."""
+    found = {(run.condition, run.method) for run in results.select(experiment="arena").finished()}
+    left = {room: [name for name in ALL_METHODS if (room, name) not in found] for room in ROOMS}
+    none = [room for room, names in left.items() if len(names) == len(ALL_METHODS)]
+    parts = [f"no method in {', '.join(none)}"] if none else []
+    parts += [f"{', '.join(names)} in {room}" for room, names in left.items() if names and room not in none]
+    return "Not run: " + "; ".join(parts) + "." if parts else "All methods were run in all rooms."
+
+
+def markdown(results: Results) -> str:
+    """All tables of the page."""
+    parts = [
+        ("Leaderboard, television rooms", leaderboard(results, TELEVISIONS)),
+        ("Error or GMC", effect_of_gmc(results)),
+        ("Noise preference by room", preferences(results)),
+        ("The chain: steps to its end", first_goals(results)),
+    ]
+    exploring = [room for room in ROOMS if room not in TELEVISIONS]
+    if by_method(results, [room for room in exploring if room != "chain"]):
+        parts.append(("Leaderboard, exploration rooms", leaderboard(results, exploring)))
+    sections = [f"### {title}\n\n{table.markdown()}" for title, table in parts if table.rows]
+    return "\n\n".join([*sections, missing(results)])
+
+
+def draw(results: Results, dark: bool = False) -> Figure:
+    """Noise preference against coverage in the television rooms, a point per method; call it under `house_style()`."""
+    ground, ink, grid = PAGE_COLOURS[dark]
+    methods = by_method(results, TELEVISIONS)
+    styles = styles_for(methods, METHODS)
+    figure = new_figure(2 * COLUMN_WIDTH, 3.4)
+    figure.set_facecolor(ground)
+    axes = figure.subplots()
+    axes.set_facecolor(ground)
+    for name, strata in methods.items():
+        covered, preference = _middle(strata, _covered), _middle(strata, _preference)
+        if covered is None or preference is None:
+            continue
+        colour = darkened(styles[name].colour) if dark else styles[name].colour
+        x, y = preference, covered
+        ends = [[[max(0, each.value - each.low)], [max(0, each.high - each.value)]] for each in (x, y)]
+        known = x.is_bounded and y.is_bounded
+        axes.errorbar(
+            [x.value],
+            [y.value],
+            xerr=ends[0] if known else None,
+            yerr=ends[1] if known else None,
+            color=colour,
+            marker=styles[name].marker,
+            linestyle="none",
+            elinewidth=0.8,
+        )
+        axes.annotate(name, (x.value, y.value), (4, 4), textcoords="offset points", fontsize=7, color=ink)
+    axes.axvline(1, color=ink, linewidth=0.6, linestyle=":")
+    axes.set_xscale("log")
+    axes.set_xlabel("noise preference: bonus per step in the noise over outside", color=ink)
+    axes.set_ylabel("share of places covered", color=ink)
+    axes.tick_params(colors=ink, which="both")
+    axes.grid(color=grid)
+    for spine in axes.spines.values():
+        spine.set_color(ink)
+    return figure

@@ -1,0 +1,129 @@
+"""Rooms of the arena that are drawn as plans: a house with a television off the way, and a long chain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
+
+from headway.rl.envs.grid_env import Mask
+from headway.rl.envs.rooms import LAYOUT_STREAM, Cells, Floats, Room, Screen
+from headway.rl.envs.streams import Rows
+
+HOUSE = (
+    "#################",
+    "#S......#.......#",
+    "#.......#.......#",
+    "#.......#.......#",
+    "#.......#.......#",
+    "#...............#",
+    "#.......#.......#",
+    "#.......#.......#",
+    "###.#########D###",
+    "#TTTTTTT#.......#",
+    "#TTTTTTT#.......#",
+    "#TTTTTTT#.......#",
+    "#TTTTTTT#.......#",
+    "#TTTTTTT#.......#",
+    "#TTTTTTT#.......#",
+    "#TTTTTTT#......G#",
+    "#################",
+)
+"""Four rooms: from the start (S) through the door (D) to the goal (G); the television (T) is in a dead end."""
+HOUSE_STEPS = 100
+CHAIN_CELLS, CHAIN_STEPS = 25, 50
+CHAIN = ("#" * (CHAIN_CELLS + 2), f"#S{'.' * (CHAIN_CELLS - 2)}G#", "#" * (CHAIN_CELLS + 2))
+"""A corridor with the goal at its other end. In each cell it is drawn which of the two moves leads on, so that no
+policy that does the same everywhere gets far."""
+DOOR_REACH = 2
+"""Steps from the door within which its noise is seen."""
+
+
+class Plan(Room):
+    """Rooms that are drawn: the agent moves from cell to cell, into each direction that the plan has.
+
+    Actions are the moves (left, right, and in a plan of several rows up, down), and last the button. The body is the
+    agent's column and row, one-hot.
+
+    Args:
+        name: of the room.
+        num_envs: how many.
+        seed: of all noise.
+        screen: the television.
+        plan: rows of letters: # wall, S start, G goal, D door, T near the screen.
+        max_steps: after which an episode is truncated.
+        shuffled: whether it is drawn from the seed, for each cell, which move leads left and which right.
+    """
+
+    state = ("cell", "slipped")
+
+    def __init__(
+        self,
+        name: str,
+        num_envs: int,
+        seed: int,
+        screen: Screen,
+        plan: tuple[str, ...],
+        max_steps: int,
+        shuffled: bool = False,
+    ) -> None:
+        letters = np.array([list(row) for row in plan])
+        height, width = letters.shape
+        flat = letters.reshape(-1)
+        moves = [-1, 1] + ([-width, width] if height > 3 else [])
+        self._moves = np.tile([*moves, 0], (flat.size, 1))  # of each cell
+        if shuffled:
+            choose = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(LAYOUT_STREAM,)))
+            self._moves[:, :2] *= choose.choice([-1, 1], (flat.size, 1))
+        self._free = flat != "#"
+        self._start, self._goal = int(np.flatnonzero(flat == "S")[0]), int(np.flatnonzero(flat == "G")[0])
+        self._zone = _around_door(letters) if screen.kind == "door" else flat == "T"
+        self._zone_cells = np.flatnonzero(self._zone)
+        self._number = np.cumsum(self._free) - 1  # of each free cell
+        row, column = np.divmod(np.arange(flat.size), width)
+        self._bodies = np.concatenate([np.eye(width)[column], np.eye(height)[row]], axis=1).astype(np.float32)
+        self._bodies = self._bodies[:, self._bodies[self._free].any(axis=0)]  # walls are nowhere
+        self._cell = np.full(num_envs, self._start)
+        self._slipped = np.zeros(num_envs, dtype=bool)
+        actions = Discrete(self._moves.shape[1])
+        body, cells = self._bodies.shape[1], int(self._free.sum())
+        super().__init__(name, num_envs, seed, screen, body, actions, max_steps, cells)
+
+    def _place(self, rows: Rows) -> None:
+        self._cell[rows] = self._start
+        self._slipped[rows] = False
+
+    def _move(self, actions: NDArray[Any]) -> tuple[Mask, Mask]:
+        pressed = actions == self._moves.shape[1] - 1
+        ahead = self._cell + self._moves[self._cell, actions]
+        ahead = np.where(self._free[ahead], ahead, self._cell)
+        if self._screen.kind == "dynamics":
+            self._slipped = self._zone[self._cell] & self._zone[ahead] & ~pressed
+            rows = np.flatnonzero(self._slipped)
+            if len(rows):
+                drawn = self._streams.uniform(rows, 1)[:, 0] * len(self._zone_cells)
+                ahead[rows] = self._zone_cells[drawn.astype(np.intp)]
+        self._cell = ahead
+        return ahead == self._goal, pressed
+
+    def _body(self) -> Floats:
+        return self._bodies[self._cell]
+
+    def _cells(self) -> Cells:
+        return self._number[self._cell]
+
+    def _near(self) -> Mask:
+        return self._zone[self._cell]
+
+    def _noise(self) -> Mask:
+        return self._slipped if self._screen.kind == "dynamics" else self._screen.is_on
+
+
+def _around_door(letters: NDArray[np.str_]) -> Mask:
+    """The cells within reach of the door [cells]."""
+    row, column = np.argwhere(letters == "D")[0]
+    rows, columns = np.indices(letters.shape)
+    near: Mask = (np.abs(rows - row) + np.abs(columns - column) <= DOOR_REACH) & (letters != "#")
+    return near.reshape(-1)

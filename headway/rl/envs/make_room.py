@@ -1,0 +1,57 @@
+"""The rooms of the arena by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.errors import EnvError, did_you_mean
+from headway.rl.envs.grid_env import check_num_envs, check_seed
+from headway.rl.envs.grid_rooms import GridRoom, Layout, doorkey, keycorridor, multiroom
+from headway.rl.envs.houses import CHAIN, CHAIN_STEPS, HOUSE, HOUSE_STEPS, Plan
+from headway.rl.envs.motion_rooms import Pendulum, PointMass
+from headway.rl.envs.rooms import SCREENS, Room, Screen
+
+TELEVISION = "-tv"
+"""The end of the name of a room with a television, which is a remote control."""
+
+
+def _grid(draw: Callable[[int], Layout], name: str, num_envs: int, seed: int, screen: Screen) -> Room:
+    return GridRoom(name, num_envs, seed, screen, draw(seed))
+
+
+_TASKS: dict[str, Callable[[str, int, int, Screen], Room]] = {
+    **{f"doorkey-{size}": partial(_grid, partial(doorkey, size)) for size in (5, 6, 7, 8)},
+    "keycorridor": partial(_grid, keycorridor),
+    "multiroom": partial(_grid, multiroom),
+    "chain": partial(Plan, plan=CHAIN, max_steps=CHAIN_STEPS, shuffled=True),
+    "pointmass": PointMass,
+    "pendulum": Pendulum,
+}
+ROOMS = (*(f"house-{kind}" for kind in SCREENS), *(name + end for name in _TASKS for end in ("", TELEVISION)))
+"""All rooms: the house with each television, and each task with and without a remote control."""
+
+
+def make_room(name: str, num_envs: int = 1, seed: int = 0, images: NDArray[np.float32] | None = None) -> Room:
+    """Make rooms that are stepped together.
+
+    Args:
+        name: one of `ROOMS`.
+        num_envs: how many.
+        seed: decides the layout, if the room draws one, and all noise.
+        images: pictures [any, 16] for the room with digits.
+
+    Raises:
+        EnvError: there is no such room, or the pictures that it needs are missing.
+    """
+    if name not in ROOMS:
+        raise EnvError(f"expected a room out of {', '.join(ROOMS)}, got {name!r}{did_you_mean(name, ROOMS)}")
+    num_envs, seed = check_num_envs(num_envs), check_seed(seed)
+    if name.startswith("house-"):
+        screen = Screen(name.removeprefix("house-"), num_envs, images)
+        return Plan(name, num_envs, seed, screen, HOUSE, HOUSE_STEPS)
+    screen = Screen("remote" if name.endswith(TELEVISION) else "none", num_envs)
+    return _TASKS[name.removesuffix(TELEVISION)](name, num_envs, seed, screen)

@@ -1,0 +1,207 @@
+"""The arena: where intrinsic rewards pay, and how far they lead, with the same pay for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from headway.data import load
+from headway.errors import EnvError, MethodError, SpecError, StateError
+from headway.rl.agent import Policy
+from headway.rl.envs.make_room import make_room
+from headway.rl.envs.rooms import PIXELS, Room
+from headway.rl.episodes import Episodes
+from headway.rl.methods import Method, Mixture, make_reward, parse_method
+from headway.rl.ppo import PPO, Mark, ignore, never
+from headway.rl.reward import Reward
+from headway.rl.rollout import Rollout, collect
+from headway.runs import Run, RunSpec
+from headway.runs.experiments import Context, use_common_instructions
+from headway.study.doorkey import carry_out, measure
+from headway.study.protocols.arena import ArenaProtocol
+
+EXPERIMENT = "arena"
+COLUMNS = (
+    *("env_steps", "episodes", "episode_return", "goals", "first_goal", "covered"),
+    *("bonus_mean", "bonus_noise", "bonus_quiet", "noise_time_share", "factor"),
+    *("entropy", "policy_loss", "value_loss", "explained_variance", "predictor_loss", "steps_per_second"),
+)
+"""The metrics of each rollout; what a method does not have is NaN. Only the last one depends on the machine."""
+CALIBRATION_STREAM = 2
+Array = npt.NDArray[Any]
+
+
+class ArenaPPO(PPO):
+    """An agent whose bonus is calibrated before its first step; see `ArenaProtocol`.
+
+    Args:
+        env: the rooms.
+        protocol: the choices.
+        reward: the bonus; None for the rewards of the rooms alone.
+        calibrate: gives the mean size of the bonus.
+        seed: of everything.
+        options: others of `PPO`.
+    """
+
+    def __init__(
+        self,
+        env: Room,
+        protocol: ArenaProtocol,
+        reward: Reward | None,
+        calibrate: Callable[[], float],
+        *,
+        seed: int,
+        **options: Any,
+    ) -> None:
+        super().__init__(env, protocol.ppo, reward, seed=seed, **options)
+        self.factor = 1.0
+        self._calibrate = calibrate
+        self._measured: dict[str, float] = {}
+
+    def iterate(self, should_stop: Callable[[], bool] = never, mark: Mark = ignore) -> dict[str, float] | None:
+        """See `PPO.iterate`; also measures where the bonus pays, and what is covered."""
+        metrics = super().iterate(should_stop, mark)
+        if metrics is None:
+            return None
+        room = {name: float(getattr(self.env, name)) for name in ("covered", "goals", "first_goal")}
+        return {**metrics, **self._measured, **room, "factor": self.factor}
+
+    def _warm_up(self) -> None:
+        size = self._calibrate()
+        if not size > 0:
+            raise MethodError(
+                f"expected a bonus that pays something in the calibration, got a mean size of {size}; set "
+                f"calibration_rollouts to more"
+            )
+        self.factor = 1 / size
+
+    def _intrinsic(self, rollout: Rollout, rewards: Array, is_paid: bool) -> Array:
+        if not is_paid:
+            return rewards
+        bonus = self.factor * rewards[rollout.valid]
+        noisy = rollout.noise_on[rollout.valid]
+        self._measured = {
+            "bonus_mean": float(bonus.mean()),
+            "bonus_noise": float(bonus[noisy].mean()) if noisy.any() else np.nan,
+            "bonus_quiet": float(bonus[~noisy].mean()) if not noisy.all() else np.nan,
+        }
+        centred = np.zeros(rewards.shape)
+        centred[rollout.valid] = bonus - bonus.mean()
+        return self.config.intrinsic_scale * centred
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `PPO.state_dict`."""
+        return {**super().state_dict(), "factor": self.factor}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `PPO.load_state_dict`."""
+        if "factor" not in state:
+            raise StateError("expected the state of a calibrated agent, got one of another kind")
+        super().load_state_dict(state)
+        self.factor = state["factor"]
+
+
+def mean_size(env: Room, reward: Reward, protocol: ArenaProtocol, seed: int) -> float:
+    """The mean of abs(bonus) per step in the second half of some rollouts of random actions, learned from as ever."""
+    generator = torch.Generator().manual_seed(seed)
+    policy = Policy(env.single_observation_space, env.single_action_space, protocol.ppo, generator)
+    nothing = np.zeros((env.num_envs, policy.head.outputs))
+    episodes = Episodes(env)
+    episodes.reset(seed=seed)
+    sizes = []
+    for _ in range(protocol.calibration_rollouts):
+        rollout = collect(episodes, lambda seen: nothing, policy.head, protocol.ppo.rollout_steps, generator, never)
+        assert rollout is not None  # nobody stops it
+        sizes.append(float(reward.rewards_and_update(rollout.transitions()).rewards.double().abs().mean()))
+    return float(np.mean(sizes[len(sizes) // 2 :]))
+
+
+def specs(
+    rooms: Iterable[str],
+    methods: Iterable[str],
+    seeds: Iterable[int],
+    protocol: ArenaProtocol,
+    preset: str,
+    steps: int | None = None,
+) -> list[RunSpec]:
+    """All combinations, as runs.
+
+    Raises:
+        SpecError: there is no such room or method, or the two do not go together.
+    """
+    rooms, methods, seeds = list(rooms), list(methods), list(seeds)
+    use_common_instructions()  # networks are made here, and torch computes with what it has begun with
+    try:
+        for room in rooms:
+            env = _room(room, 1, 0)
+            for method in methods:
+                _reward(method, env, protocol, 0)
+    except (EnvError, MethodError) as error:
+        raise SpecError(str(error)) from error
+    return [
+        RunSpec(
+            experiment=EXPERIMENT,
+            condition=room,
+            method=method,
+            seed=seed,
+            params={"preset": preset, "steps": protocol.steps_for(steps)},
+            protocol=protocol.to_dict(),
+        )
+        for seed in seeds
+        for room in rooms
+        for method in methods
+    ]
+
+
+def run(run: Run, context: Context) -> None:
+    """Carry out a claimed run, from its last checkpoint if it has one."""
+    carry_out(run, context, make, COLUMNS)
+
+
+def estimate(spec: RunSpec, context: Context) -> float:
+    """Seconds that a run takes on one core, from its first rollouts."""
+    return measure(spec, context, make)
+
+
+def make(spec: RunSpec, context: Context) -> ArenaPPO:
+    """The agent of a run, in its rooms, before its first step."""
+    protocol = ArenaProtocol.from_dict(spec.protocol)
+    env = _room(spec.condition, protocol.num_envs, spec.seed)
+
+    def calibrate() -> float:
+        other = _room(spec.condition, protocol.num_envs, spec.seed)
+        trial = _reward(spec.method, other, protocol, spec.seed, context.device)
+        assert trial is not None  # only a bonus is calibrated
+        seeds = np.random.SeedSequence(spec.seed, spawn_key=(CALIBRATION_STREAM,))
+        return mean_size(other, trial, protocol, int(seeds.generate_state(1)[0]))
+
+    reward = _reward(spec.method, env, protocol, spec.seed, context.device)
+    return ArenaPPO(
+        env, protocol, reward, calibrate, seed=spec.seed, device=context.device, threads=context.threads, window=64
+    )
+
+
+def _reward(method: str, env: Room, protocol: ArenaProtocol, seed: int, device: str = "cpu") -> Reward | None:
+    parsed = parse_method(method)
+    names = [name for _, name in parsed.parts] if isinstance(parsed, Mixture) else [method]
+    bonuses = [each.bonus for name in names if isinstance(each := parse_method(name), Method)]
+    options = {"capacity": protocol.re3_capacity} if "re3" in bonuses else {}
+    spaces = env.single_observation_space, env.single_action_space
+    return make_reward(method, *spaces, protocol.reward, device, seed, **options)
+
+
+def _room(name: str, num_envs: int, seed: int) -> Room:
+    return make_room(name, num_envs, seed, _digits() if name.endswith("digits") else None)
+
+
+def _digits() -> npt.NDArray[np.float32]:
+    """The embedded images of digits in 4x4 pixels [n, 16], with mean 0 and deviation 1 over all of them."""
+    images = load("digits").train.images.astype(np.float64)
+    side = int(PIXELS**0.5)
+    blocks = images.reshape(len(images), side, images.shape[-2] // side, side, images.shape[-1] // side)
+    small = blocks.mean(axis=(2, 4)).reshape(len(images), PIXELS)
+    return ((small - small.mean()) / small.std()).astype(np.float32)
