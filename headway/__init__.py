@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headway.errors import HeadwayError
     from headway.grads import Reduction, register_rule, unregister_rule
+    from headway.grads.every import AutoEvery
     from headway.grads.segments import segments
     from headway.meter import Meter
     from headway.moments import Decay, Moments
-    from headway.selection import SourceSampler, SourceStream
+    from headway.selection import LevelSampler, SourceSampler, SourceStream
     from headway.signals import (
         GMC,
         Cosine,
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "GMC",
     "Alignment",
+    "AutoEvery",
     "Cosine",
     "Curiosity",
     "Decay",
@@ -43,6 +45,7 @@ __all__ = [
     "Excess",
     "HeadwayError",
     "Learnability",
+    "LevelSampler",
     "Meter",
     "Moments",
     "NormAll",
@@ -69,11 +72,13 @@ _HOMES = {
     "Reduction": "headway.grads",
     "register_rule": "headway.grads",
     "unregister_rule": "headway.grads",
+    "AutoEvery": "headway.grads.every",
     "segments": "headway.grads.segments",
     "Meter": "headway.meter",
     "Decay": "headway.moments",
     "Moments": "headway.moments",
     "SourceMonitor": "headway.telemetry",
+    "LevelSampler": "headway.selection",
     "PrioritizedSampler": "headway.selection",
     "SourceSampler": "headway.selection",
     "SourceStream": "headway.selection",

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "headway"
 
-CORE = {"errors", "registry", "moments", "grads", "signals", "meter", "selection"}
+CORE = {"errors", "registry", "ranks", "moments", "grads", "signals", "meter", "selection"}
 USES_METER = {"meter", "signals", "moments", "registry", "errors"}
 ABOVE = {"runs", "data", "rl", "study", "analysis", "telemetry", "integrations", "commands", "__init__"}
 EVERYTHING = CORE | ABOVE
@@ -26,14 +26,15 @@ ALLOWED: dict[str, set[str]] = {
     "moments": {"errors"},
     "runs": {"errors"},
     "data": {"errors"},
-    "grads": {"errors"},
+    "ranks": {"errors"},
+    "grads": {"ranks", "errors"},
     "signals": {"grads", "moments", "errors"},
     "meter": {"signals", "grads", "moments", "errors"},
-    "selection": {"meter", "signals", "errors"},
+    "selection": {"meter", "signals", "ranks", "errors"},
     "rl": USES_METER,
     "study": USES_METER | {"grads", "rl", "selection", "data", "runs"},
     "analysis": {"runs", "study", "telemetry", "errors"},
-    "telemetry": {"selection", "runs", "errors"},
+    "telemetry": {"selection", "runs", "ranks", "errors"},
     "integrations": USES_METER | {"grads", "rl", "selection", "telemetry", "__init__"},
     "commands": EVERYTHING,
     "__init__": CORE | {"telemetry"},
@@ -43,6 +44,7 @@ ALLOWED: dict[str, set[str]] = {
 LAZY = {
     "telemetry": {"runs"},  # for Parquet alone
 }
+OPTIONAL = Path("grads/triton_kernels.py")  # imported by Meter(kernels="triton") alone
 WITHOUT_TORCH = {"errors", "registry", "runs", "analysis"}  # errors too: both of the others may import it
 
 
@@ -106,7 +108,7 @@ def target_part(name: str) -> str:
     return inside[0] if is_part else "__init__"
 
 
-def problem(part: str, found: Import) -> str | None:
+def problem(part: str, found: Import, file: Path = Path()) -> str | None:
     """Why this part may not import that name, or None when it may."""
     if found.top == "headway":
         target = target_part(found.name)
@@ -125,6 +127,7 @@ def problem(part: str, found: Import) -> str | None:
     if part in WITHOUT_TORCH and found.top == "torch":
         return f"forbidden edge {part} -> torch ({part} works without torch)"
     known = {"torch", "typing_extensions"}  # which torch itself depends on
+    known |= {"triton"} if file == OPTIONAL else set()
     if part in CORE and found.top not in known and found.top not in sys.stdlib_module_names:
         return f"forbidden edge {part} -> {found.top} (the core may import torch and the standard library)"
     return None
@@ -135,7 +138,7 @@ def problems(source: str, file: Path) -> list[str]:
     part = part_of(file)
     if part not in ALLOWED:
         return [f"headway/{file.as_posix()}:1: {part} is not a known part (known: {', '.join(ALLOWED)})"]
-    found = [(each.line, problem(part, each)) for each in imports(source, file)]
+    found = [(each.line, problem(part, each, file)) for each in imports(source, file)]
     messages = [f"headway/{file.as_posix()}:{line}: {why}" for line, why in found if why]
     return list(dict.fromkeys(messages))  # one statement may import several names from one part
 

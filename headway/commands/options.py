@@ -7,11 +7,13 @@ import dataclasses
 import math
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headway.errors import UsageError
+from headway.runs import RunSpec
 from headway.runs.address import Place, parse_new_folder, parse_place
 from headway.runs.launchers import known_launchers
 from headway.runs.stopping import STALL_SECONDS
@@ -162,6 +164,31 @@ class RunOptions:
                 for one in value if isinstance(value, tuple) else (value,):
                     words += [flag, _in_full(one)]
         return shlex.join([*words, "--workers", "0"])
+
+
+def choose(specs: Sequence[RunSpec], how: RunOptions) -> list[RunSpec]:
+    """The runs that are this command's: its share, or those that it names.
+
+    Runs next to each other go to different shares, since they take alike.
+
+    Raises:
+        UsageError: there is no run of such an id.
+    """
+    chosen = list(dict.fromkeys(specs))
+    if how.shard:
+        chosen = chosen[how.shard.index - 1 :: how.shard.of]
+    if not how.only:
+        return chosen
+    known = {spec.run_id: spec for spec in chosen}
+    check_ids(how.only, known)
+    return [known[run_id] for run_id in dict.fromkeys(how.only)]
+
+
+def check_ids(only: Sequence[str], known: Collection[str]) -> None:
+    """Refuse ids that no run has."""
+    for run_id in only:
+        if run_id not in known:
+            raise UsageError(f"expected the id of one of the {len(known)} runs that the options mean, got {run_id!r}")
 
 
 def _in_full(value: Any) -> str:

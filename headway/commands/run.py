@@ -6,13 +6,13 @@ import argparse
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from headway.commands.campaign_file import read_campaign_file
-from headway.commands.options import RunOptions, add_options, given
+from headway.commands.options import RunOptions, add_options, check_ids, choose, given
 from headway.data import load
 from headway.errors import DataError, HeadwayError, UsageError
 from headway.runs import RunRecord, RunSpec, State
@@ -107,6 +107,7 @@ def execute(options: argparse.Namespace) -> int:
                 if mirror and progress.is_complete():
                     mirror.catch_up(campaign.specs)
                 code = _conclude(progress, each.how.out)
+                _show_leaderboard(each)
                 if code == INTERRUPTED:
                     return code
                 worst = max(worst, code)
@@ -193,7 +194,7 @@ def _of_file(path: Path, names: Sequence[str], how: RunOptions) -> list[Work]:
     every = replace(how, only=())
     found = {section.name: choose(section.specs(), every) for section in file.choose(names)}
     known = {spec.run_id for specs in found.values() for spec in specs}
-    _check_ids(how.only, known)
+    check_ids(how.only, known)
     work = []
     for name, specs in found.items():
         chosen = [spec for spec in specs if spec.run_id in how.only] if how.only else specs
@@ -205,7 +206,7 @@ def _of_file(path: Path, names: Sequence[str], how: RunOptions) -> list[Work]:
 def _stored(how: RunOptions) -> list[RunSpec]:
     """Runs that are in the store already, by their ids."""
     known = {record.run_id: record for record in open_store(how.out).status()}
-    _check_ids(how.only, known)
+    check_ids(how.only, known)
     found = []
     for run_id in dict.fromkeys(how.only):
         spec = known[run_id].spec
@@ -213,30 +214,6 @@ def _stored(how: RunOptions) -> list[RunSpec]:
             raise UsageError(f"expected a run that can be read, got {run_id}: {known[run_id].reason}")
         found.append(spec)
     return found
-
-
-def choose(specs: Sequence[RunSpec], how: RunOptions) -> list[RunSpec]:
-    """The runs that are this command's: its share, or those that it names.
-
-    Runs next to each other go to different shares, since they take alike.
-
-    Raises:
-        UsageError: there is no run of such an id.
-    """
-    chosen = list(dict.fromkeys(specs))
-    if how.shard:
-        chosen = chosen[how.shard.index - 1 :: how.shard.of]
-    if not how.only:
-        return chosen
-    known = {spec.run_id: spec for spec in chosen}
-    _check_ids(how.only, known)
-    return [known[run_id] for run_id in dict.fromkeys(how.only)]
-
-
-def _check_ids(only: Sequence[str], known: Collection[str]) -> None:
-    for run_id in only:
-        if run_id not in known:
-            raise UsageError(f"expected the id of one of the {len(known)} runs that the options mean, got {run_id!r}")
 
 
 def _find_data(work: Work) -> str:
@@ -396,6 +373,16 @@ def _announce(campaign: Campaign, how: RunOptions) -> None:
 
 def _has_no_weights(record: RunRecord) -> bool:
     return record.state is State.DONE and record.status is not None and WEIGHTS_FILE not in record.status.files
+
+
+def _show_leaderboard(work: Work) -> None:
+    """Show how the methods of the arena did so far, where their runs are in a folder."""
+    if isinstance(work.how.out, Url) or any(spec.experiment != "arena" for spec in work.specs):
+        return
+    from headway.analysis.arena import leaderboard
+    from headway.analysis.results import load_results
+
+    emit(leaderboard(load_results(work.how.out)).text())
 
 
 def _conclude(progress: CampaignProgress, out: Place) -> int:

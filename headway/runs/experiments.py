@@ -63,6 +63,8 @@ class Stopped(HeadwayError):  # noqa: N818 - it is a request, not an error
 _MODULES = {
     "controlled": "headway.study.controlled",
     "doorkey": "headway.study.doorkey",
+    "mixture": "headway.study.mixture",
+    "arena": "headway.study.arena",
 }
 COMMON = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 """The variables that keep torch, and MKL and oneDNN within it, from AVX-512."""

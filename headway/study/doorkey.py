@@ -7,8 +7,8 @@ import dataclasses
 import io
 import math
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
@@ -53,6 +53,8 @@ COLUMNS = (
 )
 """The metrics of each rollout; what a method does not have is NaN. Only the last one depends on the machine."""
 
+Make: TypeAlias = Callable[[RunSpec, Context], PPO]
+"""Makes the agent of a run, in its environment, before its first step."""
 POLICY_FILE = "policy.pt"
 CALIBRATION_STEPS = 256
 
@@ -109,12 +111,17 @@ def check(methods: Sequence[str], noises: Sequence[str], protocol: ExplorationPr
 
 def run(run: Run, context: Context) -> None:
     """Carry out a claimed run, from its last checkpoint if it has one."""
+    carry_out(run, context, make, COLUMNS)
+
+
+def carry_out(run: Run, context: Context, make: Make, columns: Sequence[str]) -> None:
+    """Train an agent and keep what it has logged: these columns, of which the last is the speed."""
     keep_memory()
     here = made_here(context.device, "numpy", "gymnasium")
     with one_thread():
         ppo = make(run.spec, context)
         try:
-            made_with = _train(run, ppo, context, here)
+            made_with = _train(run, ppo, context, here, columns)
         finally:
             ppo.close()
         run.save(POLICY_FILE, saves(ppo.agent.policy.state_dict()))
@@ -124,7 +131,7 @@ def run(run: Run, context: Context) -> None:
         run.finish()
 
 
-def _train(run: Run, ppo: PPO, context: Context, here: dict[str, str]) -> list[dict[str, str]]:
+def _train(run: Run, ppo: PPO, context: Context, here: dict[str, str], columns: Sequence[str]) -> list[dict[str, str]]:
     """Rollout after rollout; asked to stop in the midst of one, it goes back to where that one began."""
     checkpoint, made_with = run.restore(), [here]
     if checkpoint is not None:
@@ -146,7 +153,7 @@ def _train(run: Run, ppo: PPO, context: Context, here: dict[str, str]) -> list[d
             raise Stopped("stopped on request")
         now = time.monotonic()
         speed = (ppo.env_steps - before["env_steps"]) / max(now - began, 1e-9)
-        run.log({name: metrics.get(name, math.nan) for name in COLUMNS[:-1]} | {COLUMNS[-1]: speed})
+        run.log({name: metrics.get(name, math.nan) for name in columns[:-1]} | {columns[-1]: speed})
         reached = metrics["episode_return"] / (ppo.config.extrinsic_scale or 1.0)  # in the environment's own unit
         shown = {} if math.isnan(reached) else {"return": reached}
         run.progress(ppo.env_steps, total, shown, (ppo.env_steps - first) / max(now - start, 1e-9))
@@ -163,9 +170,14 @@ def estimate(spec: RunSpec, context: Context) -> float:
     protocol = ExplorationProtocol.from_dict(spec.protocol)
     steps = -(-CALIBRATION_STEPS // protocol.num_envs)
     short = protocol.replaced(rollout_steps=min(steps, protocol.ppo.rollout_steps))
+    return measure(dataclasses.replace(spec, protocol=short.to_dict()), context, make)
+
+
+def measure(spec: RunSpec, context: Context, make: Make) -> float:
+    """Seconds that a run takes on one core, if all its rollouts take as long as the second."""
     keep_memory()
     with one_thread():
-        ppo = make(dataclasses.replace(spec, protocol=short.to_dict()), dataclasses.replace(context, threads=1))
+        ppo = make(spec, dataclasses.replace(context, threads=1))
         ppo.iterate()
         start, before = time.perf_counter(), ppo.env_steps
         ppo.iterate()

@@ -18,6 +18,7 @@ from headway.errors import ProtocolError, SpecError, UsageError, did_you_mean
 from headway.registry import Registry
 from headway.runs import RunSpec
 from headway.runs.text import shorten
+from headway.study.protocols.mixture import HELD_OUT, TUNING
 
 MOST_SEEDS = 100_000
 MOST_RUNS = 1_000_000
@@ -108,6 +109,13 @@ def seeds(name: str, value: Any) -> tuple[int, ...]:
             raise UsageError(f"expected at most {MOST_SEEDS} seeds, got {shown(value)}")
         found.update(dict.fromkeys(range(first, last)))
     return tuple(found)
+
+
+def truth(name: str, value: Any) -> bool:
+    """Yes or no."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}: expected true or false, got {shown(value)}")
+    return value
 
 
 def settings(name: str, value: Any) -> Mapping[str, Any]:
@@ -295,3 +303,59 @@ class DoorkeyRequest(Request):
             own = protocol.override(values)
             found += specs(self.method, self.noise, self.seeds, own, self.preset, self.env, self.steps)
         return found
+
+
+@register_request("mixture")
+@dataclass(frozen=True, kw_only=True)
+class MixtureRequest(Request):
+    """Runs of models that learn from mixtures of sources."""
+
+    summary = "mixtures of easy, slow, redundant and noisy sources"
+    description = "Compares signals and rules that set the shares of sources, at equal samples and at equal time."
+
+    mixture: tuple[str, ...] = option((*TUNING, *HELD_OUT), names, f"out of {', '.join((*TUNING, *HELD_OUT))}")
+    method: tuple[str, ...] = option(
+        ("uniform", "oracle", "loss", "gmc/4"), names, "also proportional, or SCORE[+RULE][/EVERY][~HOLD]"
+    )
+    seeds: tuple[int, ...] = option((0, 1, 2), seeds, SEEDS, metavar="SEEDS")
+    protocol: str = option("standard", word, "standard or quick", metavar="NAME")
+    set: Mapping[str, Any] = option({}, settings, "change a field; repeatable", metavar="FIELD=VALUE", **REPEATED)
+
+    def expand(self) -> list[RunSpec]:
+        """All combinations."""
+        from headway.study.mixture import specs
+        from headway.study.protocols.mixture import MixtureProtocol
+
+        return specs(self.mixture, self.method, self.seeds, MixtureProtocol.named(self.protocol).override(self.set))
+
+
+@register_request("arena")
+@dataclass(frozen=True, kw_only=True)
+class ArenaRequest(Request):
+    """Runs of the arena."""
+
+    quick_rooms: ClassVar[tuple[str, ...]] = ("house-none", "house-button", "house-door", "chain")
+    quick_methods: ClassVar[tuple[str, ...]] = ("ppo", "forward", "forward+gmc", "icm", "rnd", "counts")
+    summary = "every bonus in small rooms, with and without televisions"
+    description = "Compares bonuses of the same mean size: where they pay, and how far the agent gets."
+
+    room: tuple[str, ...] = option((), names, "which rooms, such as house-button or chain-tv (default: all)")
+    method: tuple[str, ...] = option((), names, "which methods, as of headway run doorkey (default: all)")
+    seeds: tuple[int, ...] = option((0, 1, 2), seeds, SEEDS, metavar="SEEDS")
+    preset: str = option("standard", word, "standard or long", metavar="NAME")
+    steps: int | None = option(None, whole, "length of each run in steps, up to whole rollouts", metavar="N")
+    set: Mapping[str, Any] = option({}, settings, "change a field; repeatable", metavar="FIELD=VALUE", **REPEATED)
+    quick: bool = option(
+        False, truth, "a first leaderboard: 6 methods, 4 rooms, 2 seeds, where no others are given", action="store_true"
+    )
+
+    def expand(self) -> list[RunSpec]:
+        """All combinations."""
+        from headway.study.arena import specs
+        from headway.study.protocols.arena import METHODS, ROOMS, ArenaProtocol
+
+        check_said_once("the length of runs", "steps", self.steps, ["steps"], self.set)
+        protocol = ArenaProtocol.named(self.preset).override(self.set)
+        rooms, methods = (self.quick_rooms, self.quick_methods) if self.quick else (tuple(ROOMS), METHODS)
+        own = (0, 1) if self.quick and self.seeds == (0, 1, 2) else self.seeds
+        return specs(self.room or rooms, self.method or methods, own, protocol, self.preset, self.steps)

@@ -8,21 +8,25 @@ from typing import Any
 
 from headway.runs import RunSpec
 from headway.runs.spec import LATER, compared
+from headway.study.protocols.arena import ArenaProtocol
 from headway.study.protocols.classification import Protocol
 from headway.study.protocols.fields import Fields
 from headway.study.protocols.minigrid import ExplorationProtocol
+from headway.study.protocols.mixture import MixtureProtocol
 
 STANDARD = "released"
 """The preset that made the published figures."""
 
 
 def _presets(protocol: type[Fields]) -> dict[str, dict[str, Any]]:
-    """The fields of every preset by its name, the standard one first."""
-    return {name: protocol.named(name).to_dict() for name in dict.fromkeys((STANDARD, *protocol.presets()))}
+    """The fields of every preset by its name, the standard one first, if there is one."""
+    names = sorted(protocol.presets(), key=lambda name: name != STANDARD)
+    return {name: protocol.named(name).to_dict() for name in names}
 
 
 PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    protocol.experiment: _presets(protocol) for protocol in (Protocol, ExplorationProtocol)
+    protocol.experiment: _presets(protocol)
+    for protocol in (Protocol, ExplorationProtocol, MixtureProtocol, ArenaProtocol)
 }
 """The presets of each experiment; of two that are equally near to a run's protocol the first gives it its name."""
 NAMED_CHANGES = 3
@@ -117,6 +121,10 @@ def _usual(spec: RunSpec, base: str) -> dict[str, Any]:
         return known | {"epochs": _usual_epochs(spec, PRESETS[spec.experiment][base])}
     if spec.experiment == "doorkey":
         return known | {"env_id": spec.protocol.get("env_id"), "steps": _usual_steps(spec.protocol)}
+    if spec.experiment == "mixture":
+        return known | {"steps": spec.protocol.get("steps")}
+    if spec.experiment == "arena":
+        return known | {"steps": _usual_steps(spec.protocol)}
     return known
 
 

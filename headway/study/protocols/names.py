@@ -48,7 +48,12 @@ CONDITIONS: Mapping[str, str] = {
 }
 """Titles of the conditions, in the order in which they are listed."""
 
-EXPERIMENTS: Mapping[str, str] = {"controlled": "Controlled", "doorkey": "MiniGrid DoorKey"}
+EXPERIMENTS: Mapping[str, str] = {
+    "controlled": "Controlled",
+    "doorkey": "MiniGrid DoorKey",
+    "mixture": "Mixtures",
+    "arena": "Arena",
+}
 """Titles of the experiments, in the order in which they are listed."""
 
 SIZES = (1, 2, 3)

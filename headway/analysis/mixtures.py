@@ -1,0 +1,164 @@
+"""What the mixture study says: losses relative to uniform sampling at equal samples and at equal time.
+
+The loss of a run is the mean validation loss over the learnable sources at its end. At equal time it is read off the
+curve at the step that the run reaches in the time of its plain steps: steps / cost, with the cost in processor time of
+a step relative to plain steps that the same run has measured. Relative losses are geometric means over seeds, each
+seed compared with uniform sampling from the same start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headway.analysis.rundata import RunData
+from headway.analysis.stats import Estimate, t_interval
+from headway.analysis.table import Cell, Table
+from headway.study.protocols.mixture import HELD_OUT, TUNING, Method
+
+Runs = Mapping[tuple[str, str, int], RunData]
+"""Mixture, method and seed -> run."""
+NOT_ENOUGH = "–"
+
+
+def final_loss(run: RunData) -> float:
+    """The loss after all samples."""
+    return float(run.columns["loss"][-1])
+
+
+def cost(run: RunData) -> float:
+    """The time of a step relative to a plain one: the median over the validations of the run."""
+    return float(np.median(run.columns["seconds"] / run.columns["plain_seconds"]))
+
+
+def loss_at_equal_time(run: RunData, uniform: RunData) -> float:
+    """The loss when the time of uniform sampling is over, between two validations by a straight line."""
+    steps = run.columns["step"].astype(float)
+    return float(np.interp(steps[-1] * min(1.0, cost(uniform) / cost(run)), steps, run.columns["loss"]))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method does on one mixture, over the seeds that it shares with uniform sampling.
+
+    Attributes:
+        samples: the logarithm of the relative loss at equal samples, by seed.
+        time: the same at equal time.
+        costs: of a step, relative to one of uniform sampling.
+    """
+
+    samples: Sequence[float]
+    time: Sequence[float]
+    costs: Sequence[float]
+
+
+def collect(runs: Iterable[RunData]) -> Runs:
+    """The finished runs of the study."""
+    return {
+        (run.spec.condition, run.method, run.seed): run
+        for run in runs
+        if run.spec.experiment == "mixture" and run.finished
+    }
+
+
+def outcome(runs: Runs, mixture: str, method: str) -> Outcome | None:
+    """Compare a method with uniform sampling; None without a common seed."""
+    pairs = [
+        (run, runs[mixture, "uniform", seed])
+        for (own, name, seed), run in sorted(runs.items())
+        if (own, name) == (mixture, method) and (mixture, "uniform", seed) in runs
+    ]
+    if not pairs:
+        return None
+    return Outcome(
+        [math.log(final_loss(run) / final_loss(uniform)) for run, uniform in pairs],
+        [math.log(loss_at_equal_time(run, uniform) / final_loss(uniform)) for run, uniform in pairs],
+        [cost(run) / cost(uniform) for run, uniform in pairs],
+    )
+
+
+def relative(logarithms: Sequence[float]) -> Estimate:
+    """The geometric mean of relative losses, with an interval over seeds."""
+    found = t_interval(logarithms)
+    return Estimate(math.exp(found.value), math.exp(found.low), math.exp(found.high), found.n)
+
+
+def share_of_gain(method: Outcome, oracle: Outcome) -> float:
+    """How much of the oracle's fall of the logarithm of the loss a method gets, at equal samples."""
+    return float(np.mean(method.samples) / np.mean(oracle.samples))
+
+
+def known_methods(runs: Runs) -> list[str]:
+    """The methods that were run, in the order of the campaign: fixed shares first."""
+    found = dict.fromkeys(method for _, method, _ in runs)
+    fixed = [name for name in ("uniform", "proportional", "oracle") if name in found]
+    return fixed + sorted(set(found) - set(fixed))
+
+
+def summary(runs: Runs, mixtures: Sequence[str]) -> Table:
+    """One row for each method over some mixtures: those that all of them have been run on."""
+    found = [(name, _summarised(runs, mixtures, name)) for name in known_methods(runs) if name != "uniform"]
+    ordered = sorted(((name, own) for name, own in found if own), key=lambda pair: pair[1][1])
+    rows: list[list[Cell]] = [[name, Method.read(name).title(), *own] for name, own in ordered]
+    numbers = ("equal samples", "equal time", "worst, equal time", "share of the oracle's gain", "cost")
+    heads = ["method", "in words", *numbers]
+    return Table(heads, rows, formats=dict.fromkeys(numbers, ".3f"))
+
+
+def _summarised(runs: Runs, mixtures: Sequence[str], name: str) -> list[float] | None:
+    """The numbers of a row of `summary`; None if the method was not run on every mixture."""
+    pairs = [(outcome(runs, mixture, name), outcome(runs, mixture, "oracle")) for mixture in mixtures]
+    both = [(own, oracle) for own, oracle in pairs if own is not None and oracle is not None]
+    if len(both) < len(mixtures):
+        return None
+    samples = [float(np.mean(own.samples)) for own, _ in both]
+    time = [float(np.mean(own.time)) for own, _ in both]
+    gain = float(np.mean([share_of_gain(own, oracle) for own, oracle in both]))
+    spent = float(np.median([value for own, _ in both for value in own.costs]))
+    return [math.exp(np.mean(samples)), math.exp(np.mean(time)), math.exp(max(time)), gain, spent]
+
+
+def by_mixture(runs: Runs, mixtures: Sequence[str], what: str) -> Table:
+    """Relative losses with intervals: a row for each method, a column for each mixture.
+
+    Args:
+        runs: the runs.
+        mixtures: the columns.
+        what: "samples" or "time".
+    """
+    rows = []
+    for name in known_methods(runs):
+        found = [outcome(runs, mixture, name) for mixture in mixtures]
+        if name != "uniform" and any(found):
+            cells = [NOT_ENOUGH if each is None else _cell(relative(getattr(each, what))) for each in found]
+            rows.append([name, *cells])
+    return Table(["method", *mixtures], rows)
+
+
+def _cell(estimate: Estimate) -> str:
+    return estimate.text(".3f") if estimate.n > 1 else f"{estimate.value:.3f}"
+
+
+def complete(runs: Runs) -> list[str]:
+    """The mixtures on which every method of the study has been run."""
+    methods = known_methods(runs)
+    return [name for name in (*TUNING, *HELD_OUT) if all(outcome(runs, name, method) for method in methods)]
+
+
+def render(runs: Runs) -> str:
+    """The generated part of docs/mixtures.md."""
+    there = complete(runs)
+    seeds = [len({seed for own, name, seed in runs if (own, name) == (mixture, "uniform")}) for mixture in there]
+    of = f"{len(there)} of {len(TUNING) + len(HELD_OUT)} mixtures are complete"
+    lines = [f"{len(runs)} runs; {of}, with {min(seeds, default=0)} to {max(seeds, default=0)} seeds each."]
+    for title, names in (("Tuning mixtures", TUNING), ("Held-out mixtures", HELD_OUT)):
+        chosen = [name for name in names if name in there]
+        if chosen:
+            lines += [f"### {title}", f"Mean over {', '.join(chosen)}:", summary(runs, chosen).markdown()]
+    if there:
+        lines += ["### Each mixture, at equal samples", by_mixture(runs, there, "samples").markdown()]
+        lines += ["### Each mixture, at equal time", by_mixture(runs, there, "time").markdown()]
+    return "\n\n".join(lines) + "\n"

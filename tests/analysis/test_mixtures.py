@@ -1,0 +1,71 @@
+"""The analysis of the mixture study, by hand, and its page."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks.mixtures import PAGE, RESULTS, made
+from headway.analysis import load_results
+from headway.analysis.mixtures import collect, complete, cost, loss_at_equal_time, outcome, render, share_of_gain
+from headway.analysis.rundata import Progress, RunData
+from headway.commands.campaign_file import read_campaign_file
+from headway.runs import RunSpec, State
+
+
+def run(method: str, losses: list[float], seconds: float = 1.0, mixture: str = "digits", seed: int = 0) -> RunData:
+    spec = RunSpec(experiment="mixture", condition=mixture, method=method, seed=seed)
+    rows = len(losses)
+    columns = {
+        "step": np.arange(1, rows + 1) * 10,
+        "loss": np.array(losses),
+        "seconds": np.full(rows, seconds),
+        "plain_seconds": np.full(rows, 2.0),
+    }
+    return RunData(spec.run_id, spec, State.DONE, columns, Progress())
+
+
+UNIFORM = run("uniform", [4.0, 3.0, 2.0, 1.0], 2.0)
+
+
+def test_the_loss_at_equal_time_is_read_off_the_curve() -> None:
+    twice = run("gmc", [4.0, 2.0, 1.0, 0.5], 4.0)
+    assert cost(twice) == 2.0
+    assert loss_at_equal_time(twice, UNIFORM) == pytest.approx(2.0)  # half of the steps
+    slower = run("gmc", [4.0, 2.0, 1.0, 0.5], 2.0 * 40 / 35)
+    assert loss_at_equal_time(slower, UNIFORM) == pytest.approx(0.75)  # 35 of 40 steps
+    assert loss_at_equal_time(run("loss", [4.0, 2.0, 1.0, 0.5], 1.0), UNIFORM) == pytest.approx(0.5)
+
+
+def test_relative_losses_and_the_share_of_the_gain() -> None:
+    runs = collect([UNIFORM, run("oracle", [4.0, 2.0, 1.0, 0.25], 2.0), run("gmc", [4.0, 2.0, 1.0, 0.5], 4.0)])
+    gmc, oracle = outcome(runs, "digits", "gmc"), outcome(runs, "digits", "oracle")
+    assert gmc is not None
+    assert oracle is not None
+    assert gmc.samples == pytest.approx([math.log(0.5)])
+    assert gmc.time == pytest.approx([math.log(2.0)])
+    assert gmc.costs == [2.0]
+    assert share_of_gain(gmc, oracle) == pytest.approx(0.5)
+    assert outcome(runs, "sums", "gmc") is None
+    assert complete(runs) == ["digits"]
+    assert "| gmc | GMC, relative floor 1 | 0.500 | 2.000 | 2.000 | 0.500 | 2.000 |" in render(runs)
+
+
+def test_a_seed_counts_only_beside_uniform() -> None:
+    runs = collect([UNIFORM, run("gmc", [4.0, 0.5], seed=1)])
+    assert outcome(runs, "digits", "gmc") is None
+
+
+def test_the_page_is_that_of_the_runs() -> None:
+    text = PAGE.read_text("utf-8")
+    assert made(text) == text, "run: python benchmarks/mixtures.py"
+
+
+def test_the_runs_are_those_of_the_campaign() -> None:
+    (section,) = read_campaign_file(RESULTS.parent.parent / "campaigns" / "mixture.toml").sections
+    known = {spec.run_id for spec in section.specs()}
+    found = load_results(RESULTS)
+    assert {each.id for each in found} <= known
+    assert all(each.finished for each in found)
