@@ -20,8 +20,9 @@ import numpy as np
 from torch import nn
 
 from benchmarks.common import quoted
+from headway.analysis import arena as arena_tables
 from headway.analysis import load_results
-from headway.analysis.report.provenance import notes_of
+from headway.analysis.report.overview import notes_of
 from headway.analysis.table import Table, ranges
 from headway.analysis.tables import MethodRow, method_rows
 from headway.commands.campaign_file import read_campaign_file
@@ -80,6 +81,20 @@ def check() -> str:
     rows = [[row["case"], row["title"], f"{row['ratio']:.2f}", f"{row['share']:.2%}"] for row in found["rows"]]
     steps = f"{found['steps']:,}"
     return table(["case", "model", "checked step over unchecked", f"share of {steps} steps, 11 of them checked"], rows)
+
+
+def kernels() -> str:
+    """What the Triton kernel asks of devices, and the least time of a layer."""
+    found = stored("kernels")
+    head = ["architecture", "products", "tile", "warps", "registers", "spilled bytes", "shared bytes"]
+    numbers = ["warps", "registers", "spilled", "shared"]
+    rows = [
+        [f"sm_{row['architecture']}", row["products"], row["tile"], *(str(row[name]) for name in numbers)]
+        for row in found["compiled"]
+    ]
+    parts = ["products", "memory", "cache", "elementwise", "buffer"]
+    times = [[row["device"], row["layer"], *(f"{row[part]:.2f}" for part in parts)] for row in found["roofline"]]
+    return f"{table(head, rows)}\n\n{table(['device', 'layer', *(f'{part}, ms' for part in parts)], times)}"
 
 
 def huggingface() -> str:
@@ -200,8 +215,8 @@ def report() -> str:
     return table([f"{found['runs']} runs of {found['epochs']} epochs", ""], rows)
 
 
-def lots() -> str:
-    """How many runs of each lot are in the results."""
+def sections() -> str:
+    """How many runs of each section of the campaigns are in the results."""
     rows = []
     for name in ("evidence", "sensitivity"):
         file = ROOT / "campaigns" / f"{name}.toml"
@@ -211,7 +226,7 @@ def lots() -> str:
             done = {run.id for run in load_results(results).finished()} if results.exists() else set()
             seeds = Counter(seed for run_id, seed in asked.items() if run_id in done)
             rows.append([section.name, str(len(asked)), str(seeds.total()), _seeds(seeds)])
-    return table(["lot", "runs", "done", "seeds"], rows)
+    return table(["section", "runs", "done", "seeds"], rows)
 
 
 def _seeds(runs: Mapping[int, int]) -> str:
@@ -310,9 +325,15 @@ def _value(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
+def arena() -> str:
+    """The tables of the arena."""
+    return arena_tables.markdown(load_results(ROOT / "results" / "arena"))
+
+
 RL_PRESETS = ("paper", "released", "fast")
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "check": ("docs/benchmarks.md", check),
+    "kernels": ("docs/benchmarks.md", kernels),
     "sampler": ("docs/howto/pytorch.md", sampler),
     "huggingface": ("docs/howto/transformers.md", huggingface),
     "sb3": ("docs/howto/sb3.md", sb3),
@@ -330,7 +351,8 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "doorkey": ("docs/exploration.md", doorkey),
     "envs": ("docs/environments.md", envs),
     "report": ("docs/report.md", report),
-    "lots": ("docs/results.md", lots),
+    "sections": ("docs/results.md", sections),
+    "arena": ("docs/arena.md", arena),
     "study": ("README.md", study),
 }
 

@@ -1,7 +1,7 @@
 """Every Python block of the docs runs, page by page and from top to bottom; so do the tutorials' headway commands.
 
-A block that cannot run alone has a comment above it, `<!-- not run: why -->`. Others find what they take for granted
-(a model, two datasets, a loader) in `given`. Where a block sets `steps`, the test sets fewer.
+A block that cannot run alone has a comment above it, `<!-- not run: why -->`. Others find what they take for granted in
+`tests/docs/given.py`. Where a block sets `steps`, or trains by `learn(steps)`, the test takes fewer.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from torch import nn
-from torch.nn import functional
-from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
 from headway.commands.main import main
+from headway.rl.bonuses.bonus import BONUSES
+from tests.docs.given import GIVEN, training
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"(<!-- not run: [^\n]+ -->\n+)?```(python|sh)\n(.*?)```", re.DOTALL)
@@ -28,7 +25,7 @@ ELSEWHERE = {
     "figures.md": "tests/analysis/charts/test_docs.py makes its runs",
     "howto/pytorch.md": "tests/test_signals_page.py",
 }
-SLOW = {"start/exploration.md", "start/scores.md", "start/study.md"}
+SLOW = {"howto/trainers.md", "start/exploration.md", "start/scores.md", "start/study.md"}
 COSTLY = "--preset quick"
 """A command with it trains agents: the test adds the runs to the store, and carries none out."""
 DEMO = "run controlled --protocol demo --condition noise --signal gmc uniform --seeds 0:2 --epochs 1 --out runs/demo"
@@ -40,28 +37,20 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return [(kind, code) for skipped, kind, code in BLOCK.findall(page.read_text("utf-8")) if not skipped]
 
 
+WARNS = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+"""For the page with other trainers, whose imports warn."""
 PAGES = [
-    pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
+    pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW) + [WARNS] * (name == "howto/trainers.md"))
     for page in sorted(DOCS.rglob("*.md"))
     if blocks(page) and (name := page.relative_to(DOCS).as_posix()) not in ELSEWHERE
 ]
 
 
-def given() -> dict[str, Any]:
-    """What pages take for granted: a model, its optimizer, labels of two sources and a loader that names the source."""
-    torch.manual_seed(0)
-    model = nn.Linear(4, 3)
-    web, books = (TensorDataset(torch.randn(64, 4), torch.randint(3, (64,)), torch.full((64,), n)) for n in range(2))
-    return {
-        "__name__": "page",
-        "torch": torch,
-        "F": functional,
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), 0.1),
-        "labels": torch.cat([web.tensors[1], books.tensors[1]]),
-        "sources": torch.arange(2).repeat_interleave(64),
-        "loader": DataLoader(ConcatDataset([web, books]), 32, shuffle=True),
-    }
+def shorter(code: str) -> str:
+    """The same code with fewer steps."""
+    code = re.sub(r"^steps = [\d_]+", "steps = 256", code, flags=re.MULTILINE)
+    code = re.sub(r"^rollouts = [\d_]+", "rollouts = 2", code, flags=re.MULTILINE)
+    return re.sub(r"\.learn\([\d_]+", ".learn(64", code)
 
 
 def run_command(line: str) -> None:
@@ -81,12 +70,13 @@ def run_command(line: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("gymnasium", "jinja2", "matplotlib", "minigrid", "pyarrow", "stable_baselines3"):
+    for package in ("gymnasium", "jinja2", "matplotlib", "minigrid", "pyarrow", "ray", "stable_baselines3", "torchrl"):
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     if name == "start/study.md":
         run_command(f"headway {DEMO}")
-    names = given()
+    monkeypatch.setattr(BONUSES, "_entries", dict(BONUSES._entries))  # a page may register some
+    names = {"__name__": "page"} | GIVEN.get(name, training)()
     for number, (kind, code) in enumerate(blocks(DOCS / name)):
         if kind == "sh":
             for line in code.splitlines():
@@ -94,8 +84,7 @@ def test_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         elif saved := re.match(r"# (\w+\.py)\n", code):  # the page says to save it, for a command below
             Path(saved[1]).write_text(code, "utf-8")
         else:
-            fewer = re.sub(r"^steps = [\d_]+", "steps = 256", code, flags=re.MULTILINE)
-            exec(compile(fewer, f"{name}, block {number}", "exec"), names)
+            exec(compile(shorter(code), f"{name}, block {number}", "exec"), names)
 
 
 def test_a_block_that_does_not_run_says_why() -> None:

@@ -1,6 +1,6 @@
 """Carries out runs in child processes and kills them at random instants; a program of its own, for one thread.
 
-python -m tests.runs.kills FOLDER KILLS SEED [controlled | doorkey]
+python -m tests.runs.kills FOLDER KILLS SEED [controlled | doorkey | arena]
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ def spec_of(experiment: str) -> RunSpec:
         from tests.study import test_doorkey
 
         return test_doorkey.one(rollouts=12)
+    if experiment == "arena":
+        from tests.study import test_arena
+
+        return test_arena.one(rollouts=12)
     from tests.study import test_controlled
 
     return test_controlled.one("gmc", epochs=12)
