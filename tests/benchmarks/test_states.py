@@ -7,8 +7,12 @@ import pytest
 from benchmarks.states import TASKS, errors, score, train
 
 MISSED = {
-    "curriculum": pytest.mark.xfail(reason="2 labels changes its state 4 times too often on a seed; 2 is the aim"),
-    "characters": pytest.mark.xfail(reason="phrase changes its state 3 times too often on a seed; 2 is the aim"),
+    "curriculum": pytest.mark.xfail(
+        strict=False, reason="2 labels changes its state 4 times too often on a seed; 2 is the aim"
+    ),
+    "characters": pytest.mark.xfail(
+        strict=False, reason="phrase changes its state 3 times too often on a seed; 2 is the aim"
+    ),
 }
 
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
+from headway import ranks
 from headway.errors import SelectionError, StateError
-from headway.selection import Mixture, MultiplicativeWeights, PolicyGradient, ranks
+from headway.selection import Mixture, MultiplicativeWeights, PolicyGradient
 from tests.ranks import join_pair, leaving_together
 
 

@@ -121,15 +121,18 @@ def test_without_workers_a_change_holds_for_the_next_sample() -> None:
     assert {next(samples)[1] for _ in range(20)} == {0}
 
 
+class Own(IterableDataset):
+    """Numbers of sources that a mixture chooses, without end."""
+
+    def __init__(self, mixture: Mixture) -> None:
+        self.mixture = mixture
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield int(self.mixture.choose(torch.rand(1, dtype=torch.float64)))
+
+
 def test_a_mixture_that_is_not_shared_refuses_to_choose_in_a_worker() -> None:
-    class Own(IterableDataset):
-        def __init__(self, mixture: Mixture) -> None:
-            self.mixture = mixture
-
-        def __iter__(self) -> Iterator[int]:
-            while True:
-                yield int(self.mixture.choose(torch.rand(1, dtype=torch.float64)))
-
     mixture = Mixture(["a", "b"], prior=[0.95, 0.05])
     with pytest.raises(SelectionError, match="share_memory"):
         next(iter(DataLoader(Own(mixture), 4, num_workers=1)))
