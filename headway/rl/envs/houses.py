@@ -33,7 +33,7 @@ HOUSE = (
 )
 """Four rooms: from the start (S) through the door (D) to the goal (G); the television (T) is in a dead end."""
 HOUSE_STEPS = 100
-CHAIN_CELLS, CHAIN_STEPS = 25, 50
+CHAIN_CELLS, CHAIN_STEPS = 50, 100
 CHAIN = ("#" * (CHAIN_CELLS + 2), f"#S{'.' * (CHAIN_CELLS - 2)}G#", "#" * (CHAIN_CELLS + 2))
 """A corridor with the goal at its other end. In each cell it is drawn which of the two moves leads on, so that no
 policy that does the same everywhere gets far."""

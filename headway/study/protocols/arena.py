@@ -106,10 +106,10 @@ class ArenaProtocol(Fields):
     """The agent: networks of two layers of 64 for the policy and for the values."""
     reward: IntrinsicConfig = field(
         default_factory=lambda: IntrinsicConfig(
-            features=16, hidden=64, rnd_features=32, learning_rate=1e-3, epochs=1, minibatches=4
+            features=16, hidden=64, rnd_features=32, learning_rate=3e-3, epochs=4, minibatches=8
         )
     )
-    """Predictors: layers of 64, features of 16 numbers, random networks with 32 outputs."""
+    """Predictors: layers of 64, features of 16 numbers, random networks with 32 outputs; 32 steps of Adam per rollout."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""

@@ -140,7 +140,7 @@ def test_the_chain_needs_another_action_in_each_cell() -> None:
         on = np.flatnonzero(env._moves[env._cell[0]] == 1)
         env.step(on[:1])
         total += 1
-    assert total == 24
+    assert total == 49
     assert len(set(env._moves[:, 0].tolist())) == 2
 
 
