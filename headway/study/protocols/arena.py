@@ -85,7 +85,7 @@ class ArenaProtocol(Fields):
     """Rooms that are stepped together."""
     steps: int = 100_000
     """Length of a run in steps of all rooms, rounded up to whole rollouts."""
-    calibration_rollouts: int = 4
+    calibration_rollouts: int = 8
     """Rollouts of random actions that the size of a bonus is taken from; they do not count as steps."""
     re3_capacity: int = 2048
     """States that RE3 stores, which decides what it costs."""
