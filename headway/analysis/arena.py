@@ -39,16 +39,20 @@ class Summary:
             if the agent met no noise, or the bonus outside is not above zero.
         noise: the share of time in the noise.
         covered: the share of places that were visited.
+        returned: the mean return of the last episodes.
         reached: the share of the last episodes that reached the goal.
         first: steps up to the first goal; NaN if there was none.
+        steps: of the run.
         seconds: that the run took.
     """
 
     preference: float
     noise: float
     covered: float
+    returned: float
     reached: float
     first: float
+    steps: float
     seconds: float
 
 
@@ -64,13 +68,16 @@ def summarise(run: RunData) -> Summary:
     last = max(1, round(LAST * run.rows))
     before = -last - 1 if run.rows > last else 0
     episodes, goals = (float(columns[name][-1] - columns[name][before]) for name in ("episodes", "goals"))
+    returns = columns["episode_return"][-last:]
     steps = np.diff(columns["env_steps"], prepend=0)
     return Summary(
         preference=inside / outside if outside > 0 else np.nan,
         noise=float(time.mean()),
         covered=float(columns["covered"][-1]),
+        returned=float(np.nanmean(returns)) if np.isfinite(returns).any() else 0.0,
         reached=goals / episodes if episodes else 0.0,
         first=float(columns["first_goal"][-1]) or np.nan,
+        steps=float(columns["env_steps"][-1]),
         seconds=float((steps / columns["steps_per_second"]).sum()),
     )
 
@@ -149,15 +156,17 @@ def leaderboard(results: Results, rooms: Iterable[str] | None = None) -> Table:
             _text(improvement(strata, other, _covered)),
             _text(_middle(strata, _preference)),
             float(np.mean([run.noise for run in runs])),
+            float(np.mean([run.returned for run in runs])),
             f"{sum(run.reached >= SOLVED for run in runs)} of {len(runs)}",
             float(np.median([run.seconds for run in runs])),
         ]
         ranked.append((-covered.value if covered else 0.0, row))
     columns = (
-        *("method", "runs", "covered", "better than PPO", "noise preference", "time in noise", "solved", "seconds"),
+        *("method", "runs", "covered", "better than PPO", "noise preference", "time in noise", "return"),
+        *("solved", "seconds"),
     )
     rows = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
-    return Table(columns, rows, "Arena", "arena", {"time in noise": ".0%", "seconds": ".1f"})
+    return Table(columns, rows, "Arena", "arena", {"time in noise": ".0%", "return": ".2f", "seconds": ".1f"})
 
 
 def effect_of_gmc(results: Results) -> Table:
@@ -191,22 +200,29 @@ def first_goals(results: Results, room: str = "chain") -> Table:
     """How soon each method first reached the goal of a room; runs that did not count as longer than all others."""
     rows: list[list[Cell]] = []
     for name, strata in by_method(results, [room]).items():
-        firsts = [run.first for run in strata[room]]
-        reached = [first for first in firsts if np.isfinite(first)]
-        median = float(np.median(np.where(np.isfinite(firsts), firsts, np.inf)))
-        shown = f"{median:,.0f}" if np.isfinite(median) else "not reached"
-        rows.append([name, f"{len(reached)} of {len(firsts)}", shown])
-    return Table(("method", "runs that reach the end", "median steps"), rows)
+        firsts = np.array([run.first for run in strata[room]])
+        reached = np.isfinite(firsts)
+        longest = max(run.steps for run in strata[room])
+        median = float(np.median(np.where(reached, firsts, np.inf)))
+        shown = f"{median:,.0f}" if np.isfinite(median) else f"over {longest:,.0f}"
+        rows.append([name, f"{reached.sum()} of {len(firsts)}", shown, longest])
+    columns = ("method", "runs that reach the end", "median steps", "steps of a run")
+    return Table(columns, rows, formats={"steps of a run": ",.0f"})
 
 
 def missing(results: Results) -> str:
     """What of the whole arena was not run yet, in words."""
     found = {(run.condition, run.method) for run in results.select(experiment="arena").finished()}
-    left = {room: [name for name in ALL_METHODS if (room, name) not in found] for room in ROOMS}
-    none = [room for room, names in left.items() if len(names) == len(ALL_METHODS)]
-    parts = [f"no method in {', '.join(none)}"] if none else []
-    parts += [f"{', '.join(names)} in {room}" for room, names in left.items() if names and room not in none]
-    return "Not run: " + "; ".join(parts) + "." if parts else "All methods were run in all rooms."
+    rooms_by_lack: dict[tuple[str, ...], list[str]] = {}
+    for room in ROOMS:
+        lack = tuple(name for name in ALL_METHODS if (room, name) not in found)
+        if lack:
+            rooms_by_lack.setdefault(lack, []).append(room)
+    parts = [
+        f"{'no method' if len(lack) == len(ALL_METHODS) else ', '.join(lack)} in {', '.join(rooms)}"
+        for lack, rooms in rooms_by_lack.items()
+    ]
+    return f"Not run: {'; '.join(parts)}." if parts else "All methods were run in all rooms."
 
 
 def markdown(results: Results) -> str:
@@ -217,8 +233,8 @@ def markdown(results: Results) -> str:
         ("Noise preference by room", preferences(results)),
         ("The chain: steps to its end", first_goals(results)),
     ]
-    exploring = [room for room in ROOMS if room not in TELEVISIONS]
-    if by_method(results, [room for room in exploring if room != "chain"]):
+    exploring = [room for room in ROOMS if room not in TELEVISIONS and room != "chain"]
+    if by_method(results, exploring):
         parts.append(("Leaderboard, exploration rooms", leaderboard(results, exploring)))
     sections = [f"### {title}\n\n{table.markdown()}" for title, table in parts if table.rows]
     return "\n\n".join([*sections, missing(results)])

@@ -21,6 +21,7 @@ def made(method: str, seed: int, bonus: float = 3.0, room: str = "house-button",
         "goals": np.array([0.0, 3.0]),
         "first_goal": np.array([0.0, 150.0]),
         "covered": np.array([0.1, covered]),
+        "episode_return": np.array([0.0, 0.25]),
         "bonus_noise": np.array([math.nan, bonus]),
         "bonus_quiet": np.array([2.0, 1.0]),
         "noise_time_share": np.array([0.0, 0.5]),
@@ -37,6 +38,8 @@ def test_a_run_in_numbers() -> None:
     assert found.reached == 3 / 4
     assert found.first == 150
     assert found.seconds == 3.0
+    assert found.returned == 0.25
+    assert found.steps == 200
 
 
 def test_gmc_beside_the_error() -> None:
@@ -55,6 +58,13 @@ def test_the_leaderboard_compares_with_ppo_and_says_what_is_missing() -> None:
     table = arena.leaderboard(results)
     assert [row[0] for row in table.rows] == ["rnd", "ppo"]
     assert str(table.rows[0][3]).startswith("1.00")
-    assert table.rows[0][6] == "3 of 3"
+    assert table.rows[0][7] == "3 of 3"
     assert "no method in house-none" in arena.missing(results)
     assert "| rnd | 3 |" in arena.markdown(results)
+
+
+def test_how_soon_the_end_of_the_chain_is_reached() -> None:
+    late = made("ppo", 0, room="chain")
+    late.columns["first_goal"][:] = 0
+    table = arena.first_goals(Results((late, made("rnd", 0, room="chain"), made("rnd", 1, room="chain"))))
+    assert table.rows == [["ppo", "0 of 1", "over 200", 200.0], ["rnd", "2 of 2", "150", 200.0]]
