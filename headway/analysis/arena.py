@@ -14,12 +14,15 @@ from headway.analysis.report.rendering import dark as darkened
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate, iqm, probability_of_improvement
+from headway.analysis.summaries import final_return
 from headway.analysis.table import NOTHING, Cell, Table
 from headway.study.protocols.arena import METHODS as ALL_METHODS
 from headway.study.protocols.arena import ROOMS, TELEVISIONS
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
 
 BASELINE = "ppo"
 LAST = 0.1
@@ -39,7 +42,7 @@ class Summary:
             if the agent met no noise, or the bonus outside is not above zero.
         noise: the share of time in the noise.
         covered: the share of places that were visited.
-        returned: the mean return of the last episodes.
+        returned: the mean return of the last episodes, in the room's own unit; NaN if none had ended.
         reached: the share of the last episodes that reached the goal.
         first: steps up to the first goal; NaN if there was none.
         steps: of the run.
@@ -68,13 +71,12 @@ def summarise(run: RunData) -> Summary:
     last = max(1, round(LAST * run.rows))
     before = -last - 1 if run.rows > last else 0
     episodes, goals = (float(columns[name][-1] - columns[name][before]) for name in ("episodes", "goals"))
-    returns = columns["episode_return"][-last:]
     steps = np.diff(columns["env_steps"], prepend=0)
     return Summary(
         preference=inside / outside if outside > 0 else np.nan,
         noise=float(time.mean()),
         covered=float(columns["covered"][-1]),
-        returned=float(np.nanmean(returns)) if np.isfinite(returns).any() else 0.0,
+        returned=final_return(run),
         reached=goals / episodes if episodes else 0.0,
         first=float(columns["first_goal"][-1]) or np.nan,
         steps=float(columns["env_steps"][-1]),
@@ -156,7 +158,7 @@ def leaderboard(results: Results, rooms: Iterable[str] | None = None) -> Table:
             _text(improvement(strata, other, _covered)),
             _text(_middle(strata, _preference)),
             float(np.mean([run.noise for run in runs])),
-            float(np.mean([run.returned for run in runs])),
+            float(np.nanmean([run.returned for run in runs])),
             f"{sum(run.reached >= SOLVED for run in runs)} of {len(runs)}",
             float(np.median([run.seconds for run in runs])),
         ]
@@ -241,7 +243,12 @@ def markdown(results: Results) -> str:
 
 
 def draw(results: Results, dark: bool = False) -> Figure:
-    """Noise preference against coverage in the television rooms, a point per method; call it under `house_style()`."""
+    """Noise preference against coverage in the television rooms, a point per method; call it under `house_style()`.
+
+    An arrow leads from a predictor scored by its error to the same scored by GMC.
+    """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     ground, ink, grid = PAGE_COLOURS[dark]
     methods = by_method(results, TELEVISIONS)
     styles = styles_for(methods, METHODS)
@@ -249,27 +256,34 @@ def draw(results: Results, dark: bool = False) -> Figure:
     figure.set_facecolor(ground)
     axes = figure.subplots()
     axes.set_facecolor(ground)
+    points: dict[str, tuple[float, float]] = {}
     for name, strata in methods.items():
         covered, preference = _middle(strata, _covered), _middle(strata, _preference)
         if covered is None or preference is None:
             continue
-        colour = darkened(styles[name].colour) if dark else styles[name].colour
-        x, y = preference, covered
-        ends = [[[max(0, each.value - each.low)], [max(0, each.high - each.value)]] for each in (x, y)]
-        known = x.is_bounded and y.is_bounded
+        points[name] = preference.value, covered.value
+        ends = [[[max(0, e.value - e.low)], [max(0, e.high - e.value)]] for e in (preference, covered)]
+        known = preference.is_bounded and covered.is_bounded
         axes.errorbar(
-            [x.value],
-            [y.value],
+            [preference.value],
+            [covered.value],
             xerr=ends[0] if known else None,
             yerr=ends[1] if known else None,
-            color=colour,
+            color=darkened(styles[name].colour) if dark else styles[name].colour,
             marker=styles[name].marker,
             linestyle="none",
             elinewidth=0.8,
         )
-        axes.annotate(name, (x.value, y.value), (4, 4), textcoords="offset points", fontsize=7, color=ink)
-    axes.axvline(1, color=ink, linewidth=0.6, linestyle=":")
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 6, 8)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    for name, point in points.items():
+        if f"{name}+gmc" in points:
+            arrow = {"arrowstyle": "->", "color": ink, "alpha": 0.35, "shrinkA": 6, "shrinkB": 6}
+            axes.annotate("", points[f"{name}+gmc"], point, arrowprops=arrow)
+    _label(axes, points, ink)
+    axes.axvline(1, color=ink, linewidth=0.6, linestyle=":")
     axes.set_xlabel("noise preference: bonus per step in the noise over outside", color=ink)
     axes.set_ylabel("share of places covered", color=ink)
     axes.tick_params(colors=ink, which="both")
@@ -277,3 +291,21 @@ def draw(results: Results, dark: bool = False) -> Figure:
     for spine in axes.spines.values():
         spine.set_color(ink)
     return figure
+
+
+def _label(axes: Axes, points: Mapping[str, tuple[float, float]], ink: str) -> None:
+    """Write each name beside its point, where it covers no other name if there is such a place."""
+    taken: list[Bbox] = []
+    for name, point in points.items():
+        for x, y in ((5, 4), (-5, 4), (5, -10), (-5, -10), (5, 14), (-5, 14), (5, -20), (-5, -20)):
+            side = "left" if x > 0 else "right"
+            label = axes.annotate(
+                name, point, (x, y), textcoords="offset points", fontsize=7, color=ink, horizontalalignment=side
+            )
+            box = label.get_window_extent()
+            if not any(box.overlaps(other) for other in taken):
+                break
+            label.remove()
+        else:
+            axes.add_artist(label)
+        taken.append(box)
