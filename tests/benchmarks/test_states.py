@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.states import TASKS, errors, score, train
 
+
 def test_wrong_states_and_changes_by_hand() -> None:
     """Of 20 rows, the first 2 are free; the truth changes once."""
     right = [frozenset(["learning"])] * 10 + [frozenset(["learning", "saturated"])] * 3 + [frozenset(["saturated"])] * 7
