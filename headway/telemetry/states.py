@@ -62,7 +62,7 @@ class Thresholds:
             on counting as low.
         chance: a loss counts as that of chance if it is lower by less than this share, or higher by less than
             `learned`. It does not begin to fall there; from half of `learned` on it goes on to only while its line over
-            half of `rows`, continued for as many, ends lower.
+            three fifths of `rows`, continued for half of them, ends lower.
         hold: a state changes when so many rows in a row ask for the same other one.
         patience: a source that is hard for so many rows is called incoherent.
     """
@@ -250,10 +250,9 @@ def _is_near_chance(history: History, thresholds: Thresholds) -> bool:
 
 
 def _heads_below_chance(history: History, thresholds: Thresholds) -> bool:
-    """Whether the line of the latest losses, over half the rows and continued for as many, ends clearly below chance."""
-    rows, chance = thresholds.rows // 2, history.chance
-    ahead = history.level - fall_of(history.losses[-rows:], rows)
-    return chance is not None and ahead < (1 - thresholds.chance) * chance
+    """Whether the line of the latest losses, continued for half of `rows`, ends clearly below chance."""
+    fall = fall_of(history.losses[-(3 * thresholds.rows // 5) :], thresholds.rows // 2)
+    return history.chance is not None and history.level - fall < (1 - thresholds.chance) * history.chance
 
 
 def is_low(history: History, thresholds: Thresholds) -> bool:

@@ -111,7 +111,7 @@ def test_a_slow_fall_through_chance_is_learning_and_one_that_ends_there_is_hard(
     assert set(follow([*down, *(1.0 - 0.0025 * row for row in range(100))], 1.0)) == {"learning"}
     found = follow([*down, *[1.0] * 30], 1.0)
     assert found[15] == "learning"
-    assert set(found[30:]) == {"hard"}
+    assert set(found[35:]) == {"hard"}
 
 
 def test_what_is_learned_is_learning_again_only_by_a_clear_fall() -> None:
