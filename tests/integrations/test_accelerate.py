@@ -58,6 +58,12 @@ def test_signals_by_source_have_the_source_as_their_group() -> None:
     assert bool(accelerator.scores["delta_loss"].any())
 
 
+def test_the_meter_may_leave_batches_out() -> None:
+    stream = points()
+    train(stream, SourceAccelerator(cpu=True, sampler=stream, meter={"every": "auto"}), 30)
+    assert stream.weights["noise"] != 0.5
+
+
 def test_a_state_brings_the_shares_back(tmp_path: Path) -> None:
     stream, again = points(), points()
     accelerator = SourceAccelerator(cpu=True, sampler=stream)

@@ -616,6 +616,20 @@ def test_a_stream_in_place_of_the_sampler_moves_away_from_noise(tmp_path: Path) 
     assert stream.weights["noise"] < HIGHEST
 
 
+def test_a_dataset_with_a_column_of_sources_needs_no_tags(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = Texts(pad=False).tokens.tolist()
+    column = [number % 2 for number in range(SAMPLES)]
+    d = datasets.Dataset.from_dict({"input_ids": rows, "labels": rows, "source": column})
+    sampler = SourceSampler(Sources(d["source"], names=["web", "books"]))
+    trainer = Recording(model(), arguments(tmp_path, max_steps=3), train_dataset=d, sampler=sampler)
+    trainer.train()
+    drawn = list(sampler.counts.values())
+    assert set(trainer.seen) == {0, 1}
+    assert sampler.weights["web"] != 0.5
+    assert sum(drawn) >= len(trainer.seen) == 12
+
+
 def test_signals_by_source_have_the_source_as_their_group(tmp_path: Path) -> None:
     stream = streaming()
     signals = [headway.DeltaLoss(window=10), headway.Learnability()]
