@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -19,6 +20,8 @@ UNSOURCED = "all"
 """The name in the rows of training without sources."""
 SUMS = ("samples", "norms", "gmc", "losses", "samples with a loss", "samples that are not finite")
 """What is added up for every source between two rows ..."""
+WIDEST = 24
+"""Longer names are cut in the printed table."""
 BINS, PER_OCTAVE, LOWEST = 512, 8, -40
 """... and how many of its scores are in each bin, eight to a factor of two from 2^-40 on: the counts add up over
 processes, and give quantiles to within 5%."""
@@ -258,6 +261,20 @@ class SourceMonitor:
         """What to do about every source, in one line each."""
         return {name: advise(self._histories.get(name, History())) for name in self.names}
 
+    def __str__(self) -> str:
+        """The latest row and the advice of every source, as a table of at most 80 columns."""
+        latest = {row["source"]: row for row in self.rows}
+        width = min(WIDEST, max(map(len, ("source", *self.names))))
+        lines = [f"{'source':{width}}  {'step':>8}  {'loss':>9}  {'share':>6}  {'target':>6}  state"]
+        for name, state in self.states.items():
+            row = latest.get(name, {})
+            forms = {"step": ">8", "loss": ">9.4g", "share": ">6.1%", "target": ">6.1%"}
+            cells = (_cell(row.get(column), form) for column, form in forms.items())
+            short = name if len(name) <= width else name[: width - 3] + "..."
+            lines.append("  ".join((f"{short:{width}}", *cells, str(state))))
+            lines += textwrap.wrap(self.advice[name], 80, initial_indent="    ", subsequent_indent="    ")
+        return "\n".join(lines)
+
     def write_parquet(self, path: Any) -> None:
         """Put all rows into a Parquet file; pyarrow has to be installed."""
         write_parquet(self.rows, path)
@@ -337,6 +354,11 @@ def _quantiles(bins: Tensor) -> dict[str, float | None]:
     places = torch.searchsorted(bins.cumsum(0), torch.tensor(list(QUANTILES.values()), dtype=bins.dtype) * total)
     middles = (2.0 ** ((place + 0.5) / PER_OCTAVE + LOWEST) if place else 0.0 for place in places.tolist())
     return dict(zip(QUANTILES, middles, strict=True))
+
+
+def _cell(value: float | None, form: str) -> str:
+    """A number in a column; a dash where there is none."""
+    return f"{'-':>{form[1]}}" if value is None else f"{value:{form}}"
 
 
 def _check_writers(writers: Any) -> None:

@@ -14,10 +14,10 @@ from headway.errors import SignalError
 
 LEAST_ROWS = 6
 """Fewer rows say nothing about a trend."""
-NEAR = 2.5
-"""A loss that falls counts as that of chance up to so many times the threshold `chance` above it."""
 NOTHING, LITTLE = 0.02, 0.1
 """Shares of the highest loss: below the first nothing is left to learn, below the second a loss has come down."""
+AGAIN = 2.0
+"""A loss that has come down begins to fall again when it falls by so many times the threshold `fall`."""
 LEVEL_ROWS = 5
 """The latest rows whose mean is the level of a loss."""
 
@@ -55,13 +55,14 @@ class Thresholds:
         errors: a loss begins to fall when its fall is larger than `fall` by so many standard errors, and ceases to when
             it is smaller by as many.
         fall: the least fall over these rows that counts, as a share of the highest loss, or of chance where it is known
-            and lower; next to chance, over half of them.
+            and lower; twice that for a loss that had come down and stayed.
         learned: a loss counts as having come down if it is lower than the highest by this share of it; see
             `has_come_down` for negative losses.
         below_chance: where chance is known, it is lower than chance by this share instead; half of it is enough to go
             on counting as low.
-        chance: a loss counts as that of chance if it is above or below it by less than this share; by
-            less than `learned` above it, if the source is not learning.
+        chance: a loss counts as that of chance if it is lower by less than this share, or higher by less than
+            `learned`. It does not begin to fall there; from half of `learned` on it goes on to only while its line over
+            three fifths of `rows`, continued for half of them, ends lower.
         hold: a state changes when so many rows in a row ask for the same other one.
         patience: a source that is hard for so many rows is called incoherent.
     """
@@ -73,7 +74,7 @@ class Thresholds:
     fall: float = 0.03
     learned: float = 0.2
     below_chance: float = 0.12
-    chance: float = 0.02
+    chance: float = 0.015
     hold: int = 2
     patience: int = 100
 
@@ -210,20 +211,21 @@ def _by_loss(history: History, thresholds: Thresholds) -> State:
 def is_falling(history: History, thresholds: Thresholds) -> bool:
     """Whether the loss falls; it takes evidence to begin, and evidence of the contrary to end.
 
-    Next to chance a loss has to fall clearly, on its way to below: it scatters there, and creeps towards chance from
-    above for as long as the model is too sure.
+    Next to chance a loss scatters, and creeps towards chance from above for as long as the model is too sure: it does
+    not begin to fall there, and goes on to only while it heads for below.
     """
     losses, rows, least = history.losses, thresholds.rows, thresholds.fall * history.scale
     doubt = thresholds.errors * scatter_of(losses[-rows:])
+    if _is_near_chance(history, thresholds):
+        return history.state == State.LEARNING and _heads_below_chance(history, thresholds)
     if history.state == State.LEARNING:
-        if _is_near_chance(history, NEAR * thresholds.chance, thresholds):
-            return fall_of(losses[-(rows // 2) :], rows // 2) >= least
         return not _has_ceased_to_fall(losses, rows, doubt, least)
-    if _is_near_chance(history, thresholds.learned, thresholds):
-        return False
+    enough = LEAST_ROWS
+    if history.state == State.SATURATED:  # one way, unless the fall is clear
+        least, enough = AGAIN * least, rows
     since = {min(history.flat, many) for many in (rows, 2 * rows)}  # rows from before it ceased would begin it again
     return any(
-        fall_of(losses[-many:], rows) - doubt * error_of(many, rows) >= least for many in since if many >= LEAST_ROWS
+        fall_of(losses[-many:], rows) - doubt * error_of(many, rows) >= least for many in since if many >= enough
     )
 
 
@@ -236,11 +238,21 @@ def _has_ceased_to_fall(losses: Sequence[float], rows: int, doubt: float, least:
     return fall < error / 2
 
 
-def _is_near_chance(history: History, above: float, thresholds: Thresholds) -> bool:
-    """Whether chance is known, and the loss is lower by less than the threshold or higher by less than a share."""
+def _is_near_chance(history: History, thresholds: Thresholds) -> bool:
+    """Whether chance is known, and the loss is lower by less than `chance` or higher by less than `learned`.
+
+    By less than half of that, if the source is learning.
+    """
     if history.chance is None:
         return False
+    above = thresholds.learned / (2 if history.state == State.LEARNING else 1)
     return -thresholds.chance * history.chance < history.level - history.chance < above * history.chance
+
+
+def _heads_below_chance(history: History, thresholds: Thresholds) -> bool:
+    """Whether the line of the latest losses, continued for half of `rows`, ends clearly below chance."""
+    fall = fall_of(history.losses[-(3 * thresholds.rows // 5) :], thresholds.rows // 2)
+    return history.chance is not None and history.level - fall < (1 - thresholds.chance) * history.chance
 
 
 def is_low(history: History, thresholds: Thresholds) -> bool:

@@ -34,8 +34,8 @@ import headway
 from headway.errors import IntegrationError
 from headway.grads.registry import rule_for
 from headway.integrations.transformers import SourceTrainer, SourceTrainerMixin
-from headway.selection import Mixture, MultiplicativeWeights, Sources, SourceSampler, SourceStream, Tagged
-from tests.integrations.noisy import FAST, texts
+from headway.selection import MultiplicativeWeights, Sources, SourceSampler, SourceStream, Tagged
+from tests.integrations.noisy import BATCH, HIGHEST, STEPS, WORDS, texts
 from tests.ranks import free_port, leaving_together
 
 VOCABULARY, LENGTH, SAMPLES = 16, 10, 48
@@ -597,33 +597,50 @@ def llama() -> LlamaForCausalLM:
 
 
 def streaming() -> SourceStream:
-    """Counting and random numbers, as streaming datasets."""
+    """Words with followers and random words, as streaming datasets, from equal shares, with the default rule."""
     datasets = pytest.importorskip("datasets")
-    kinds = {"count": False, "noise": True}
+    kinds = {"text": False, "noise": True}
     make = datasets.IterableDataset.from_generator
-    sources = {name: make(texts, gen_kwargs={"noise": own}) for name, own in kinds.items()}
-    return SourceStream(sources, Mixture(list(kinds), FAST))
+    return SourceStream({name: make(texts, gen_kwargs={"noise": own}) for name, own in kinds.items()})
+
+
+def reader() -> GPT2LMHeadModel:
+    """What learns these words."""
+    return model(vocab_size=2 * WORDS, n_embd=32, n_layer=1, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
 
 
 def test_a_stream_in_place_of_the_sampler_moves_away_from_noise(tmp_path: Path) -> None:
     stream = streaming()
-    settings = {"max_steps": 150, "per_device_train_batch_size": 8, "dataloader_num_workers": 2}
-    still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    signal = headway.DeltaLoss(window=100)
-    SourceTrainer(model(**still), arguments(tmp_path, **settings), signals=signal, sampler=stream).train()
-    assert stream.weights["noise"] < 0.25
+    settings = {"max_steps": STEPS, "per_device_train_batch_size": BATCH // 2, "dataloader_num_workers": 2}
+    SourceTrainer(reader(), arguments(tmp_path, **settings), sampler=stream).train()
+    assert stream.weights["noise"] < HIGHEST
+
+
+def test_a_dataset_with_a_column_of_sources_needs_no_tags(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = Texts(pad=False).tokens.tolist()
+    column = [number % 2 for number in range(SAMPLES)]
+    d = datasets.Dataset.from_dict({"input_ids": rows, "labels": rows, "source": column})
+    sampler = SourceSampler(Sources(d["source"], names=["web", "books"]))
+    trainer = Recording(model(), arguments(tmp_path, max_steps=3), train_dataset=d, sampler=sampler)
+    trainer.train()
+    drawn = list(sampler.counts.values())
+    assert set(trainer.seen) == {0, 1}
+    assert sampler.weights["web"] != 0.5
+    assert sum(drawn) >= len(trainer.seen) == 12
 
 
 def test_signals_by_source_have_the_source_as_their_group(tmp_path: Path) -> None:
     stream = streaming()
     signals = [headway.DeltaLoss(window=10), headway.Learnability()]
-    trainer = SourceTrainer(model(), arguments(tmp_path, max_steps=20), signals=signals, sampler=stream)
+    trainer = SourceTrainer(reader(), arguments(tmp_path, max_steps=20), signals=signals, sampler=stream)
     trainer.train()
     assert bool(trainer.scores["delta_loss"].any())
 
 
 def test_a_window_that_the_run_cannot_fill_is_said(tmp_path: Path) -> None:
-    trainer = SourceTrainer(model(), arguments(tmp_path, max_steps=2), signals=headway.DeltaLoss(), sampler=streaming())
+    signal = headway.DeltaLoss()
+    trainer = SourceTrainer(reader(), arguments(tmp_path, max_steps=2), signals=signal, sampler=streaming())
     with pytest.warns(UserWarning, match="4000 samples.*got 8"):
         trainer.train()
 

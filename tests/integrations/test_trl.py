@@ -13,18 +13,18 @@ from datasets import IterableDataset
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, set_seed
 from trl import SFTConfig
 
-import headway
 from headway.errors import IntegrationError
 from headway.integrations.trl import SourceSFTTrainer
-from headway.selection import Mixture, SourceStream
-from tests.integrations.noisy import FAST, texts
+from headway.selection import SourceStream
+from tests.integrations.noisy import BATCH, HIGHEST, STEPS, texts
+from tests.integrations.noisy import WORDS as HALF
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning:trl"),
 ]
-WORDS = [f"w{number}" for number in range(16)]
+WORDS = [f"w{number}" for number in range(2 * HALF)]
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -45,30 +45,28 @@ def written(noise: bool):
 
 def trainer(folder: Path, stream: SourceStream, **changes) -> SourceSFTTrainer:
     set_seed(0)
-    sizes = {"vocab_size": 18, "n_positions": 32, "n_embd": 16, "n_layer": 1, "n_head": 2}
-    drop = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 17, "eos_token_id": 17}
+    end = len(WORDS) + 1
+    sizes = {"vocab_size": end + 1, "n_positions": 32, "n_embd": 32, "n_layer": 1, "n_head": 2}
+    drop = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": end, "eos_token_id": end}
     settings = {
-        "output_dir": str(folder), "per_device_train_batch_size": 8, "max_steps": 150, "learning_rate": 1e-2,
+        "output_dir": str(folder), "per_device_train_batch_size": BATCH // 2, "max_steps": STEPS, "learning_rate": 1e-2,
         "report_to": [], "save_strategy": "no", "logging_strategy": "no", "use_cpu": True, "disable_tqdm": True,
         "dataloader_pin_memory": False, "bf16": False, "gradient_checkpointing": False, "max_length": 16,
     }  # fmt: skip
     config = SFTConfig(**{**settings, **changes})
     model = GPT2LMHeadModel(GPT2Config(**sizes, **drop))
-    return SourceSFTTrainer(
-        model, config, signals=headway.DeltaLoss(window=100), sampler=stream, processing_class=tokenizer()
-    )
+    return SourceSFTTrainer(model, config, sampler=stream, processing_class=tokenizer())
 
 
 def stream() -> SourceStream:
-    kinds = {"count": False, "noise": True}
-    sources = {name: IterableDataset.from_generator(written, gen_kwargs={"noise": own}) for name, own in kinds.items()}
-    return SourceStream(sources, Mixture(list(kinds), FAST))
+    kinds, make = {"text": False, "noise": True}, IterableDataset.from_generator
+    return SourceStream({name: make(written, gen_kwargs={"noise": own}) for name, own in kinds.items()})
 
 
 def test_shares_move_away_from_noise(tmp_path: Path) -> None:
     own = stream()
     trainer(tmp_path, own).train()
-    assert own.weights["noise"] < 0.25
+    assert own.weights["noise"] < HIGHEST
 
 
 def test_only_what_trl_can_prepare(tmp_path: Path) -> None:
@@ -79,7 +77,7 @@ def test_only_what_trl_can_prepare(tmp_path: Path) -> None:
 def low_or_high(high: bool):
     """Texts of three words, of which each source has its own half."""
     for number in itertools.count():
-        yield {"text": " ".join(WORDS[8 * high + (number + place) % 8] for place in range(3))}
+        yield {"text": " ".join(WORDS[HALF * high + (number + place) % HALF] for place in range(3))}
 
 
 def test_packing_keeps_the_source_of_each_row(tmp_path: Path) -> None:
@@ -91,4 +89,4 @@ def test_packing_keeps_the_source_of_each_row(tmp_path: Path) -> None:
     assert {row["source"] for row in rows} == {0, 1}
     for row in rows:
         assert len(row["input_ids"]) == 16  # several texts
-        assert {token // 8 for token in row["input_ids"] if token < len(WORDS)} == {row["source"]}
+        assert {token // HALF for token in row["input_ids"] if token < len(WORDS)} == {row["source"]}

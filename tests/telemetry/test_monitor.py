@@ -156,6 +156,22 @@ def test_the_shares_of_a_sampler_stand_beside_those_that_were_drawn() -> None:
     assert [(row["share"], row["target"]) for row in monitor.rows] == [(0.5, 0.75), (0.5, 0.25)]
 
 
+def test_a_monitor_prints_a_table_of_80_columns() -> None:
+    names = ["web", "a source with a name that is far too long for a table"]
+    mixture = Mixture([*names, "unseen"])
+    monitor = SourceMonitor([*names, "unseen"], every=1, sampler=mixture)
+    for _ in range(12):  # both losses stay
+        ids, ones = torch.tensor([0, 1, 1]), torch.ones(3)
+        monitor.update(ids, {"gmc": ones, "norm_all": ones}, torch.tensor([2.0, 1234.5, 1234.5]))
+    lines = str(monitor).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["source", "step", "loss", "share", "target", "state"]
+    assert lines[1].split() == ["web", "12", "2", "33.3%", "33.3%", "hard"]
+    assert lines[2].startswith("    hard, not yet: noise, or a plateau")
+    assert [line.split() for line in lines if line.startswith("unseen")] == [["unseen", "-", "-", "-", "-", "unseen"]]
+    assert any(line.startswith("a source with a name ...  ") for line in lines)
+
+
 def test_chance_is_the_entropy_of_the_labels_of_each_source() -> None:
     labels, source = torch.tensor([0, 1, 2, 2, 5]), torch.tensor([0, 0, 1, 1, 0])
     found = chance_losses(labels, source, ["a", "b", "c"])

@@ -105,6 +105,27 @@ def test_a_loss_that_returns_to_chance_from_above_is_not_learning() -> None:
     assert "learning" not in follow(losses, 2.3)[10:]
 
 
+def test_a_slow_fall_through_chance_is_learning_and_one_that_ends_there_is_hard() -> None:
+    """Down to chance, and on by 2.5% of it in 10 rows, as what is learned by heart; or not on, as noise."""
+    down = [1.0 + 0.8**row for row in range(25)]
+    assert set(follow([*down, *(1.0 - 0.0025 * row for row in range(100))], 1.0)) == {"learning"}
+    found = follow([*down, *[1.0] * 30], 1.0)
+    assert found[15] == "learning"
+    assert set(found[35:]) == {"hard"}
+
+
+def test_what_is_learned_is_learning_again_only_by_a_clear_fall() -> None:
+    """A plateau at 0.5 that drifts by 4% of chance in 20 rows, and then a fall by a fifth, as of a smaller step."""
+    down = [0.5 + 0.8**row for row in range(30)]
+    drift = [0.5 - 0.002 * row for row in range(40)]
+    found = follow([*down, *[0.5] * 40, *drift], 1.0)
+    assert set(found[40:]) == {"saturated"}
+    found = follow([*down, *[0.5] * 40, *[0.3] * 60], 1.0)
+    assert set(found[40:70]) == {"saturated"}
+    assert "learning" in found[70:85]
+    assert found[-1] == "saturated"
+
+
 @pytest.mark.parametrize("level", [1.5, -1.5, -0.01])
 def test_a_loss_that_stays_is_not_learned_whatever_its_sign(level: float) -> None:
     assert follow([level + 0.05 * (-1) ** row for row in range(40)])[-1] == "hard"

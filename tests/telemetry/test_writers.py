@@ -115,6 +115,20 @@ def test_wandb_gets_one_entry_per_step_on_an_axis_of_its_own() -> None:
     assert run.logged[1]["sources/books/state"] == monitor.rows[3]["state"]
 
 
+def test_quantiles_of_training_without_sources_are_in_all_writers(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    reading = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
+    run = Run()
+    monitor = SourceMonitor(every=1, writers=[TensorBoardWriter(tmp_path), WandbWriter(run)])
+    monitor.update(None, torch.arange(1.0, 102.0))
+    monitor.close()
+    events = reading.EventAccumulator(str(tmp_path))
+    events.Reload()
+    for name, quantile in {"gmc_q10": 11, "gmc_q50": 51, "gmc_q90": 91}.items():
+        assert events.Scalars(f"{name}/all")[0].value == pytest.approx(quantile, rel=0.05)
+        assert run.logged[0][f"sources/all/{name}"] == pytest.approx(quantile, rel=0.05)
+
+
 def test_what_is_no_run_of_wandb_is_refused() -> None:
     with pytest.raises(SignalError, match=r"expected a run that wandb.init\(\) gave, got 'run'"):
         WandbWriter("run")
