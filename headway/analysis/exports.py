@@ -29,10 +29,8 @@ _SCHEMA_KEY, _MADE_WITH_KEY = b"headway.lot", b"headway.made_with"
 _KINDS = {"numbers": "metric.", "lists": "arms.", "words": "words."}
 """What the columns of metrics begin with: a metric may be a number per epoch in some runs, and a list in others."""
 _RUNS_PER_ROW_GROUP = 64
-_RAGGED = np.dtype("V1")
-"""The type of what stands for a metric whose lists differ in length; no metric has it."""
-MAX_EXPORT_VALUES, MAX_EXPORT_BYTES = 20 * MAX_VALUES, 1 << 31
-"""How many values and bytes an export may hold."""
+_RAGGED = np.dtype("V1")  # The type of what stands for a metric whose lists differ in length; no metric has it
+MAX_EXPORT_VALUES, MAX_EXPORT_BYTES = 20 * MAX_VALUES, 1 << 31  # How many values and bytes an export may hold
 _STATES = tuple(state.value for state in State if state is not State.CORRUPT)
 
 Stamp: TypeAlias = tuple[int, int]

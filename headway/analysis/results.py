@@ -48,15 +48,11 @@ __all__ = ["Failure", "Group", "Problem", "Progress", "Results", "ResultsReader"
 
 @dataclass(frozen=True)
 class Results:
-    """Runs and what was wrong with others.
+    """Runs and what was wrong with others."""
 
-    Attributes:
-        runs: all runs whose spec could be read, in the order of group, method and seed.
-        problems: what could not be used, and why. A run that failed by itself is no problem of the store: it is
-            among the runs, with its error.
-    """
-
-    runs: tuple[RunData, ...] = ()
+    runs: tuple[RunData, ...] = ()  #: all runs whose spec could be read, in the order of group, method and seed
+    #: what could not be used, and why. A run that failed by itself is no problem of the store: it is among the runs,
+    #: with its error.
     problems: tuple[Problem, ...] = ()
 
     def __len__(self) -> int:

@@ -16,14 +16,10 @@ from headway.analysis.rundata import Array, RunData, planned_epochs
 from headway.analysis.stats.intervals import CONFIDENCE, t_bounds
 from headway.study.protocols.names import GROUPS
 
-LONG_CURVE = 100
-"""Curves with more points than this are averaged in blocks."""
-ROLLOUT_BLOCK = 10
-"""Rollouts whose rewards are averaged to one point of a curve, if the protocol does not say."""
-LAST_PART = 0.1
-"""The part of a curve, at its end, that counts as the end."""
-SMOOTHED = 0.05
-"""Width of the moving average that finds peaks, as a part of the curve."""
+LONG_CURVE = 100  #: Curves with more points than this are averaged in blocks
+ROLLOUT_BLOCK = 10  #: Rollouts whose rewards are averaged to one point of a curve, if the protocol does not say
+LAST_PART = 0.1  #: The part of a curve, at its end, that counts as the end
+SMOOTHED = 0.05  #: Width of the moving average that finds peaks, as a part of the curve
 
 FALLS_AT_FIRST: Mapping[str, tuple[int, ...]] = {"curiosity": (0,)}
 """Groups whose visits fall at the start of a curriculum: the peak after that counts, as the paper's text says."""
@@ -33,22 +29,14 @@ Curve: TypeAlias = Callable[[RunData], Array]
 
 @dataclass(frozen=True)
 class Band:
-    """A curve averaged over seeds, with an interval at each point.
+    """A curve averaged over seeds, with an interval at each point."""
 
-    Attributes:
-        x: epochs or environment steps [points].
-        mean: the mean over seeds [points].
-        low: lower ends of the t-intervals [points]; infinite where one seed is left.
-        high: upper ends [points].
-        n: seeds.
-        singles: the curves that were averaged [seeds, points], NaN where one has ended; None if they are not known.
-    """
-
-    x: Array
-    mean: Array
-    low: Array
-    high: Array
-    n: int
+    x: Array  #: epochs or environment steps [points]
+    mean: Array  #: the mean over seeds [points]
+    low: Array  #: lower ends of the t-intervals [points]; infinite where one seed is left
+    high: Array  #: upper ends [points]
+    n: int  #: seeds
+    #: the curves that were averaged [seeds, points], NaN where one has ended; None if they are not known
     singles: Array | None = None
 
 

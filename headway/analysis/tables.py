@@ -34,78 +34,49 @@ from headway.analysis.stats import (
 )
 from headway.analysis.summaries import arms_of_groups, auc, average_loss, epochs, group_shares, tail
 
-NEEDED = ("test_loss", "test_count", "train_count")
-"""The metrics that a run must have to be in a table."""
+NEEDED = ("test_loss", "test_count", "train_count")  #: The metrics that a run must have to be in a table
 BASELINE = "uniform"
 
 
 @dataclass(frozen=True)
 class MethodRow:
-    """What the runs of one signal came to.
+    """What the runs of one signal came to."""
 
-    Attributes:
-        group: the condition, dataset and protocol.
-        method: the signal.
-        seeds: the seeds of its finished runs.
-        auc: area under the test-loss curve, mean over seeds.
-        deviation: standard deviation of the area over seeds; NaN for one seed.
-        relative: the area relative to Uniform's; None if there are no runs of Uniform.
-        final_loss: average test loss over the last tenth of the curve.
-        shares: share of the draws in each group over the last tenth, mean over seeds.
-    """
-
-    group: Group
-    method: str
-    seeds: tuple[int, ...]
-    auc: Estimate
-    deviation: float
-    relative: Estimate | None
-    final_loss: Estimate
-    shares: tuple[Estimate, ...]
+    group: Group  #: the condition, dataset and protocol
+    method: str  #: the signal
+    seeds: tuple[int, ...]  #: the seeds of its finished runs
+    auc: Estimate  #: area under the test-loss curve, mean over seeds
+    deviation: float  #: standard deviation of the area over seeds; NaN for one seed
+    relative: Estimate | None  #: the area relative to Uniform's; None if there are no runs of Uniform
+    final_loss: Estimate  #: average test loss over the last tenth of the curve
+    shares: tuple[Estimate, ...]  #: share of the draws in each group over the last tenth, mean over seeds
 
 
 @dataclass(frozen=True)
 class WelchRow:
-    """Welch's test of the areas of two signals.
+    """Welch's test of the areas of two signals."""
 
-    Attributes:
-        group: the condition, dataset and protocol.
-        method: the first signal.
-        baseline: the second one; a negative t says that the first has the lower, better area.
-        n: seeds of each.
-        test: the test; None when there can be none.
-        p_holm: the p-value corrected for all rows of the table; None if there is no test.
-        stars: the mark of the p-value in the protocol's convention; empty if there is no test.
-        why: why there is no test; empty if there is one.
-    """
-
-    group: Group
-    method: str
-    baseline: str
-    n: tuple[int, int]
-    test: Welch | None
-    p_holm: float | None = None
-    stars: str = ""
-    why: str = ""
+    group: Group  #: the condition, dataset and protocol
+    method: str  #: the first signal
+    baseline: str  #: the second one; a negative t says that the first has the lower, better area
+    n: tuple[int, int]  #: seeds of each
+    test: Welch | None  #: the test; None when there can be none
+    p_holm: float | None = None  #: the p-value corrected for all rows of the table; None if there is no test
+    stars: str = ""  #: the mark of the p-value in the protocol's convention; empty if there is no test
+    why: str = ""  #: why there is no test; empty if there is one
 
 
 @dataclass(frozen=True)
 class OverallRow:
     """A signal over all conditions in which it and Uniform have runs.
 
-    Attributes:
-        method: the signal.
-        groups: the conditions.
-        iqm: interquartile mean of the area relative to Uniform's mean area in the same condition.
-        improvement: probability that a run has a lower area than one of Uniform's in the same condition.
-
     Both are unknown if a run of the signal, or of Uniform in one of its conditions, has diverged.
     """
 
-    method: str
-    groups: tuple[Group, ...]
-    iqm: Estimate
-    improvement: Estimate
+    method: str  #: the signal
+    groups: tuple[Group, ...]  #: the conditions
+    iqm: Estimate  #: interquartile mean of the area relative to Uniform's mean area in the same condition
+    improvement: Estimate  #: probability that a run has a lower area than one of Uniform's in the same condition
 
 
 def usable(runs: Sequence[RunData], columns: Sequence[str] = NEEDED) -> tuple[RunData, ...]:

@@ -28,29 +28,19 @@ from headway.analysis.results import Results, ResultsReader
 from headway.errors import HeadwayError, MissingExtraError, ServerError
 from headway.runs import State
 
-INTERVAL = 2.0
-"""Seconds between two looks at the store."""
-FULL_INTERVAL = 10.0
-"""Seconds between two new sets of figures and tables, at least ..."""
-SHARE = 0.1
-"""... and so many that making them takes at most this part of the time."""
+INTERVAL = 2.0  # Seconds between two looks at the store
+FULL_INTERVAL = 10.0  # Seconds between two new sets of figures and tables, at least ...
+SHARE = 0.1  # ... and so many that making them takes at most this part of the time.
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the page shows.
+    """What the page shows."""
 
-    Attributes:
-        version: changes when anything does.
-        figures_version: changes when a figure does.
-        view: what is shown.
-        sections: the HTML of the sections.
-    """
-
-    version: str
-    figures_version: str
-    view: View
-    sections: Mapping[str, str]
+    version: str  # changes when anything does
+    figures_version: str  # changes when a figure does
+    view: View  # what is shown
+    sections: Mapping[str, str]  # the HTML of the sections
 
     def page(self) -> str:
         """The whole page."""
@@ -124,8 +114,7 @@ def _digest(*texts: str) -> str:
     return sums.hexdigest()[:16]
 
 
-GRACE = 2
-"""Seconds that answers under way have after Ctrl-C."""
+GRACE = 2  # Seconds that answers under way have after Ctrl-C
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{0,5})?", re.ASCII)

@@ -30,27 +30,20 @@ HATCHES: Mapping[str, str] = {
 }
 """Bars that need a second sign besides their colour; all others are plain."""
 
-LARGE = 0.3
-"""The axis is broken only where so much of it is empty ..."""
-WORTH = 1.35
-"""... and if that makes the bars below the break so many times as tall."""
-UPPER = 0.45
-"""What is above a break takes up no more than this part of what is below."""
-GAP = 0.07
-"""The part of the axis that a break takes up."""
-FARTHEST = 2.0
-"""How far beyond the longest bar an interval may reach before it is cut off, in lengths of that bar."""
+LARGE = 0.3  # The axis is broken only where so much of it is empty ...
+WORTH = 1.35  # ... and if that makes the bars below the break so many times as tall.
+UPPER = 0.45  # What is above a break takes up no more than this part of what is below
+GAP = 0.07  # The part of the axis that a break takes up
+FARTHEST = 2.0  # How far beyond the longest bar an interval may reach before it is cut off, in lengths of that bar
 FOLD = 1.05
 """Where no stretch is empty the axis is folded here: what is below is enlarged, as in the paper's figure ..."""
-MOST_BELOW = 0.6
-"""... if at least this part of the bars ends below."""
+MOST_BELOW = 0.6  # ... if at least this part of the bars ends below.
 
 
 _TIGHTEST = 0.25
 _AFTER_GAP = 0.04
 _LEAST_SPAN = 0.02
-_NUMBER, _LINE = 25.0, 10.0
-"""The length and the height of a number, in points."""
+_NUMBER, _LINE = 25.0, 10.0  # The length and the height of a number, in points
 
 
 class Break(NamedTuple):
@@ -312,14 +305,11 @@ def _multiples(step: float, low: float, high: float) -> Iterable[float]:
 RATIOS = "PuOr_r"
 """Purple below 1, orange above: told apart by colour-blind readers too. In greyscale the numbers tell the side."""
 SHARES = "Blues"
-LEAST_SPREAD = 1.1
-"""The colours reach at least from 1/1.1 to 1.1, so that noise does not look like an effect."""
+LEAST_SPREAD = 1.1  # The colours reach at least from 1/1.1 to 1.1, so that noise does not look like an effect
 
-LEAST_MOST = 0.1
-"""The colours of distances reach at least as far, for the same reason."""
+LEAST_MOST = 0.1  # The colours of distances reach at least as far, for the same reason
 
-_PALER = 1.15
-"""The colours go on beyond the last value, whose own would else be too dark."""
+_PALER = 1.15  # The colours go on beyond the last value, whose own would else be too dark
 
 
 def draw_map(ax: Axes, panel: Panel, chart: Chart) -> Axes:

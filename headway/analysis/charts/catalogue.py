@@ -38,17 +38,11 @@ SETS: Sequence[tuple[str, str, str, Sequence[str]]] = (
 
 @dataclass(frozen=True)
 class Plan:
-    """All figures of a set of runs of one protocol.
+    """All figures of a set of runs of one protocol."""
 
-    Attributes:
-        protocol: the label of the protocol.
-        charts: the figures that can be drawn.
-        omissions: those that cannot.
-    """
-
-    protocol: str
-    charts: tuple[Chart, ...]
-    omissions: tuple[Omission, ...]
+    protocol: str  # the label of the protocol
+    charts: tuple[Chart, ...]  # the figures that can be drawn
+    omissions: tuple[Omission, ...]  # those that cannot
 
 
 Item = Chart | Omission
@@ -224,8 +218,7 @@ def protocol_folders(labels: Iterable[str]) -> dict[str, str]:
     return found
 
 
-FEW_RUNS = 5
-"""With fewer seeds than this the page draws single runs: an interval of three seeds can fill a whole panel."""
+FEW_RUNS = 5  # With fewer seeds than this the page draws single runs: an interval of three seeds can fill a whole panel
 
 
 def page_charts(

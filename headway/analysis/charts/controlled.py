@@ -34,8 +34,7 @@ from headway.study.protocols.names import GROUPS, METHODS, rank, title
 
 LOSS = Axis("test loss (nats)")
 RATIO = Axis("loss area / Uniform's\n(lower is better)")
-MEAN = Style("mean", INK, (0, (5, 2)), "")
-"""The mean over groups."""
+MEAN = Style("mean", INK, (0, (5, 2)), "")  # The mean over groups
 
 
 def group_chart(name: str, setting: Setting, runs: Runs, words: str = "") -> Chart:

@@ -20,13 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PICTURE_WIDTH = 0.72
-"""Width of a picture beside a panel, as a part of the panel's."""
-MARKERS = 5
-"""Markers on a curve; curves take turns, so that those of two curves do not cover each other."""
+PICTURE_WIDTH = 0.72  # Width of a picture beside a panel, as a part of the panel's
+MARKERS = 5  # Markers on a curve; curves take turns, so that those of two curves do not cover each other
 BAND_ALPHA, SINGLE_ALPHA = 0.2, 0.5
-LETTER, MARGIN = 0.045, 0.04
-"""Width of a letter, and room between two names, as parts of a panel."""
+LETTER, MARGIN = 0.045, 0.04  # Width of a letter, and room between two names, as parts of a panel
 
 
 def draw(chart: Chart) -> Figure:

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 REWARD_COLUMNS = ("env_steps", "episode_return")
 NOISE_COLUMNS = ("noise_reward_share", "noise_time_share")
-NOISE_SEED = 3
-"""Seed of the noise in pictures of the environment."""
+NOISE_SEED = 3  # Seed of the noise in pictures of the environment
 FEW_RUNS = 5
 """Exploration runs differ so much that with fewer seeds intervals fill a panel: the single runs are drawn instead."""
 
@@ -150,13 +149,11 @@ def doorkey_size(env_id: str) -> int | None:
 # MiniGrid's codes: channel 0 is the object, 1 its colour, 2 its state (a door's) or direction (the agent's).
 EMPTY, WALL, DOOR, KEY, BALL, BOX, GOAL, LAVA, AGENT = 1, 2, 4, 5, 6, 7, 8, 9, 10
 OPEN, CLOSED, LOCKED = 0, 1, 2
-COLOURS = ("#C63B2B", "#2E9E5B", "#2F6DB5", "#7B4FA3", "#E3B505", "#8A8A8A")
-"""Red, green, blue, purple, yellow, grey."""
+COLOURS = ("#C63B2B", "#2E9E5B", "#2F6DB5", "#7B4FA3", "#E3B505", "#8A8A8A")  # Red, green, blue, purple, yellow, grey
 
 FLOOR, WALL_COLOUR, EDGE = "#F6F4EF", "#5A5A5A", "#D8D4CA"
 OUTLINE = "#222222"
-LOUDEST = 2.5
-"""The value of the noise that is drawn black (or, below zero, white)."""
+LOUDEST = 2.5  # The value of the noise that is drawn black (or, below zero, white)
 
 
 def draw_gridworld(ax: Axes, grid: Any, *, trigger: bool = True) -> Axes:

@@ -16,12 +16,9 @@ from headway.runs.files import write_bytes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.8
-"""Width in inches of a figure in one of two columns, and across the page."""
-SMALLEST_FONT = 7.0
-"""No text in a figure is smaller than this, in points."""
-PALE, GRID = "#666666", "#E4E4E4"
-"""Colours of remarks and of grid lines."""
+COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.8  # Width in inches of a figure in one of two columns, and across the page
+SMALLEST_FONT = 7.0  # No text in a figure is smaller than this, in points
+PALE, GRID = "#666666", "#E4E4E4"  # Colours of remarks and of grid lines
 PNG_DPI = 300
 
 _METADATA: dict[str, dict[str, Any]] = {

@@ -35,23 +35,16 @@ from headway.study.protocols.names import title
 
 Row = tuple[float, ...]
 
-COLUMN = "floor"
-"""The field across every grid."""
+COLUMN = "floor"  # The field across every grid
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What stands down a grid: a field of the protocol, or several.
+    """What stands down a grid: a field of the protocol, or several."""
 
-    Attributes:
-        name: as part of a file name; empty for the usual one.
-        label: what an axis calls it.
-        fields: the fields; one that is None has the value of the first.
-    """
-
-    name: str
-    label: str
-    fields: tuple[str, ...]
+    name: str  # as part of a file name; empty for the usual one
+    label: str  # what an axis calls it
+    fields: tuple[str, ...]  # the fields; one that is None has the value of the first
 
     def of(self, spec: RunSpec) -> Row:
         """Where a run stands."""
@@ -67,41 +60,27 @@ KINDS = (RATES, ENTROPY)
 
 @dataclass(frozen=True)
 class Cell:
-    """A point of a grid.
+    """A point of a grid."""
 
-    Attributes:
-        ratio: loss area relative to Uniform's.
-        distance: how far the allocation is from uniform, from 0 to 1.
-        under_floor: share of the parameters under the floor, mean over the run; None where it was not logged.
-        score: how large scores are, see `score_sizes`; None where they were not logged.
-    """
-
-    ratio: Estimate
-    distance: Estimate
+    ratio: Estimate  # loss area relative to Uniform's
+    distance: Estimate  # how far the allocation is from uniform, from 0 to 1
+    # share of the parameters under the floor, mean over the run; None where it was not logged
     under_floor: Estimate | None
-    score: Estimate | None
+    score: Estimate | None  # how large scores are, see `score_sizes`; None where they were not logged
 
 
 @dataclass
 class Grid:
-    """Runs of one signal that differ in nothing but the rows' fields, the floor and the seed.
+    """Runs of one signal that differ in nothing but the rows' fields, the floor and the seed."""
 
-    Attributes:
-        setting: the first of its settings, which gives it its name.
-        signal: the signal.
-        kind: what the rows are.
-        points: the runs at each row and floor.
-        uniform: the runs of Uniform to compare each point with.
-        groups: the groups of its runs.
-        lenders: the groups that the runs of Uniform are from, where they are others.
-    """
-
-    setting: Setting
-    signal: str
-    kind: Rows
-    points: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)
+    setting: Setting  # the first of its settings, which gives it its name
+    signal: str  # the signal
+    kind: Rows  # what the rows are
+    points: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)  # the runs at each row and floor
+    # the runs of Uniform to compare each point with
     uniform: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)
-    groups: set[Group] = field(default_factory=set)
+    groups: set[Group] = field(default_factory=set)  # the groups of its runs
+    # the groups that the runs of Uniform are from, where they are others
     lenders: set[Group] = field(default_factory=set)
 
     @property
@@ -223,18 +202,12 @@ def grid_points(settings: Sequence[Setting]) -> set[Group]:
 
 @dataclass(frozen=True)
 class GridView:
-    """A grid as a page shows it.
+    """A grid as a page shows it."""
 
-    Attributes:
-        title: what it shows.
-        grid: the runs and their numbers.
-        chart: the chart.
-        only: groups that are points of this grid, or its Uniform, and nothing else: they need no charts of their own.
-    """
-
-    title: str
-    grid: Grid
-    chart: Chart
+    title: str  # what it shows
+    grid: Grid  # the runs and their numbers
+    chart: Chart  # the chart
+    # groups that are points of this grid, or its Uniform, and nothing else: they need no charts of their own
     only: frozenset[Group]
 
     @property
@@ -318,29 +291,18 @@ class Gates(NamedTuple):
 
 @dataclass(frozen=True)
 class GateRow:
-    """One signal under one protocol.
+    """One signal under one protocol."""
 
-    Attributes:
-        condition: the title of the setting whose gates are compared.
-        method: the signal.
-        protocol: the label of its protocol.
-        seeds: the seeds of its runs.
-        relative: area under the test-loss curve relative to Uniform's; None without runs of Uniform.
-        beside: the same relative to GMC's, which differs in the gate alone; None for GMC.
-        against: the same relative to GMC's under the protocol that this one departs from; None if there is no other.
-        shares: share of the draws in each group, over all epochs, mean over seeds.
-        score: how large scores are, mean over seeds; None where they were not logged.
-    """
-
-    condition: str
-    method: str
-    protocol: str
-    seeds: tuple[int, ...]
-    relative: Estimate | None
-    beside: Estimate | None
+    condition: str  # the title of the setting whose gates are compared
+    method: str  # the signal
+    protocol: str  # the label of its protocol
+    seeds: tuple[int, ...]  # the seeds of its runs
+    relative: Estimate | None  # area under the test-loss curve relative to Uniform's; None without runs of Uniform
+    beside: Estimate | None  # the same relative to GMC's, which differs in the gate alone; None for GMC
+    # the same relative to GMC's under the protocol that this one departs from; None if there is no other
     against: Estimate | None
-    shares: tuple[float, ...]
-    score: float | None
+    shares: tuple[float, ...]  # share of the draws in each group, over all epochs, mean over seeds
+    score: float | None  # how large scores are, mean over seeds; None where they were not logged
 
 
 def gates_of(settings: Sequence[Setting]) -> Gates | None:

@@ -45,12 +45,9 @@ Decide: TypeAlias = Callable[[Estimate, float, str], Judgement]
 NAMES = GROUP_NAMES["curriculum"]
 UNIFORM = tuple(len(group) / sum(map(len, GROUPS)) for group in GROUPS)
 """Each group's share of uniform draws from classes."""
-QUARTER = 1 / len(GROUPS)
-"""Each group's share of uniform draws from groups, as in the noise condition."""
-NEAR = 0.1
-"""Shares are near uniform when none of them is off 1/4 by this much."""
-LEVEL = 0.25
-"""A share counts as level when it is off the uniform one by less than this part of it."""
+QUARTER = 1 / len(GROUPS)  # Each group's share of uniform draws from groups, as in the noise condition
+NEAR = 0.1  # Shares are near uniform when none of them is off 1/4 by this much
+LEVEL = 0.25  # A share counts as level when it is off the uniform one by less than this part of it
 RESAMPLES = 2000
 PEAK_SEEDS = 8
 """Fewer seeds decide no order of peaks: a bootstrap of three has ten different samples, and calls chance an order."""

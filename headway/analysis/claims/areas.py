@@ -33,10 +33,8 @@ from headway.study.protocols.names import title
 CONDITIONS = (("curriculum", "mnist"), ("curriculum", "cifar10"), ("noise", "mnist"), ("noise", "cifar10"))
 BASELINES = ("uniform", "curiosity", "norm_last", "norm_all", "delta_loss")
 PAPER_SEEDS = 20
-COMPARABLE = 0.05
-"""An area is comparable to Uniform's when it is off by less than this part of it."""
-STRICT = 1 - 0.05 / len(CONDITIONS)
-"""Confidence where one condition is enough to decide."""
+COMPARABLE = 0.05  # An area is comparable to Uniform's when it is off by less than this part of it
+STRICT = 1 - 0.05 / len(CONDITIONS)  # Confidence where one condition is enough to decide
 
 PAPER_T: Mapping[tuple[str, str], Sequence[tuple[float, str]]] = {
     ("curriculum", "mnist"): ((-0.332, "ns"), (0.483, "ns"), (-2.209, "*"), (-18.880, "**"), (-1.443, "ns")),

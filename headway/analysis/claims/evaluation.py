@@ -28,43 +28,28 @@ BySeed: TypeAlias = Mapping[int, float]
 PAPER_DATASETS = ("mnist", "cifar10")
 PAPER_ENVIRONMENT = "MiniGrid-DoorKey-8x8-v0"
 REWARDS = ("episode_return", "env_steps")
-SHOWN = 3
-"""Protocols that a message names."""
+SHOWN = 3  #: Protocols that a message names
 Judge: TypeAlias = Callable[["Evidence"], Iterable[Finding]]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper.
+    """A claim of the paper."""
 
-    Attributes:
-        id: its short name, such as "C5".
-        text: what is claimed.
-        decided_by: the quantity that decides.
-        judge: gives a finding for each part of it.
-        is_of_exploration: whether exploration runs decide it.
-    """
-
-    id: str
-    text: str
-    decided_by: str
-    judge: Judge
-    is_of_exploration: bool = False
+    id: str  #: its short name, such as "C5"
+    text: str  #: what is claimed
+    decided_by: str  #: the quantity that decides
+    judge: Judge  #: gives a finding for each part of it
+    is_of_exploration: bool = False  #: whether exploration runs decide it
 
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim with what the runs say about it.
+    """A claim with what the runs say about it."""
 
-    Attributes:
-        claim: the claim.
-        protocol: the label of the protocol of the runs.
-        findings: its parts.
-    """
-
-    claim: Claim
-    protocol: str
-    findings: tuple[Finding, ...]
+    claim: Claim  #: the claim
+    protocol: str  #: the label of the protocol of the runs
+    findings: tuple[Finding, ...]  #: its parts
 
     @property
     def verdict(self) -> Verdict:
@@ -138,19 +123,12 @@ def _is_worth_showing(finding: Finding) -> bool:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the claims are judged by.
+    """What the claims are judged by."""
 
-    Attributes:
-        results: all runs that were loaded.
-        protocol: the label of the protocol whose runs count.
-        bench: a benchmark's results as parsed JSON, if there are any.
-        seed: where the bootstrap's randomness starts.
-    """
-
-    results: Results
-    protocol: str
-    bench: Mapping[str, Any] | None = None
-    seed: int = 0
+    results: Results  #: all runs that were loaded
+    protocol: str  #: the label of the protocol whose runs count
+    bench: Mapping[str, Any] | None = None  #: a benchmark's results as parsed JSON, if there are any
+    seed: int = 0  #: where the bootstrap's randomness starts
     _areas: dict[tuple[str, str, str], BySeed] = field(default_factory=dict, repr=False, compare=False)
 
     @property

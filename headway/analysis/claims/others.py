@@ -123,13 +123,11 @@ def _rewards(evidence: Evidence, env_id: str, condition: str, method: str) -> Ar
     return rewards
 
 
-NOTICEABLE = 1.1
-"""A step with scores is noticeably slower when it takes more than this many plain ones."""
+NOTICEABLE = 1.1  # A step with scores is noticeably slower when it takes more than this many plain ones
 PAPER_CASES = {"a": "the MNIST classifier", "b": "the CIFAR-10 classifier"}
 PAPER_BATCHES = {784: ("MNIST", "1.02 (33:20 / 32:40 minutes of whole runs, on a GPU)"), 3072: ("CIFAR-10", "about 1")}
 """The whole batches of the study that were timed, by the pixels of an image."""
-BOUND_COLUMN = "momentum_within_bound"
-"""Share of the parameters with m^2 <= v, which runs may log."""
+BOUND_COLUMN = "momentum_within_bound"  # Share of the parameters with m^2 <= v, which runs may log
 
 
 @register(

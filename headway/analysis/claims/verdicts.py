@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from headway.analysis.claims.evaluation import ClaimResult
 from headway.analysis.table import Cell, Table
 
-MIN_SEEDS = 3
-"""Fewer seeds decide nothing."""
-MOST_SEEDS = 1000
-"""Where more seeds than this were needed, that is all that is said."""
+MIN_SEEDS = 3  #: Fewer seeds decide nothing
+MOST_SEEDS = 1000  #: Where more seeds than this were needed, that is all that is said
 
 
 class Verdict(str, enum.Enum):
@@ -29,10 +27,8 @@ class Verdict(str, enum.Enum):
 
     REPRODUCED = "reproduced"
     CONTRADICTED = "contradicted"
-    UNDECIDED = "undecided"
-    """There are runs, but not enough of them."""
-    NOT_TESTED = "not tested"
-    """There are no runs."""
+    UNDECIDED = "undecided"  #: There are runs, but not enough of them
+    NOT_TESTED = "not tested"  #: There are no runs
 
     def __str__(self) -> str:
         """Return the plain word."""
@@ -53,41 +49,27 @@ class DivergedError(TooLittleDataError):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was found for one part of a claim.
+    """What was found for one part of a claim."""
 
-    Attributes:
-        verdict: what it says.
-        ours: our figure, in words.
-        n: the seeds that it rests on; the smallest number where several methods are compared.
-        why: why it is undecided; empty otherwise.
-        estimate: the number that decided, if it was one.
-        needed: where it is undecided, how many seeds would decide it if value and spread stay what they are; None if
-            that is not known.
-    """
-
-    verdict: Verdict
-    ours: str
-    n: int
-    why: str = ""
-    estimate: Estimate | None = None
+    verdict: Verdict  #: what it says
+    ours: str  #: our figure, in words
+    n: int  #: the seeds that it rests on; the smallest number where several methods are compared
+    why: str = ""  #: why it is undecided; empty otherwise
+    estimate: Estimate | None = None  #: the number that decided, if it was one
+    #: where it is undecided, how many seeds would decide it if value and spread stay what they are; None if that is not
+    #: known
     needed: int | None = None
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One part of a claim with its verdict.
+    """One part of a claim with its verdict."""
 
-    Attributes:
-        part: what is asked, such as "MNIST: Curiosity's share of D is above 1/4".
-        paper: what the paper found.
-        judgement: what was found here.
-        counts: whether it takes part in the verdict on the claim. Parts that the paper itself leaves open, and
-            datasets that are not in the paper, are shown without counting.
-    """
-
-    part: str
-    paper: str
-    judgement: Judgement
+    part: str  #: what is asked, such as "MNIST: Curiosity's share of D is above 1/4"
+    paper: str  #: what the paper found
+    judgement: Judgement  #: what was found here
+    #: whether it takes part in the verdict on the claim. Parts that the paper itself leaves open, and datasets that are
+    #: not in the paper, are shown without counting.
     counts: bool = True
 
     @property
@@ -217,8 +199,7 @@ NOT_COUNTED = "does not count"
 NOT_COUNTED_MEANS = f'Parts marked "{NOT_COUNTED}" are there to compare with; they do not decide the verdict.'
 CLAIM_HEADS = ("claim", "verdict", "what is claimed", "decided by", "remark")
 PART_HEADS = ("claim", "part", "verdict", "ours", "paper", "seeds", "remark")
-SHOWN_REASONS = 3
-"""Reasons for which parts have no figure that one line names."""
+SHOWN_REASONS = 3  #: Reasons for which parts have no figure that one line names
 
 
 def as_text(results: Sequence[ClaimResult], verbose: bool = True) -> str:

@@ -55,8 +55,7 @@ GRID_EXPLANATION = (
     "marks a 95% interval that does not hold 1; cells share their runs of Uniform, so several may do so by the\n"
     "same chance."
 )
-MOST_STRETCHES = 6
-"""Of a source whose state has changed more often, only the latest are named."""
+MOST_STRETCHES = 6  # Of a source whose state has changed more often, only the latest are named
 
 
 def write_markdown(path: Path, source: Path, view: View, tell: Tell = lambda what, done, total: None) -> list[Path]:

@@ -42,61 +42,37 @@ class Tile:
 
 @dataclass(frozen=True)
 class Cover:
-    """How much there is of one method.
+    """How much there is of one method."""
 
-    Attributes:
-        method: its title.
-        done: runs that are finished.
-        total: all runs of it, and those that other methods have and it lacks.
-        rest: what became of the others, in words; empty if there are none.
-        is_bad: whether a run failed or is corrupt.
-    """
-
-    method: str
-    done: int
-    total: int
-    rest: str
-    is_bad: bool
+    method: str  # its title
+    done: int  # runs that are finished
+    total: int  # all runs of it, and those that other methods have and it lacks
+    rest: str  # what became of the others, in words; empty if there are none
+    is_bad: bool  # whether a run failed or is corrupt
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """The runs of an experiment.
+    """The runs of an experiment."""
 
-    Attributes:
-        experiment: its title.
-        methods: titles of all methods, the columns.
-        rows: the settings, each with its seeds in words and what there is of every method (None: no runs).
-    """
-
-    experiment: str
-    methods: Sequence[str]
+    experiment: str  # its title
+    methods: Sequence[str]  # titles of all methods, the columns
+    # the settings, each with its seeds in words and what there is of every method (None: no runs)
     rows: Sequence[tuple[Setting, str, Sequence[Cover | None]]]
 
 
 @dataclass(frozen=True)
 class Overview:
-    """What was run.
+    """What was run."""
 
-    Attributes:
-        tiles: counts by state.
-        matrices: how much there is of each method in every setting, a table for each experiment.
-        failures: failed runs.
-        unfinished: runs that were stopped.
-        problems: what could not be read, and why.
-        doubles: runs that are left out because others say the same.
-        gaps: what is missing, in sentences.
-        done: how many runs are finished.
-    """
-
-    tiles: Sequence[Tile]
-    matrices: Sequence[Matrix]
-    failures: Sequence[RunData]
-    unfinished: Sequence[RunData]
-    problems: Sequence[Problem]
-    doubles: Sequence[Problem]
-    gaps: Sequence[str]
-    done: int
+    tiles: Sequence[Tile]  # counts by state
+    matrices: Sequence[Matrix]  # how much there is of each method in every setting, a table for each experiment
+    failures: Sequence[RunData]  # failed runs
+    unfinished: Sequence[RunData]  # runs that were stopped
+    problems: Sequence[Problem]  # what could not be read, and why
+    doubles: Sequence[Problem]  # runs that are left out because others say the same
+    gaps: Sequence[str]  # what is missing, in sentences
+    done: int  # how many runs are finished
 
     @property
     def total(self) -> int:
@@ -196,21 +172,14 @@ def _unfinished_seeds(setting: Setting, method: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Campaign:
-    """Where the runs of a store stand.
+    """Where the runs of a store stand."""
 
-    Attributes:
-        total: all runs.
-        over: runs that are done, failed or corrupt.
-        share: the part of the work that is done, from 0 to 1.
-        seconds_left: an estimate for the rest at the pace of the runs under way; None if none is, or it is unknown.
-        active: the runs under way.
-    """
-
-    total: int
-    over: int
-    share: float
+    total: int  # all runs
+    over: int  # runs that are done, failed or corrupt
+    share: float  # the part of the work that is done, from 0 to 1
+    # an estimate for the rest at the pace of the runs under way; None if none is, or it is unknown
     seconds_left: float | None
-    active: Sequence[RunData]
+    active: Sequence[RunData]  # the runs under way
 
     @property
     def is_over(self) -> bool:
@@ -276,38 +245,23 @@ PACKAGES = ("headway", "numpy", "scipy", "pyarrow", "matplotlib", "jinja2")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the runs of one setting come from.
+    """Where the runs of one setting come from."""
 
-    Attributes:
-        setting: the runs.
-        seeds: its seeds, in words.
-        facts: what its runs wrote down, such as versions and the data's fingerprint, by name.
-        machines: where they ran.
-        time: how long they took.
-        notes: what was remarked about the data, such as that it is not the official copy.
-    """
-
-    setting: Setting
-    seeds: str
-    facts: Mapping[str, str]
-    machines: str
-    time: str
-    notes: Sequence[str]
+    setting: Setting  # the runs
+    seeds: str  # its seeds, in words
+    facts: Mapping[str, str]  # what its runs wrote down, such as versions and the data's fingerprint, by name
+    machines: str  # where they ran
+    time: str  # how long they took
+    notes: Sequence[str]  # what was remarked about the data, such as that it is not the official copy
 
 
 @dataclass(frozen=True)
 class ProtocolFields:
-    """A protocol with all its fields.
+    """A protocol with all its fields."""
 
-    Attributes:
-        label: its name.
-        experiment: the experiment.
-        fields: names and values.
-    """
-
-    label: str
-    experiment: str
-    fields: Sequence[tuple[str, str]]
+    label: str  # its name
+    experiment: str  # the experiment
+    fields: Sequence[tuple[str, str]]  # names and values
 
 
 def origins(settings: Sequence[Setting]) -> list[Origin]:

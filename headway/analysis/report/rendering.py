@@ -34,12 +34,10 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 STYLES = ("vendor/uPlot.min.css", "page.css")
-EARLY = ("theme.js",)
-"""Scripts that run before the page is drawn."""
+EARLY = ("theme.js",)  # Scripts that run before the page is drawn
 LATE = ("vendor/uPlot.iife.min.js", "kit.js", "panels.js", "marks.js", "figures.js", "page.js")
 """Scripts that run when it is there."""
-LIVE = ("live.js",)
-"""What a live page runs besides."""
+LIVE = ("live.js",)  # What a live page runs besides
 
 SECTIONS: Mapping[str, str] = {
     "progress": "Progress",
@@ -62,19 +60,12 @@ SECTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Links:
-    """What a written report links to; on a live page there is none.
+    """What a written report links to; on a live page there is none."""
 
-    Attributes:
-        runs: addresses of the folders of runs, by id.
-        tables: tables with the addresses of their files.
-        figures: names of figures with the addresses of their files.
-        omissions: names of figures that could not be drawn, and why.
-    """
-
-    runs: Mapping[str, str]
-    tables: Sequence[tuple[str, Sequence[tuple[str, str]]]]
-    figures: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]
-    omissions: Sequence[tuple[str, str]] = ()
+    runs: Mapping[str, str]  # addresses of the folders of runs, by id
+    tables: Sequence[tuple[str, Sequence[tuple[str, str]]]]  # tables with the addresses of their files
+    figures: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]  # names of figures with the addresses of their files
+    omissions: Sequence[tuple[str, str]] = ()  # names of figures that could not be drawn, and why
 
 
 NO_LINKS = Links({}, (), ())
@@ -82,17 +73,11 @@ NO_LINKS = Links({}, (), ())
 
 @dataclass(frozen=True)
 class Live:
-    """How a live page updates itself.
+    """How a live page updates itself."""
 
-    Attributes:
-        interval: seconds between two looks.
-        version: what it shows now.
-        figures_version: which figures.
-    """
-
-    interval: float
-    version: str
-    figures_version: str
+    interval: float  # seconds between two looks
+    version: str  # what it shows now
+    figures_version: str  # which figures
 
 
 def render_sections(view: View, links: Links = NO_LINKS, live: bool = False) -> dict[str, str]:
@@ -218,10 +203,8 @@ def reach(estimates: Sequence[Any]) -> Any:
     return lambda value: round(2 + 140 * (value - low) / width, 1)
 
 
-DIGITS = 5
-"""Digits of a number that the page keeps; the raw data has all."""
-DASH_SCALE = 1.7
-"""Pixels per unit of the printed dashes, for lines of two pixels."""
+DIGITS = 5  # Digits of a number that the page keeps; the raw data has all
+DASH_SCALE = 1.7  # Pixels per unit of the printed dashes, for lines of two pixels
 _DARK_RANGE = (0.48, 0.9)
 
 Numbers: TypeAlias = list[float | None]

@@ -28,11 +28,9 @@ from headway.telemetry.writers import COLUMNS, LATER, NUMBERS
 
 REQUIRED = tuple(name for name in COLUMNS if name not in LATER)
 """What a file must have to count as telemetry; it may have more."""
-STATES = tuple(str(state) for state in State if state != State.UNSEEN)
-"""The states that a row can have."""
+STATES = tuple(str(state) for state in State if state != State.UNSEEN)  # The states that a row can have
 CSV, PARQUET = ".csv", ".parquet"
-MOST_BYTES = 1 << 26
-"""A file larger than this is not read."""
+MOST_BYTES = 1 << 26  # A file larger than this is not read
 _LONGEST_HEAD = 1 << 16
 PANELS: Sequence[tuple[str, str, Axis]] = (
     ("loss", "Loss", Axis("mean of the samples", zero=True)),
@@ -43,27 +41,18 @@ PANELS: Sequence[tuple[str, str, Axis]] = (
     ("coupling", "Coupling", Axis("GMC / gradient norm, log scale", log=True)),
 )
 """The columns that are drawn, with their titles and axes."""
-MOST_STEPS = 1000
-"""Of more steps than this, the figure leaves some out; the states are those of all."""
+MOST_STEPS = 1000  # Of more steps than this, the figure leaves some out; the states are those of all
 
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of one source at one step.
+    """What is known of one source at one step."""
 
-    Attributes:
-        step: batches so far.
-        source: its name.
-        state: its state.
-        values: its numbers by column; NaN for one that is not known.
-        advice: what to do about it; empty in files of earlier versions.
-    """
-
-    step: int
-    source: str
-    state: str
-    values: Mapping[str, float]
-    advice: str = ""
+    step: int  # batches so far
+    source: str  # its name
+    state: str  # its state
+    values: Mapping[str, float]  # its numbers by column; NaN for one that is not known
+    advice: str = ""  # what to do about it; empty in files of earlier versions
 
 
 def telemetry_files(source: Path) -> list[Path]:
@@ -154,36 +143,22 @@ def _number(value: Any) -> float:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Rows of one source, one after the other, that have the same state.
+    """Rows of one source, one after the other, that have the same state."""
 
-    Attributes:
-        state: the state.
-        first: the step at which it begins.
-        last: the step at which it ends.
-        left: where it begins on the strip, in percent.
-        width: how long it is, in percent.
-    """
-
-    state: str
-    first: int
-    last: int
-    left: float
-    width: float
+    state: str  # the state
+    first: int  # the step at which it begins
+    last: int  # the step at which it ends
+    left: float  # where it begins on the strip, in percent
+    width: float  # how long it is, in percent
 
 
 @dataclass(frozen=True)
 class Strip:
-    """The states of one source over time.
+    """The states of one source over time."""
 
-    Attributes:
-        source: its name.
-        stretches: in the order of time.
-        advice: what to do about it, as the last row says.
-    """
-
-    source: str
-    stretches: Sequence[Stretch]
-    advice: str = ""
+    source: str  # its name
+    stretches: Sequence[Stretch]  # in the order of time
+    advice: str = ""  # what to do about it, as the last row says
 
     @property
     def state(self) -> str:
@@ -198,25 +173,15 @@ class Strip:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """What one file says about data sources.
+    """What one file says about data sources."""
 
-    Attributes:
-        file: the file.
-        name: its name, as seen from where the runs are.
-        remark: what is wrong with it, in a sentence; empty if nothing is.
-        last: the last step.
-        chart: the figure; None without rows.
-        strips: the states of each source.
-        latest: the last row of each source.
-    """
-
-    file: Path
-    name: str
-    remark: str = ""
-    last: int = 0
-    chart: Chart | None = None
-    strips: Sequence[Strip] = ()
-    latest: Sequence[Row] = ()
+    file: Path  # the file
+    name: str  # its name, as seen from where the runs are
+    remark: str = ""  # what is wrong with it, in a sentence; empty if nothing is
+    last: int = 0  # the last step
+    chart: Chart | None = None  # the figure; None without rows
+    strips: Sequence[Strip] = ()  # the states of each source
+    latest: Sequence[Row] = ()  # the last row of each source
 
     @property
     def states(self) -> list[str]:

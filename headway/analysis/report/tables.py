@@ -32,20 +32,14 @@ from headway.study.protocols.names import GROUP_NAMES, title
 
 @dataclass(frozen=True)
 class Areas:
-    """Areas under the test-loss curves of a setting's finished runs.
+    """Areas under the test-loss curves of a setting's finished runs."""
 
-    Attributes:
-        rows: a line for each signal.
-        seeds: the area of each seed relative to Uniform's with the same seed, by signal.
-        times: how many epochs each signal needs to the loss that Uniform has in the last half of its curve; empty
-            without runs of Uniform, or if one of them diverged.
-        remark: why there are no times although there are runs of Uniform; empty otherwise.
-    """
-
-    rows: Sequence[MethodRow]
-    seeds: Mapping[str, Sequence[float]]
+    rows: Sequence[MethodRow]  # a line for each signal
+    seeds: Mapping[str, Sequence[float]]  # the area of each seed relative to Uniform's with the same seed, by signal
+    # how many epochs each signal needs to the loss that Uniform has in the last half of its curve; empty without runs
+    # of Uniform, or if one of them diverged
     times: Mapping[str, Survival]
-    remark: str = ""
+    remark: str = ""  # why there are no times although there are runs of Uniform; empty otherwise
 
     @property
     def ratios(self) -> dict[str, Estimate]:
@@ -72,15 +66,10 @@ def areas_of(setting: Setting) -> Areas | None:
 
 @dataclass(frozen=True)
 class Overall:
-    """The signals over all conditions of one protocol.
+    """The signals over all conditions of one protocol."""
 
-    Attributes:
-        rows: a line for each signal.
-        profiles: the share of its runs that reach each relative area, by signal.
-    """
-
-    rows: Sequence[OverallRow]
-    profiles: Mapping[str, Profile]
+    rows: Sequence[OverallRow]  # a line for each signal
+    profiles: Mapping[str, Profile]  # the share of its runs that reach each relative area, by signal
 
 
 def overall_of(settings: Sequence[Setting]) -> dict[str, Overall]:
@@ -227,20 +216,15 @@ def _ends(estimate: Estimate) -> list[Cell]:
     return [estimate.value, estimate.low, estimate.high]
 
 
-MOST_SENTENCES = 3
-"""Settings of which the page's first section speaks."""
+MOST_SENTENCES = 3  # Settings of which the page's first section speaks
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a page opens with.
+    """What a page opens with."""
 
-    Attributes:
-        sentences: what happened, in words.
-        charts: the figure that shows what the first sentence says; empty if there is none.
-    """
-
-    sentences: Sequence[str] = ()
+    sentences: Sequence[str] = ()  # what happened, in words
+    # the figure that shows what the first sentence says; empty if there is none
     charts: Sequence[Chart] = field(default_factory=tuple)
 
 

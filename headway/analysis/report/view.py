@@ -34,77 +34,45 @@ if TYPE_CHECKING:
 MOST_PROTOCOLS = 3
 """Claims are judged for this many protocols at most: presets first, then those with the most finished runs."""
 RECORDING_FILE = "play.gif"
-MOST_BYTES = 2 << 20
-"""A recording larger than this is not put into the page ..."""
-MOST_BYTES_IN_ALL = 7 << 20
-"""... nor one that would make all of them together larger than this."""
+MOST_BYTES = 2 << 20  # A recording larger than this is not put into the page ...
+MOST_BYTES_IN_ALL = 7 << 20  # ... nor one that would make all of them together larger than this.
 _GIF = (b"GIF87a", b"GIF89a")
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A recording.
+    """A recording."""
 
-    Attributes:
-        title: what it shows.
-        source: a data: URL.
-    """
-
-    title: str
-    source: str
+    title: str  # what it shows
+    source: str  # a data: URL
 
 
 @dataclass(frozen=True)
 class View:
-    """A page.
+    """A page."""
 
-    Attributes:
-        source: where the runs are.
-        made_at: when they were read.
-        results: the runs.
-        settings: the same, sorted.
-        findings: what happened, in words, and the figure that shows it.
-        overview: what was run.
-        campaign: how far it is.
-        areas: the numbers of the controlled study, by setting.
-        overall: the same over all conditions, by protocol.
-        tests: its tests, by setting.
-        rewards: the numbers of exploration, by setting and method.
-        claims: the paper's claims with their verdicts, by protocol.
-        grids: sensitivity to the signal's constants.
-        gates: GMC with and without a noise gate; None without runs of one.
-        charts: the interactive figures, by section or by the key of a setting.
-        figures: the same as data for the page's script, by id.
-        recordings: of exploration runs.
-        origins: where the runs come from.
-        rules: the protocols with all fields.
-        versions: what the page was made with.
-        tables: what is written as CSV and LaTeX.
-        telemetry: what is known about data sources.
-    """
-
-    source: Path
-    made_at: datetime
-    results: Results
-    settings: Sequence[Setting]
-    findings: Findings
-    overview: Overview
-    campaign: Campaign
-    areas: Mapping[str, Areas]
-    overall: Mapping[str, Overall]
-    tests: Mapping[str, Sequence[WelchRow]]
-    rewards: Mapping[str, Mapping[str, Estimate]]
-    claims: Mapping[str, Sequence[ClaimResult]]
-    grids: Sequence[GridView]
-    gates: Gates | None
-    charts: Mapping[str, Sequence[Chart]]
-    figures: Mapping[str, Any]
-    recordings: Sequence[Recording]
-    origins: Sequence[Origin]
-    rules: Sequence[ProtocolFields]
-    versions: Sequence[tuple[str, str]]
-    tables: Sequence[Table] = field(default_factory=tuple)
-    telemetry: Sequence[Telemetry] = field(default_factory=tuple)
+    source: Path  # where the runs are
+    made_at: datetime  # when they were read
+    results: Results  # the runs
+    settings: Sequence[Setting]  # the same, sorted
+    findings: Findings  # what happened, in words, and the figure that shows it
+    overview: Overview  # what was run
+    campaign: Campaign  # how far it is
+    areas: Mapping[str, Areas]  # the numbers of the controlled study, by setting
+    overall: Mapping[str, Overall]  # the same over all conditions, by protocol
+    tests: Mapping[str, Sequence[WelchRow]]  # its tests, by setting
+    rewards: Mapping[str, Mapping[str, Estimate]]  # the numbers of exploration, by setting and method
+    claims: Mapping[str, Sequence[ClaimResult]]  # the paper's claims with their verdicts, by protocol
+    grids: Sequence[GridView]  # sensitivity to the signal's constants
+    gates: Gates | None  # GMC with and without a noise gate; None without runs of one
+    charts: Mapping[str, Sequence[Chart]]  # the interactive figures, by section or by the key of a setting
+    figures: Mapping[str, Any]  # the same as data for the page's script, by id
+    recordings: Sequence[Recording]  # of exploration runs
+    origins: Sequence[Origin]  # where the runs come from
+    rules: Sequence[ProtocolFields]  # the protocols with all fields
+    versions: Sequence[tuple[str, str]]  # what the page was made with
+    tables: Sequence[Table] = field(default_factory=tuple)  # what is written as CSV and LaTeX
+    telemetry: Sequence[Telemetry] = field(default_factory=tuple)  # what is known about data sources
 
     @property
     def is_of_runs(self) -> bool:

@@ -25,32 +25,21 @@ from headway.runs.files import write_bytes
 from headway.runs.status import METRICS_FILE
 
 INDEX, TABLES, FIGURES = "index.html", "tables", "figures"
-WORTH_A_PROCESS = 6
-"""A further process reads all runs again, which pays from this many figures on."""
-MOST_PROCESSES = 2
-"""Each takes a few hundred MB, so more are not used however many cores there are."""
+WORTH_A_PROCESS = 6  # A further process reads all runs again, which pays from this many figures on
+MOST_PROCESSES = 2  # Each takes a few hundred MB, so more are not used however many cores there are
 
-Tell = Callable[[str, int, int], None]
-"""Told what is being done, and how many steps of how many are."""
+Tell = Callable[[str, int, int], None]  # Told what is being done, and how many steps of how many are
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was written.
+    """What was written."""
 
-    Attributes:
-        index: the page.
-        size: its size in bytes.
-        files: all files, the page included.
-        view: what it shows.
-        omissions: figures that could not be drawn, and why.
-    """
-
-    index: Path
-    size: int
-    files: Sequence[Path]
-    view: View
-    omissions: Sequence[tuple[str, str]] = field(default_factory=tuple)
+    index: Path  # the page
+    size: int  # its size in bytes
+    files: Sequence[Path]  # all files, the page included
+    view: View  # what it shows
+    omissions: Sequence[tuple[str, str]] = field(default_factory=tuple)  # figures that could not be drawn, and why
 
 
 def write_report(
@@ -194,15 +183,10 @@ class Printed:
 
 @dataclass
 class Prints:
-    """What came of all figures.
+    """What came of all figures."""
 
-    Attributes:
-        printed: those that were drawn.
-        omissions: names of those that were not, and why.
-    """
-
-    printed: list[Printed] = field(default_factory=list)
-    omissions: list[tuple[str, str]] = field(default_factory=list)
+    printed: list[Printed] = field(default_factory=list)  # those that were drawn
+    omissions: list[tuple[str, str]] = field(default_factory=list)  # names of those that were not, and why
 
 
 def print_figures(
@@ -275,8 +259,7 @@ def _print_in_processes(
     return left
 
 
-_prepared: dict[str, Chart] = {}
-"""In a further process: what it can draw."""
+_prepared: dict[str, Chart] = {}  # In a further process: what it can draw
 
 
 def _prepare(source: Path) -> None:

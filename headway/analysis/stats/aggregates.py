@@ -22,21 +22,13 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Profile:
-    """The share of runs that reach each of some thresholds.
+    """The share of runs that reach each of some thresholds."""
 
-    Attributes:
-        thresholds: the thresholds [k].
-        share: the share of runs that reach each [k].
-        low: lower ends of its intervals [k], each for itself.
-        high: upper ends [k].
-        n: runs in all.
-    """
-
-    thresholds: Array
-    share: Array
-    low: Array
-    high: Array
-    n: int
+    thresholds: Array  #: the thresholds [k]
+    share: Array  #: the share of runs that reach each [k]
+    low: Array  #: lower ends of its intervals [k], each for itself
+    high: Array  #: upper ends [k]
+    n: int  #: runs in all
 
 
 def iqm(
@@ -206,23 +198,14 @@ def _bootstrap(
 
 @dataclass(frozen=True)
 class Survival:
-    """How many runs are still on their way to a threshold, over time.
+    """How many runs are still on their way to a threshold, over time."""
 
-    Attributes:
-        times: the times at which runs got there [k], ascending.
-        remaining: the estimated share that is not there yet just after each time [k]; 1 before the first.
-        median: the time at which half are there; infinite if it never comes to that.
-        horizon: up to when runs were looked at.
-        reached: runs that got there.
-        n: runs in all.
-    """
-
-    times: Array
-    remaining: Array
-    median: float
-    horizon: float
-    reached: int
-    n: int
+    times: Array  #: the times at which runs got there [k], ascending
+    remaining: Array  #: the estimated share that is not there yet just after each time [k]; 1 before the first
+    median: float  #: the time at which half are there; infinite if it never comes to that
+    horizon: float  #: up to when runs were looked at
+    reached: int  #: runs that got there
+    n: int  #: runs in all
 
 
 def time_to_threshold(

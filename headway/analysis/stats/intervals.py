@@ -38,21 +38,13 @@ def scipy_stats() -> Any:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with an interval around it.
+    """A number with an interval around it."""
 
-    Attributes:
-        value: the number.
-        low: lower end of the interval; minus infinity where there are too few values for one.
-        high: upper end.
-        n: the values that it rests on; of two samples that are not paired, the size of the smaller.
-        unpaired: the sizes of both samples where they are not paired.
-    """
-
-    value: float
-    low: float
-    high: float
-    n: int
-    unpaired: tuple[int, int] | None = None
+    value: float  #: the number
+    low: float  #: lower end of the interval; minus infinity where there are too few values for one
+    high: float  #: upper end
+    n: int  #: the values that it rests on; of two samples that are not paired, the size of the smaller
+    unpaired: tuple[int, int] | None = None  #: the sizes of both samples where they are not paired
 
     @property
     def is_bounded(self) -> bool:
@@ -213,19 +205,12 @@ NOT_SIGNIFICANT = "ns"
 
 @dataclass(frozen=True)
 class Welch:
-    """Welch's t-test of two means.
+    """Welch's t-test of two means."""
 
-    Attributes:
-        t: the statistic; negative when the first mean is lower.
-        p: probability of one at least as far from zero if the means were equal (two-sided).
-        df: degrees of freedom, after Welch and Satterthwaite.
-        difference: first mean minus second, with its interval; n is the smaller of the two numbers of seeds.
-    """
-
-    t: float
-    p: float
-    df: float
-    difference: Estimate
+    t: float  #: the statistic; negative when the first mean is lower
+    p: float  #: probability of one at least as far from zero if the means were equal (two-sided)
+    df: float  #: degrees of freedom, after Welch and Satterthwaite
+    difference: Estimate  #: first mean minus second, with its interval; n is the smaller of the two numbers of seeds
 
 
 def welch(first: ArrayLike, second: ArrayLike, confidence: float = CONFIDENCE) -> Welch | None:
