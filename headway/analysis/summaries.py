@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from headway.analysis.rundata import Array, RunData, planned_epochs
-from headway.analysis.stats.intervals import CONFIDENCE, t_bounds
+from headway.analysis.stats import CONFIDENCE, t_bounds
 from headway.study.protocols.names import GROUPS
 
 LONG_CURVE = 100  #: Curves with more points than this are averaged in blocks

@@ -24,8 +24,15 @@ from headway.analysis.claims.verdicts import (
     seeds_needed,
     within,
 )
-from headway.analysis.stats import Estimate, contrast, t_interval, unpaired_ratio, welch, why_untested
-from headway.analysis.stats.intervals import scipy_stats
+from headway.analysis.stats import (
+    Estimate,
+    contrast,
+    scipy_stats,
+    t_interval,
+    unpaired_ratio,
+    welch,
+    why_untested,
+)
 from headway.analysis.tables import relative_area
 from headway.runs.text import count
 from headway.study.protocols.names import title

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headway.analysis.stats import Estimate
-from headway.analysis.stats.intervals import CONFIDENCE, scipy_stats
+from headway.analysis.stats import CONFIDENCE, Estimate, scipy_stats
 
 if TYPE_CHECKING:
     from headway.analysis.claims.evaluation import ClaimResult
