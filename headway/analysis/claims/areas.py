@@ -39,6 +39,7 @@ from headway.study.protocols.names import title
 
 CONDITIONS = (("curriculum", "mnist"), ("curriculum", "cifar10"), ("noise", "mnist"), ("noise", "cifar10"))
 BASELINES = ("uniform", "curiosity", "norm_last", "norm_all", "delta_loss")
+FAR_WORSE, WORSE = ("norm_last", "curiosity"), ("norm_all", "delta_loss")
 PAPER_SEEDS = 20
 COMPARABLE = 0.05  # An area is comparable to Uniform's when it is off by less than this part of it
 STRICT = 1 - 0.05 / len(CONDITIONS)  # Confidence where one condition is enough to decide
@@ -72,8 +73,8 @@ def welch_table(evidence: Evidence) -> Iterator[Finding]:
     """Judge C7."""
     for condition, dataset in CONDITIONS:
         for baseline, (t, mark) in zip(BASELINES, PAPER_T[condition, dataset], strict=True):
-            judge = partial(_welch_row, evidence, dataset, condition, baseline, t, mark)
-            yield find(f"{title(condition)}+{title(dataset)}: GMC against {title(baseline)}", f"t = {t} {mark}", judge)
+            part = f"{title(condition)}+{title(dataset)}: GMC against {title(baseline)}"
+            yield find(part, f"t = {t} {mark}", _welch_row, evidence, dataset, condition, baseline, t, mark)
 
 
 @register(
@@ -83,9 +84,9 @@ def welch_table(evidence: Evidence) -> Iterator[Finding]:
 )
 def only_gmc(evidence: Evidence) -> Iterator[Finding]:
     """Judge C8."""
-    yield find("GMC, in all four conditions", "comparable or better", partial(_never_worse, evidence))
+    yield find("GMC, in all four conditions", "comparable or better", _never_worse, evidence)
     for method in BASELINES[1:]:
-        yield find(f"{title(method)}, somewhere", "worse than Uniform", partial(_somewhere_worse, evidence, method))
+        yield find(f"{title(method)}, somewhere", "worse than Uniform", _somewhere_worse, evidence, method)
 
 
 @register(
@@ -96,17 +97,11 @@ def only_gmc(evidence: Evidence) -> Iterator[Finding]:
 def worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
     """Judge C9."""
     for dataset, counts in evidence.datasets("noise"):
-        for method, how in (
-            ("norm_last", "far above 1"),
-            ("curiosity", "far above 1"),
-            ("norm_all", "above 1"),
-            ("delta_loss", "above 1"),
-        ):
-            judge = partial(_worse, evidence, dataset, "noise", method)
-            yield find(f"{title(dataset)}: {title(method)} / Uniform", how, judge, counts)
-        judge = partial(_far_apart, evidence, dataset)
-        name = f"{title(dataset)}: NormLast and Curiosity against NormAll and DeltaLoss"
-        yield find(name, "both higher than both", judge, counts)
+        for method in (*FAR_WORSE, *WORSE):
+            part, how = f"{title(dataset)}: {title(method)} / Uniform", "far " * (method in FAR_WORSE) + "above 1"
+            yield find(part, how, _worse, evidence, dataset, "noise", method, counts=counts)
+        part = f"{title(dataset)}: NormLast and Curiosity against NormAll and DeltaLoss"
+        yield find(part, "both higher than both", _far_apart, evidence, dataset, counts=counts)
 
 
 @register(
@@ -117,14 +112,13 @@ def worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
 def worse_in_the_curriculum(evidence: Evidence) -> Iterator[Finding]:
     """Judge C10."""
     for dataset, counts in evidence.datasets("curriculum"):
-        for method in ("norm_all", "delta_loss"):
+        for method in WORSE:
             name = f"{title(dataset)}: {title(method)}"
-            worse = partial(_worse, evidence, dataset, "curriculum", method)
-            yield find(f"{name} / Uniform", "above 1", worse, counts)
-            spread = partial(_wider, evidence, dataset, "curriculum", method)
-            yield find(f"{name}, spread over seeds", "above Uniform's", spread, counts)
-        level = partial(_comparable, evidence, dataset, "curriculum", "norm_last")
-        yield find(f"{title(dataset)}: NormLast / Uniform", "about 1", level, counts)
+            of = evidence, dataset, "curriculum", method
+            yield find(f"{name} / Uniform", "above 1", _worse, *of, counts=counts)
+            yield find(f"{name}, spread over seeds", "above Uniform's", _wider, *of, counts=counts)
+        of = evidence, dataset, "curriculum", "norm_last"
+        yield find(f"{title(dataset)}: NormLast / Uniform", "about 1", _comparable, *of, counts=counts)
 
 
 def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, t: float, mark: str) -> Judgement:
@@ -281,7 +275,7 @@ def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
 
 def _far_apart(evidence: Evidence, dataset: str) -> Judgement:
     """Are the areas of both bad signals above those of both moderate ones? Compared by seed."""
-    pairs = [(bad, good) for bad in ("norm_last", "curiosity") for good in ("norm_all", "delta_loss")]
+    pairs = [(bad, good) for bad in FAR_WORSE for good in WORSE]
     areas = {name: evidence.areas(dataset, "noise", name) for pair in pairs for name in pair}
 
     def make(confidence: float) -> list[Estimate]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -55,15 +54,17 @@ def order_with_noise(evidence: Evidence) -> Iterator[Finding]:
     for env_id, counts in evidence.environments():
         yield _order(evidence, env_id, WITH, ("icm+gmc", "gmc", "ppo", "icm"), counts)
         for method in ROBUST:
-            name = f"{_short(env_id)}: loss of return to the noise, {title(method)}"
-            judge = partial(_smaller_drop, evidence, env_id, method)
-            yield find(name, "smaller than PPO's and ICM's", judge, counts)
+            part, paper = (
+                f"{_short(env_id)}: loss of return to the noise, {title(method)}",
+                "smaller than PPO's and ICM's",
+            )
+            yield find(part, paper, _smaller_drop, evidence, env_id, method, counts=counts)
 
 
 def _order(evidence: Evidence, env_id: str, condition: str, order: Sequence[str], counts: bool) -> Finding:
     paper = " > ".join(map(title, order)) + " (tentative)"
-    judge = partial(_in_order, evidence, env_id, condition, order)
-    return find(f"{_short(env_id)}: order of the final returns, {title(condition)}", paper, judge, counts)
+    part = f"{_short(env_id)}: order of the final returns, {title(condition)}"
+    return find(part, paper, _in_order, evidence, env_id, condition, order, counts=counts)
 
 
 def _short(env_id: str) -> str:
@@ -139,10 +140,10 @@ BOUND_COLUMN = "momentum_within_bound"  # Share of the parameters with m^2 <= v,
 def cost_in_time(evidence: Evidence) -> Iterator[Finding]:
     """Judge C16."""
     for key, name in PAPER_CASES.items():
-        yield find(f"step with scores / plain step, {name}", "about 1", partial(_ratio, evidence.bench, key))
+        yield find(f"step with scores / plain step, {name}", "about 1", _ratio, evidence.bench, key)
     for inputs, (name, paper) in PAPER_BATCHES.items():
-        judge = partial(_batch_ratio, evidence.bench, inputs)
-        yield find(f"batch of the study, GMC / Curiosity, the {name} classifier", paper, judge)
+        part = f"batch of the study, GMC / Curiosity, the {name} classifier"
+        yield find(part, paper, _batch_ratio, evidence.bench, inputs)
 
 
 @register(
@@ -152,7 +153,7 @@ def cost_in_time(evidence: Evidence) -> Iterator[Finding]:
 )
 def bound_on_momentum(evidence: Evidence) -> Iterator[Finding]:
     """Judge C17."""
-    yield find("least share of parameters within the bound", "all of them", partial(_within_bound, evidence))
+    yield find("least share of parameters within the bound", "all of them", _within_bound, evidence)
 
 
 def _ratio(bench: Mapping[str, Any] | None, key: str) -> Judgement:

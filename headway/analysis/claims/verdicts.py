@@ -77,10 +77,10 @@ class Finding:
         return self.judgement.verdict
 
 
-def find(part: str, paper: str, judge: Callable[[], Judgement], counts: bool = True) -> Finding:
+def find(part: str, paper: str, judge: Callable[..., Judgement], *of: Any, counts: bool = True) -> Finding:
     """Judge a part of a claim; too little data makes it undecided, and no runs at all leave it untested."""
     try:
-        return Finding(part, paper, judge(), counts)
+        return Finding(part, paper, judge(*of), counts)
     except NoRunsError as error:
         return Finding(part, paper, Judgement(Verdict.NOT_TESTED, "", 0, str(error)), counts)
     except TooLittleDataError as error:
