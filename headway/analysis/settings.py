@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headway.analysis.results import Results
@@ -139,6 +139,12 @@ def settings_of(results: Results, with_unfinished: bool = False) -> list[Setting
     return [
         replace(found[group], lender=found[lending[group]]) if group in lending else found[group] for group in found
     ]
+
+
+def headings(settings: Collection[Setting]) -> dict[Setting, str]:
+    """What a chart calls each of several settings; with the protocol, where two would be called the same."""
+    many = len({setting.heading for setting in settings}) < len(settings)
+    return {each: f"{each.heading}, {each.group.protocol}" if many else each.heading for each in settings}
 
 
 def kind_of(run: RunData) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headway.analysis.charts import controlled
+from headway.analysis.charts import controlled, exploration
 from headway.analysis.charts.model import (
     GATED_BESIDE,
     GATED_METHODS,
@@ -19,6 +19,7 @@ from headway.analysis.charts.model import (
     Omission,
     Runs,
 )
+from headway.analysis.charts.sensitivity import grid_chart, grid_points, grids
 from headway.analysis.results import Results
 from headway.analysis.settings import CONTROLLED, EXPLORATION, Setting, settings_of, slug
 from headway.analysis.tables import NEEDED, areas, relative_area
@@ -51,7 +52,7 @@ Item = Chart | Omission
 def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
     """Plan all figures that runs allow, for each protocol on its own: runs of two protocols share no figure."""
     settings = [setting for setting in settings_of(results) if setting.finished]
-    grid = _grid_points(settings)
+    grid = grid_points(settings)
     plans = []
     for label in dict.fromkeys(setting.group.protocol for setting in settings if setting.group not in grid):
         if protocol in (None, label):
@@ -78,8 +79,7 @@ def _figures(settings: Sequence[Setting]) -> Iterator[Item]:
     yield from _area_figures(runs)
     yield from _of("variants", (_group_figure(setting, *each) for setting in runs for each in SETS[2:]))
     yield from _of("comparison", _telemetry_figures(runs))
-    exploring = [setting for setting in settings if setting.group.experiment == "doorkey"]
-    if exploring:
+    if exploring := [setting for setting in settings if setting.group.experiment == "doorkey"]:
         yield from _of("exploration", _exploration_figures(exploring))
 
 
@@ -149,8 +149,6 @@ def _telemetry_figures(settings: Sequence[Setting]) -> Iterator[Item]:
 
 
 def _exploration_figures(settings: Sequence[Setting]) -> Iterator[Item]:
-    from headway.analysis.charts import exploration
-
     def ungated(setting: Setting) -> list[str]:
         return [method for method in setting.finished if method not in GATED_METHODS]
 
@@ -183,8 +181,6 @@ def _exploration_figures(settings: Sequence[Setting]) -> Iterator[Item]:
 
 def _maps(settings: Sequence[Setting]) -> Iterator[Item]:
     """The sensitivity of signals to their constants, a figure for each grid of runs."""
-    from headway.analysis.charts.sensitivity import grid_chart, grids
-
     names: list[str] = []
     for grid in grids(settings):
         name = slug("sensitivity", grid.setting.name, grid.signal, grid.kind.name)
@@ -196,15 +192,6 @@ def _maps(settings: Sequence[Setting]) -> Iterator[Item]:
             yield Omission(name, "no finished runs of Uniform to compare with")
     if not names and settings:
         yield Omission("sensitivity", "no runs that differ in decay rate, floor or weight of the entropy alone")
-
-
-def _grid_points(settings: Sequence[Setting]) -> set[object]:
-    """The groups that are points of a grid and nothing else."""
-    if len(settings) < 2:
-        return set()
-    from headway.analysis.charts.sensitivity import grid_points
-
-    return set(grid_points(settings))
 
 
 def protocol_folders(labels: Iterable[str]) -> dict[str, str]:
@@ -259,15 +246,9 @@ def _group_charts(setting: Setting) -> Iterator[Chart]:
 
 
 def _exploration_charts(found: Mapping[Setting, Runs]) -> list[Chart]:
-    from headway.analysis.charts import exploration
-
     charts = [exploration.reward_chart("rewards", found)]
     for setting, runs in found.items():
-        having = {
-            method: [run for run in members if all(name in run.columns for name in exploration.NOISE_COLUMNS)]
-            for method, members in runs.items()
-        }
-        having = {method: members for method, members in having.items() if members}
+        having = controlled.having(runs, *exploration.NOISE_COLUMNS)
         if having and setting.group.condition != "none":
             charts.append(exploration.noise_chart(f"noise-{setting.key}", setting, having))
     return charts

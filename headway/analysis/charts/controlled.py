@@ -27,7 +27,7 @@ from headway.analysis.charts.model import (
     within_shares,
 )
 from headway.analysis.rundata import RunData
-from headway.analysis.settings import Setting
+from headway.analysis.settings import Setting, headings
 from headway.analysis.stats import Estimate, Profile
 from headway.analysis.summaries import Band
 from headway.study.protocols.names import GROUPS, METHODS, rank, title
@@ -152,7 +152,7 @@ def _area_panels(
     signals: Sequence[str],
     seeds: Mapping[Setting, Mapping[str, Sequence[float]]],
 ) -> list[Panel]:
-    many = len({setting.heading for setting in found}) < len(found)
+    names = headings(found)
     panels = []
     for row, (setting, ratios) in enumerate(found.items()):
         series = {}
@@ -160,8 +160,7 @@ def _area_panels(
             band = numbers([ratio], [signals.index(signal)])
             single = np.array(seeds.get(setting, {}).get(signal, ()))[:, None]
             series[signal] = Band(band.x, band.mean, band.low, band.high, band.n, single if len(single) else None)
-        heading = f"{setting.heading}, {setting.group.protocol}" if many else setting.heading
-        panels.append(Panel(setting.key, heading, RATIO, series, [Line(1.0)], row=row))
+        panels.append(Panel(setting.key, names[setting], RATIO, series, [Line(1.0)], row=row))
     return panels
 
 
@@ -199,8 +198,8 @@ def _profile_panel(heading: str, found: Mapping[str, Profile]) -> Panel:
 
 def telemetry_chart(name: str, found: Mapping[Setting, Runs], heading: str) -> Chart | None:
     """Share of parameters under the floor above entropy of the policy, a column for each setting."""
-    entropy = {setting: _having(runs, "policy_entropy") for setting, runs in found.items()}
-    floor = {setting: _having(runs, "under_floor") for setting, runs in found.items()}
+    entropy = {setting: having(runs, "policy_entropy") for setting, runs in found.items()}
+    floor = {setting: having(runs, "under_floor") for setting, runs in found.items()}
     if not any(entropy.values()):
         return None
     shown = [members for runs in entropy.values() for members in runs.values()]
@@ -237,12 +236,13 @@ def _telemetry_panels(entropy: Mapping[Setting, Runs], floor: Mapping[Setting, R
     return panels
 
 
-def _having(runs: Runs, column: str) -> Runs:
-    """The runs that have logged a number under this name, by method."""
-    found = {
-        method: [run for run in members if column in run.columns and run.columns[column].ndim == 1]
-        for method, members in runs.items()
-    }
+def having(runs: Runs, *columns: str) -> Runs:
+    """The runs that have logged a number under each of these names, by method."""
+
+    def has_all(run: RunData) -> bool:
+        return all(name in run.columns and run.columns[name].ndim == 1 for name in columns)
+
+    found = {method: list(filter(has_all, members)) for method, members in runs.items()}
     return {method: members for method, members in found.items() if members}
 
 

@@ -23,7 +23,7 @@ from headway.analysis.charts.model import (
     within_shares,
 )
 from headway.analysis.rundata import Array, RunData
-from headway.analysis.settings import Setting
+from headway.analysis.settings import Setting, headings
 from headway.analysis.summaries import Band
 from headway.errors import FigureError
 from headway.study.protocols.names import title
@@ -62,11 +62,8 @@ def reward_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
 
 
 def _reward_panels(found: Mapping[Setting, Runs]) -> list[Panel]:
-    many = len({setting.heading for setting in found}) < len(found)
-    return [
-        _reward_panel(setting.key, f"{setting.heading}, {setting.group.protocol}" if many else setting.heading, runs)
-        for setting, runs in found.items()
-    ]
+    names = headings(found)
+    return [_reward_panel(setting.key, names[setting], runs) for setting, runs in found.items()]
 
 
 def _reward_panel(key: str, heading: str, runs: Runs) -> Panel:
@@ -141,7 +138,7 @@ def env_id_of(found: Mapping[Setting, Runs]) -> str:
 
 
 def doorkey_size(env_id: str) -> int | None:
-    """Tiles on a side of a DoorKey environment; None for another one."""
+    """Tiles on a side of a DoorKey environment; None for another one, or one that is too small for two rooms."""
     found = re.search(r"DoorKey-(\d+)x", env_id)
     return int(found[1]) if found and int(found[1]) >= 5 else None
 
@@ -173,16 +170,16 @@ def draw_gridworld(ax: Axes, grid: Any, *, trigger: bool = True) -> Axes:
     width, height = grid.shape[:2]
     codes = grid[..., :3].astype(int)
     for x, y in np.ndindex(width, height):
-        kind, colour, _ = codes[x, y]
-        face = {WALL: WALL_COLOUR, GOAL: COLOURS[1], LAVA: "#F08A24"}.get(int(kind), FLOOR)
-        _tile(ax, x, y, face)
+        face = {WALL: WALL_COLOUR, GOAL: COLOURS[1], LAVA: "#F08A24"}.get(int(codes[x, y, 0]), FLOOR)
+        _rectangle(ax, (x, y), 1, 1, facecolor=face, edgecolor=EDGE, linewidth=0.4, zorder=1)
     if grid.shape[2] == 4 and np.any(grid[..., 3]):
-        _static(ax, grid[..., 3])
+        for (x, y), value in np.ndenumerate(grid[..., 3]):  # a square, as grey as the noise is loud; objects go over it
+            grey = str(float(np.clip(0.5 - value / (2 * LOUDEST), 0, 1)))
+            _rectangle(ax, (x + 0.2, y + 0.2), 0.6, 0.6, facecolor=grey, linewidth=0, zorder=2)
     for x, y in np.ndindex(width, height):
         kind, colour, state = (int(code) for code in codes[x, y])
-        draw = _OBJECTS.get(kind)
-        if draw is not None:
-            draw(ax, x, y, COLOURS[colour % len(COLOURS)], state)
+        if kind in _OBJECTS:
+            _OBJECTS[kind](ax, x, y, COLOURS[colour % len(COLOURS)], state)
     if trigger:
         _outline(ax, trigger_tiles(codes))
     ax.set_xlim(0, width)
@@ -234,35 +231,30 @@ def example_doorkey(size: int = 8, *, noise: np.random.Generator | None = None) 
     return grid
 
 
-def _tile(ax: Axes, x: int, y: int, face: str) -> None:
+def _rectangle(ax: Axes, corner: tuple[float, float], width: float, height: float, **look: Any) -> None:
     from matplotlib.patches import Rectangle
 
-    ax.add_patch(Rectangle((x, y), 1, 1, facecolor=face, edgecolor=EDGE, linewidth=0.4, zorder=1))
+    ax.add_patch(Rectangle(corner, width, height, **look))
 
 
-def _static(ax: Axes, noise: Any) -> None:
-    """A square on every tile, as grey as its noise is loud; objects are drawn over it."""
-    from matplotlib.patches import Rectangle
+def _circle(ax: Axes, middle: tuple[float, float], radius: float, **look: Any) -> None:
+    from matplotlib.patches import Circle
 
-    for (x, y), value in np.ndenumerate(noise):
-        grey = str(float(np.clip(0.5 - value / (2 * LOUDEST), 0, 1)))
-        ax.add_patch(Rectangle((x + 0.2, y + 0.2), 0.6, 0.6, facecolor=grey, linewidth=0, zorder=2))
+    ax.add_patch(Circle(middle, radius, **look))
 
 
 def _door(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
-    from matplotlib.patches import Circle, Rectangle
-
     if state == OPEN:
-        ax.add_patch(Rectangle((x + 0.84, y + 0.06), 0.12, 0.88, facecolor=colour, edgecolor=OUTLINE, lw=0.5, zorder=4))
+        _rectangle(ax, (x + 0.84, y + 0.06), 0.12, 0.88, facecolor=colour, edgecolor=OUTLINE, lw=0.5, zorder=4)
         return
     face = colour if state == LOCKED else FLOOR
-    ax.add_patch(Rectangle((x + 0.06, y + 0.06), 0.88, 0.88, facecolor=face, edgecolor=OUTLINE, lw=0.7, zorder=4))
-    ax.add_patch(Rectangle((x + 0.18, y + 0.18), 0.64, 0.64, facecolor="none", edgecolor=OUTLINE, lw=0.5, zorder=5))
+    _rectangle(ax, (x + 0.06, y + 0.06), 0.88, 0.88, facecolor=face, edgecolor=OUTLINE, lw=0.7, zorder=4)
+    _rectangle(ax, (x + 0.18, y + 0.18), 0.64, 0.64, facecolor="none", edgecolor=OUTLINE, lw=0.5, zorder=5)
     if state == LOCKED:
-        ax.add_patch(Circle((x + 0.5, y + 0.43), 0.1, facecolor=OUTLINE, linewidth=0, zorder=6))
-        ax.add_patch(Rectangle((x + 0.46, y + 0.45), 0.08, 0.22, facecolor=OUTLINE, linewidth=0, zorder=6))
+        _circle(ax, (x + 0.5, y + 0.43), 0.1, facecolor=OUTLINE, linewidth=0, zorder=6)
+        _rectangle(ax, (x + 0.46, y + 0.45), 0.08, 0.22, facecolor=OUTLINE, linewidth=0, zorder=6)
     else:
-        ax.add_patch(Circle((x + 0.72, y + 0.5), 0.06, facecolor=OUTLINE, linewidth=0, zorder=6))
+        _circle(ax, (x + 0.72, y + 0.5), 0.06, facecolor=OUTLINE, linewidth=0, zorder=6)
 
 
 def _key(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
@@ -275,9 +267,8 @@ def _key(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
     shaft = [(0.45, 0.43), (0.45, 0.86), (0.7, 0.86), (0.7, 0.78), (0.55, 0.78), (0.55, 0.72)]
     shaft += [(0.66, 0.72), (0.66, 0.64), (0.55, 0.64), (0.55, 0.43)]
     blade = Path([(x + dx, y + dy) for dx, dy in [*shaft, shaft[0]]], closed=True)
-    shape = {"facecolor": colour, "edgecolor": OUTLINE, "linewidth": 0.5, "zorder": 4}
-    ax.add_patch(PathPatch(blade, **shape))
-    ax.add_patch(PathPatch(Path.make_compound_path(bow, hole), **shape))
+    for shape in (blade, Path.make_compound_path(bow, hole)):
+        ax.add_patch(PathPatch(shape, facecolor=colour, edgecolor=OUTLINE, linewidth=0.5, zorder=4))
 
 
 def _agent(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
@@ -291,15 +282,11 @@ def _agent(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
 
 
 def _ball(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
-    from matplotlib.patches import Circle
-
-    ax.add_patch(Circle((x + 0.5, y + 0.5), 0.31, facecolor=colour, edgecolor=OUTLINE, linewidth=0.5, zorder=4))
+    _circle(ax, (x + 0.5, y + 0.5), 0.31, facecolor=colour, edgecolor=OUTLINE, linewidth=0.5, zorder=4)
 
 
 def _box(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
-    from matplotlib.patches import Rectangle
-
-    ax.add_patch(Rectangle((x + 0.15, y + 0.15), 0.7, 0.7, facecolor=FLOOR, edgecolor=colour, linewidth=1.6, zorder=4))
+    _rectangle(ax, (x + 0.15, y + 0.15), 0.7, 0.7, facecolor=FLOOR, edgecolor=colour, linewidth=1.6, zorder=4)
     ax.plot([x + 0.15, x + 0.85], [y + 0.5, y + 0.5], color=colour, linewidth=1.2, zorder=5)
 
 

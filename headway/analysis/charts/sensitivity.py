@@ -204,11 +204,15 @@ def grid_points(settings: Sequence[Setting]) -> set[Group]:
 class GridView:
     """A grid as a page shows it."""
 
-    title: str  # what it shows
     grid: Grid  # the runs and their numbers
-    chart: Chart  # the chart
+    chart: Chart
     # groups that are points of this grid, or its Uniform, and nothing else: they need no charts of their own
     only: frozenset[Group]
+
+    @property
+    def title(self) -> str:
+        """What it shows."""
+        return self.chart.title
 
     @property
     def rows(self) -> list[str]:
@@ -223,11 +227,11 @@ class GridView:
 def grid_views(settings: Sequence[Setting]) -> list[GridView]:
     """All grids among the finished runs; empty if no runs differ in a constant of the signal alone."""
     points = grid_points(settings)
-    found = []
-    for place, grid in enumerate(grid for grid in grids(settings) if grid.has_uniform):
-        chart = grid_chart(f"sensitivity-{place}", grid)
-        found.append(GridView(chart.title, grid, chart, frozenset(points & (grid.groups | grid.lenders))))
-    return found
+    found = [grid for grid in grids(settings) if grid.has_uniform]
+    return [
+        GridView(grid, grid_chart(f"sensitivity-{place}", grid), frozenset(points & (grid.groups | grid.lenders)))
+        for place, grid in enumerate(found)
+    ]
 
 
 def grid_chart(name: str, grid: Grid) -> Chart:

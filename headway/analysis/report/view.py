@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headway.analysis.charts.catalogue import page_charts
 from headway.analysis.charts.model import Chart
+from headway.analysis.charts.sensitivity import Gates, GridView, gates_of, grid_views
 from headway.analysis.claims import ClaimResult, evaluate_claims
 from headway.analysis.claims.evaluation import exploration_label
 from headway.analysis.report import overview, tables
@@ -27,9 +28,6 @@ from headway.errors import StoreError
 from headway.runs.files import read_bytes
 from headway.study.protocols.labels import STANDARD
 from headway.study.protocols.names import title
-
-if TYPE_CHECKING:
-    from headway.analysis.charts.sensitivity import Gates, GridView
 
 MOST_PROTOCOLS = 3
 """Claims are judged for this many protocols at most: presets first, then those with the most finished runs."""
@@ -109,7 +107,7 @@ def make_view(
     telemetry = telemetry_at(source) if telemetry is None else telemetry
     results = _without(telemetry, results)
     settings = settings_of(results, with_unfinished=live)
-    found, gates = _sensitivity(settings)
+    found = grid_views([setting for setting in settings if setting.finished])
     on_grid = {group for grid in found for group in grid.only}
     single = [setting for setting in settings if setting.group not in on_grid]
     areas = {setting.key: area for setting in settings if (area := tables.areas_of(setting))}
@@ -142,7 +140,7 @@ def make_view(
         rewards=rewards,
         claims=claims_of(results, bench) if claims is None else claims,
         grids=found,
-        gates=gates,
+        gates=gates_of(settings),
         charts=charts,
         figures={chart.id: chart_data(chart) for members in charts.values() for chart in members},
         recordings=[] if live else recordings_of(source, settings),
@@ -192,16 +190,6 @@ def _can_be_judged(members: Results) -> bool:
 
 def _is_preset(label: str) -> bool:
     return "," not in label
-
-
-def _sensitivity(settings: Sequence[Setting]) -> tuple[Sequence[GridView], Gates | None]:
-    """The grids of runs over a signal's constants, and its noise gates; a single setting has neither."""
-    finished = [setting for setting in settings if setting.finished]
-    if len(finished) < 2 and not any(len(setting.finished) > 1 for setting in finished):
-        return (), None
-    from headway.analysis.charts.sensitivity import gates_of, grid_views
-
-    return grid_views(finished) if len(finished) > 1 else (), gates_of(settings)
 
 
 def recordings_of(source: Path, settings: Sequence[Setting]) -> list[Recording]:
