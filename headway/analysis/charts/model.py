@@ -7,7 +7,7 @@ apart in greyscale and by colour-blind readers; `tests/analysis/charts/test_styl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -17,6 +17,7 @@ import numpy as np
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.stats import Estimate
 from headway.analysis.summaries import Band
+from headway.runs.text import count
 from headway.study.protocols.names import GROUP_NAMES, MARK, title
 
 LINES, BARS, MAP = "lines", "bars", "map"
@@ -138,22 +139,17 @@ def interval_text(runs: Iterable[Sequence[RunData]], what: str = "mean and 95% i
 
 def interval_words(numbers: Iterable[int], what: str) -> str:
     """The same for numbers of seeds."""
-    seeds = seeds_words(numbers)
+    seeds = seeds_text(numbers)
     if seeds == "1 seed":
         return "one seed, so no interval"
     return f"{what} over {seeds}" + (", where there are several" if seeds.startswith("1 ") else "")
 
 
-def seeds_text(runs: Iterable[Sequence[RunData]]) -> str:
+def seeds_text(numbers: Iterable[int]) -> str:
     """How many seeds several methods have, such as "1 seed" or "18 to 20 seeds"."""
-    return seeds_words(map(len, runs))
-
-
-def seeds_words(numbers: Iterable[int]) -> str:
-    """The same for numbers of seeds."""
     found = sorted(set(numbers))
     if len(found) < 2:
-        return f"{found[0]} seed{'s' * (found[0] != 1)}" if found else "no seeds"
+        return count(found[0], "seed") if found else "no seeds"
     return f"{found[0]} to {found[-1]} seeds"
 
 
@@ -256,15 +252,14 @@ def styles_for(keys: Iterable[str], known: Mapping[str, Style]) -> dict[str, Sty
 
 def source_styles(names: Iterable[str]) -> dict[str, Style]:
     """The styles of data sources: the colours of the signals in turn, each time round with other dashes."""
-    return {name: replace(style, name=name) for name, style in zip(names, _turns(), strict=False)}
-
-
-def _turns() -> Iterator[Style]:
     known = list(SIGNALS.values())
     dashes = list(dict.fromkeys(style.dash for style in known))
-    for place in itertools.count():
+    found = {}
+    for place, name in enumerate(names):
         style = known[(place + 2) % len(known)]  # the strongest colour first
-        yield replace(style, dash=dashes[(dashes.index(style.dash) + place // len(known)) % len(dashes)])
+        dash = dashes[(dashes.index(style.dash) + place // len(known)) % len(dashes)]
+        found[name] = replace(style, name=name, dash=dash)
+    return found
 
 
 def number_text(value: float) -> str:

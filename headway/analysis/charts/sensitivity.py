@@ -238,7 +238,7 @@ def grid_chart(name: str, grid: Grid) -> Chart:
     """Loss area, distance of the draws from uniform and parameters under the floor, over rows and floors."""
     spare = list(SIGNALS.values())[1:]
     rows = [row_text(row) for row in grid.rows]
-    seeds = seeds_text(grid.points.values())
+    seeds = seeds_text(map(len, grid.points.values()))
     return Chart(
         name,
         f"{title(grid.signal)}, {grid.setting.title}, over {grid.kind.label} and floor, {grid.common}",

@@ -275,7 +275,7 @@ def _grid(view: GridView) -> str:
     """What the runs of a grid share, and a table with several numbers in every cell."""
     grid = view.grid
     preset = grid.setting.group.protocol.split(",")[0]
-    seeds = seeds_text(grid.points.values())
+    seeds = seeds_text(map(len, grid.points.values()))
     about = f"Protocol {preset}, {seeds} in a cell; floors {grid.unit}; compared with Uniform under protocol"
     rows = [
         (name, *(_cell_text(view.cell(place, floor)) for floor in grid.floors)) for place, name in enumerate(view.rows)
