@@ -209,9 +209,7 @@ def _break_marks(ax: Axes, start: float, stop: float) -> None:
     where: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "clip_on": False}
     mark: dict[str, Any] = {"marker": [(-1, -0.5), (1, 0.5)], "markersize": 6, "mew": 0.8}
     ax.plot([0, 0], [start, stop], color="white", linewidth=1.6, zorder=6, **where)
-    ax.plot(
-        [0, 0], [start, stop], marker=slanted, markersize=6, linestyle="none", color=INK, mew=0.8, zorder=7, **where
-    )
+    ax.plot([0, 0], [start, stop], linestyle="none", color=INK, zorder=7, **mark, **where)
 
 
 def _bar(ax: Axes, x: float, width: float, bar: Estimate, colour: str, hatch: str, label: str | None) -> None:

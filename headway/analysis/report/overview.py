@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headway.analysis.results import Results
@@ -131,43 +131,30 @@ def _cover(setting: Setting, method: str) -> Cover:
         seeds = [run.seed for run in runs if run.state is state]
         if seeds and state is not State.DONE:
             rest.append(f"{word}: {_seeds(seeds)}")
-    if missing := _missing(setting, method):
+    if missing := _lacking(setting, method):
         rest.append(f"not in the store: {_seeds(missing)}")
     is_bad = any(run.state in BAD for run in runs)
     return Cover(title(method), len(done), len(runs) + len(missing), "; ".join(rest), is_bad)
 
 
-def _missing(setting: Setting, method: str) -> list[int]:
-    """Seeds that another method of the setting has, and this one has not."""
-    every = {run.seed for runs in setting.all.values() for run in runs}
-    return sorted(every - {run.seed for run in setting.all[method]})
+def _lacking(setting: Setting, method: str, states: Collection[State] = tuple(State)) -> list[int]:
+    """Seeds of which another method of the setting has a run in one of these states, and this one has not."""
+    seeds = {name: {run.seed for run in runs if run.state in states} for name, runs in setting.all.items()}
+    return sorted(set().union(*seeds.values()) - seeds[method])
 
 
 def _gaps(setting: Setting) -> list[str]:
     """What comparisons will miss: seeds that not all methods have finished."""
-    short = {name: _unfinished_seeds(setting, name) for name in setting.all}
-    short = {name: seeds for name, seeds in short.items() if seeds}
-    if not short:
-        return []
+    short = {name: seeds for name in setting.all if (seeds := _lacking(setting, name, [State.DONE]))}
     parts = [f"{title(name)} lacks {_seeds(seeds)}" for name, seeds in short.items()]
     if len(parts) > 4:
         parts = [*parts[:3], f"{count(len(parts) - 3, 'more method')}"]
-    return [f"{setting.title} ({setting.group.protocol}): {_listed(parts)}."]
-
-
-def _listed(words: Sequence[str]) -> str:
-    """Words with commas and an "and", such as "a, b and c"."""
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
+    text = " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+    return [f"{setting.title} ({setting.group.protocol}): {text}."] if parts else []
 
 
 def _seeds(seeds: Sequence[int]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {ranges(seeds)}"
-
-
-def _unfinished_seeds(setting: Setting, method: str) -> list[int]:
-    finished = {run.seed for runs in setting.all.values() for run in runs if run.finished}
-    return sorted(finished - {run.seed for run in setting.all[method] if run.finished})
 
 
 @dataclass(frozen=True)
@@ -266,19 +253,13 @@ class ProtocolFields:
 
 def origins(settings: Sequence[Setting]) -> list[Origin]:
     """Where the runs of every setting come from."""
-    return [_origin(setting) for setting in settings]
-
-
-def _origin(setting: Setting) -> Origin:
-    runs = [run for members in setting.all.values() for run in members]
-    return Origin(
-        setting,
-        ranges(run.seed for run in runs),
-        facts_of(runs),
-        _distinct(run.host for run in runs),
-        duration(sum(run.progress.seconds for run in runs)),
-        notes_of(runs),
-    )
+    found = []
+    for setting in settings:
+        runs = [run for members in setting.all.values() for run in members]
+        seeds, machines = ranges(run.seed for run in runs), _distinct(run.host for run in runs)
+        time = duration(sum(run.progress.seconds for run in runs))
+        found.append(Origin(setting, seeds, facts_of(runs), machines, time, notes_of(runs)))
+    return found
 
 
 def shared_facts(origins: Sequence[Origin]) -> dict[str, str]:
