@@ -91,14 +91,10 @@ def write_export(
     except OSError as error:
         raise store_error("make", path.parent, error) from error
 
-    def write(file: Any) -> None:
-        sink = arrow.BufferOutputStream()
-        parquet.write_table(
-            table, sink, compression="zstd", row_group_size=_RUNS_PER_ROW_GROUP, write_page_checksum=True
-        )
-        file.write(memoryview(sink.getvalue()))
-
-    write_atomic(path, write)
+    sink = arrow.BufferOutputStream()
+    options = {"compression": "zstd", "row_group_size": _RUNS_PER_ROW_GROUP, "write_page_checksum": True}
+    parquet.write_table(table, sink, **options)
+    write_atomic(path, lambda file: file.write(memoryview(sink.getvalue())))
     return len(kept)
 
 
@@ -196,17 +192,9 @@ def _run_of(row: Mapping[str, Any], columns: Arrays, what: str) -> RunData:
         environment = parse_environment(row["environment"], what)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedError(f"{what}: expected progress and environment as JSON, got {error}") from None
-    return RunData(
-        spec.run_id,
-        spec,
-        State(row["state"]),
-        columns,
-        progress,
-        Failure.of(str(row.get("error") or "")),
-        str(row.get("note") or ""),
-        str(row.get("host") or ""),
-        environment,
-    )
+    error, note, host = (str(row.get(name) or "") for name in ("error", "note", "host"))
+    told = progress, Failure.of(error), note, host, environment
+    return RunData(spec.run_id, spec, State(row["state"]), columns, *told)
 
 
 def _stored_name(name: str, array: Array) -> str:

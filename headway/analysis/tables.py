@@ -110,11 +110,9 @@ def relative_area(ours: Mapping[int, float], theirs: Mapping[int, float], confid
 
 
 def method_rows(members: Results, uniform: Sequence[RunData] = ()) -> list[MethodRow]:
-    """One line per signal of a group of controlled runs.
+    """One line per signal of a group of controlled runs, such as a value of `Results.groups`.
 
-    Args:
-        members: runs of one group, such as a value of `Results.groups`.
-        uniform: runs of Uniform to compare with where the group has none of its own; see `baselines.lenders`.
+    Where the group has no runs of Uniform, it is compared with those given; see `settings.lenders`.
     """
     by_method = {method: usable(runs) for method, runs in members.methods().items()}
     baseline = areas(by_method.get(BASELINE, ()) or uniform)
@@ -144,25 +142,16 @@ def welch_rows(results: Results, method: str = "gmc") -> list[WelchRow]:
     rows: list[WelchRow] = []
     for group, members in results.select(experiment="controlled").groups().items():
         found = {name: areas(runs) for name, runs in members.methods().items()}
+        convention = str(members.runs[0].spec.protocol.get("stars") or "released")
         for baseline, theirs in found.items():
             if baseline != method and theirs and found.get(method):
                 ours = found[method]
                 samples = _values(ours), _values(theirs)
                 test, why = welch(*samples), why_untested(*samples)
-                mark = stars(test.p, _convention(members)) if test else ""
+                mark = stars(test.p, convention) if test else ""
                 rows.append(WelchRow(group, method, baseline, (len(ours), len(theirs)), test, None, mark, why))
-    return _corrected(rows)
-
-
-def _corrected(rows: Sequence[WelchRow]) -> list[WelchRow]:
-    """The rows with Holm's correction for all of their tests."""
-    tests = [row.test.p for row in rows if row.test]
-    adjusted = iter(holm(tests).tolist())
+    adjusted = iter(holm([row.test.p for row in rows if row.test]).tolist())
     return [replace(row, p_holm=next(adjusted)) if row.test else row for row in rows]
-
-
-def _convention(members: Results) -> str:
-    return str(members.runs[0].spec.protocol.get("stars") or "released")
 
 
 def _values(by_seed: Mapping[int, float]) -> Array:
@@ -199,9 +188,7 @@ def relative_areas(results: Results) -> dict[str, dict[Group, Array]]:
 def overall_rows(results: Results, rng: np.random.Generator) -> list[OverallRow]:
     """A line for each signal, with bootstrap intervals over seeds, stratified by condition.
 
-    Args:
-        results: runs of one protocol, such as ``results.select(protocol="released")``.
-        rng: what the bootstrap draws with.
+    The runs are of one protocol, such as ``results.select(protocol="released")``.
     """
     found = comparable_areas(results)
     rows = []
@@ -223,27 +210,23 @@ def profiles(results: Results, rng: np.random.Generator, points: int = 101) -> d
     every = relative_areas(results)
     kept = {group for group, values in every.get(BASELINE, {}).items() if np.isfinite(values).all()}
     found = {
-        method: {group: values for group, values in by_group.items() if group in kept}
+        method: strata
         for method, by_group in every.items()
+        if (strata := [values for group, values in by_group.items() if group in kept])
     }
-    found = {method: by_group for method, by_group in found.items() if by_group}
     if not found:
         return {}
-    scores = np.concatenate([values for by_group in found.values() for values in by_group.values()])
+    scores = np.concatenate([values for strata in found.values() for values in strata])
     scores = scores[np.isfinite(scores)]
     thresholds = np.linspace(scores.min(), scores.max(), points)
-    return {method: performance_profile(list(by_group.values()), thresholds, rng) for method, by_group in found.items()}
+    return {method: performance_profile(strata, thresholds, rng) for method, strata in found.items()}
 
 
 def epochs_to(members: Results, loss: float | None = None) -> dict[str, Survival]:
-    """How many epochs each signal needs to an average test loss; runs that never get there are censored.
+    """How many epochs each signal of a group needs to an average test loss; runs that never get there are censored.
 
-    Args:
-        members: runs of one group.
-        loss: the loss; if None, the one that Uniform has on average over the last half of its curve.
-
-    Returns:
-        the times by signal; none at all if the loss is not known because a run of Uniform has diverged.
+    By default it is the loss that Uniform has on average over the last half of its curve. If that is not known because
+    a run of Uniform has diverged, there are no times at all.
 
     Raises:
         ValueError: no loss is named, and there are no runs of Uniform to take it from.

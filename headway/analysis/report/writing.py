@@ -19,7 +19,7 @@ from headway.analysis.exports import find_exports
 from headway.analysis.report.rendering import Links, render_page
 from headway.analysis.report.sources import CSV, REQUIRED, Telemetry, telemetry_at, telemetry_files
 from headway.analysis.report.view import View, make_view
-from headway.analysis.results import Results, load_results, stores_at
+from headway.analysis.results import Results, load_results, nothing_at, stores_at
 from headway.errors import FigureError, StoreError
 from headway.runs.files import write_bytes
 from headway.runs.status import METRICS_FILE
@@ -102,7 +102,8 @@ def _load(source: Path, telemetry: Sequence[Telemetry]) -> Results:
         raise StoreError(f"expected rows of a SourceMonitor in {source}, got none that can be shown. {remarks}")
     if source.suffix == CSV and source.is_file():
         raise StoreError(f"expected the columns of a SourceMonitor ({', '.join(REQUIRED)}) in {source}, got others")
-    raise StoreError(_nothing_at(source))
+    what = "a run store, exported runs (*.parquet), or telemetry of data sources (CSV or Parquet of a SourceMonitor)"
+    raise nothing_at(source, what)
 
 
 def holds_runs(source: Path, telemetry: Iterable[Path] | None = None) -> bool:
@@ -116,14 +117,6 @@ def holds_runs(source: Path, telemetry: Iterable[Path] | None = None) -> bool:
         return True
     files = set(find_exports(source))
     return bool(files and files - set(telemetry_files(source) if telemetry is None else telemetry))
-
-
-def _nothing_at(source: Path) -> str:
-    """Say that there is nothing for a report, and what there is."""
-    known = "a run store, exported runs (*.parquet), or telemetry of data sources (CSV or Parquet of a SourceMonitor)"
-    if not source.exists():
-        return f"expected {known} at {source}, got nothing; check the path"
-    return f"expected {known} at {source}, got {'a folder without any' if source.is_dir() else 'another file'}"
 
 
 def run_addresses(source: Path, out: Path, results: Results) -> dict[str, str]:
