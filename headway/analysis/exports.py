@@ -192,8 +192,8 @@ def _run_of(row: Mapping[str, Any], columns: Arrays, what: str) -> RunData:
         environment = parse_environment(row["environment"], what)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedError(f"{what}: expected progress and environment as JSON, got {error}") from None
-    error, note, host = (str(row.get(name) or "") for name in ("error", "note", "host"))
-    told = progress, Failure.of(error), note, host, environment
+    failure, note, host = (str(row.get(name) or "") for name in ("error", "note", "host"))
+    told = progress, Failure.of(failure), note, host, environment
     return RunData(spec.run_id, spec, State(row["state"]), columns, *told)
 
 

@@ -237,7 +237,7 @@ def _mark(ax: Axes, x: float, word: str) -> None:
 
 def _write(ax: Axes, text: str, x: float, y: float, offset: float, rotation: float) -> None:
     """A small text above a place, or below it where the offset is negative."""
-    place = {"textcoords": "offset points", "ha": "center", "va": "bottom" if offset > 0 else "top"}
+    place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom" if offset > 0 else "top"}
     ax.annotate(text, (x, y), (0, offset), rotation=rotation, fontsize=7, color=INK, zorder=8, **place)
 
 

@@ -112,33 +112,26 @@ def read_rows(file: Path) -> tuple[list[Row], int]:
         if file.suffix == PARQUET:
             content = open_parquet(data, most_bytes=MOST_BYTES)
             present = [name for name in COLUMNS if name in content.schema_arrow.names]
-            found = _rows(content.read(columns=present, use_threads=False).to_pylist())
+            entries: Iterable[Any] = content.read(columns=present, use_threads=False).to_pylist()
         else:
-            found = _rows(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline="")))
+            entries = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))
+        found = [_row(entry) for entry in entries]
     except (arrow.ArrowException, OSError, StoreError, ValueError, MemoryError, csv.Error) as error:
         raise DamagedError(f"{file.name}: expected rows of a SourceMonitor, got {str(error)[:200]}") from None
     rows = [row for row in found if row is not None]
     return sorted(rows, key=lambda row: row.step), len(found) - len(rows)
 
 
-def _rows(entries: Iterable[Mapping[str, Any]]) -> list[Row | None]:
-    return [_row(entry) for entry in entries]
-
-
 def _row(entry: Mapping[str, Any]) -> Row | None:
     """A row, or None if it is not whole."""
     try:
-        values = {name: _number(entry.get(name) if name in LATER else entry[name]) for name in NUMBERS}
+        told = {name: entry.get(name) if name in LATER else entry[name] for name in NUMBERS}
+        values = {name: math.nan if value in (None, "") else float(value) for name, value in told.items()}
         advice = entry.get("advice") or ""
         row = Row(int(entry["step"]), str(entry["source"]), str(entry["state"]), values, str(advice))
     except (ValueError, TypeError, OverflowError):
         return None
     return row if row.state in STATES else None
-
-
-def _number(value: Any) -> float:
-    """A number; NaN where there is none."""
-    return math.nan if value is None or value == "" else float(value)
 
 
 @dataclass(frozen=True)
@@ -237,7 +230,9 @@ def chart(rows: Sequence[Row], name: str, key: str) -> Chart:
 
 
 def _panels(sources: Mapping[str, Sequence[Row]]) -> list[Panel]:
-    steps = _thinned(sorted({row.step for own in sources.values() for row in own}))
+    every = sorted({row.step for own in sources.values() for row in own})
+    stride = math.ceil(len(every) / MOST_STEPS)
+    steps = every[::-1][::stride][::-1]  # so many at most, evenly, with the last
     kept = set(steps)
     panels: list[Panel] = []
     for column, heading, axis in PANELS:
@@ -250,12 +245,6 @@ def _panels(sources: Mapping[str, Sequence[Row]]) -> list[Panel]:
         if any(math.isfinite(row.values[column]) for own in sources.values() for row in own):
             panels.append(Panel(column, heading, axis, curves, row=len(panels)))
     return panels
-
-
-def _thinned(steps: Sequence[int]) -> list[int]:
-    """So many steps at most, evenly, with the last."""
-    stride = math.ceil(len(steps) / MOST_STEPS)
-    return list(steps[::-1][::stride][::-1]) if stride else []
 
 
 def strips(rows: Sequence[Row]) -> list[Strip]:
@@ -274,9 +263,9 @@ def strips(rows: Sequence[Row]) -> list[Strip]:
                 stretches[-1] = (row.state, stretches[-1][1], row.step)
             else:
                 stretches.append((row.state, stretches[-1][2] if stretches else before[row.step], row.step))
-        found.append(Strip(source, [_stretch(*each, end) for each in stretches], own[-1].advice))
+        shown = [
+            Stretch(state, first, last, round(100 * first / end, 2), round(100 * (last - first) / end, 2))
+            for state, first, last in stretches
+        ]
+        found.append(Strip(source, shown, own[-1].advice))
     return found
-
-
-def _stretch(state: str, first: int, last: int, end: int) -> Stretch:
-    return Stretch(state, first, last, round(100 * first / end, 2), round(100 * (last - first) / end, 2))

@@ -44,7 +44,10 @@ class Areas:
     @property
     def ratios(self) -> dict[str, Estimate]:
         """The area of every signal relative to Uniform's; empty without runs of Uniform."""
-        return {row.method: _one(row) if row.method == BASELINE else row.relative for row in self.rows if row.relative}
+        found = {row.method: row.relative for row in self.rows if row.relative}
+        if BASELINE in found:  # relative to itself, without an interval
+            found[BASELINE] = Estimate(1.0, float("-inf"), float("inf"), found[BASELINE].n)
+        return found
 
 
 def areas_of(setting: Setting) -> Areas | None:
@@ -115,11 +118,6 @@ def final_rewards(setting: Setting) -> dict[str, Estimate]:
     return {name: t_interval([final_return(run) for run in runs]) for name, runs in setting.finished.items()}
 
 
-def _one(row: MethodRow) -> Estimate:
-    """Uniform relative to itself, without an interval."""
-    return Estimate(1.0, float("-inf"), float("inf"), len(row.seeds))
-
-
 def summary_table(settings: Sequence[Setting], found: Mapping[str, Areas]) -> Table | None:
     """One line for each setting and signal."""
     rows: list[list[Cell]] = []
@@ -160,9 +158,7 @@ def welch_table(settings: Sequence[Setting], tests: Mapping[str, Sequence[WelchR
     for setting in settings:
         for row in tests.get(setting.key, ()):
             test = row.test
-            numbers: list[Cell] = [None] * 7
-            if test:
-                numbers = [test.t, test.df, test.p, row.p_holm, *_ends(test.difference)]
+            numbers = [test.t, test.df, test.p, row.p_holm, *_ends(test.difference)] if test else [None] * 7
             rows.append([*_names(setting), title(row.method), title(row.baseline), *row.n, *numbers, row.stars])
     heads = ["setting", "protocol", "signal", "against", "seeds", "seeds against", "t", "df", "p", "p (Holm)"]
     heads += ["difference", "difference low", "difference high", "mark"]
@@ -234,15 +230,10 @@ def findings_of(
     rewards: Mapping[str, Mapping[str, Estimate]],
     charts: Mapping[str, Sequence[Chart]],
 ) -> Findings:
-    """The most telling settings in sentences: noise first, then other controlled settings, then exploration.
-
-    Args:
-        settings: what was run.
-        areas: the numbers of the controlled study, by the key of the setting.
-        rewards: the returns of exploration, by the key of the setting and method.
-        charts: the figures, by section or by the key of a setting.
-    """
-    found = [(setting, text) for setting in settings if (text := _sentence(setting, areas, rewards))]
+    """The most telling settings in sentences: noise first, then other controlled settings, then exploration."""
+    said = {key: _about_returns(returns) for key, returns in rewards.items()}
+    said |= {key: conclusion(area.rows) for key, area in areas.items() if key not in rewards}
+    found = [(setting, text) for setting in settings if (text := said.get(setting.key))]
     found.sort(key=lambda each: (each[0].key not in areas, each[0].group.condition != "noise"))
     found = found[:MOST_SENTENCES]
     if not found:
@@ -251,12 +242,6 @@ def findings_of(
     shown = [chart for chart in charts.get(first, ()) if chart.id.startswith("groups")] or charts.get(first, ())
     several = len(found) > 1
     return Findings([f"{setting.title}: {text}" if several else text for setting, text in found], shown[:1])
-
-
-def _sentence(setting: Setting, areas: Mapping[str, Areas], rewards: Mapping[str, Mapping[str, Estimate]]) -> str:
-    if setting.key in rewards:
-        return _about_returns(rewards[setting.key])
-    return conclusion(areas[setting.key].rows) if setting.key in areas else ""
 
 
 def _about_returns(rewards: Mapping[str, Estimate]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headway.analysis.charts.catalogue import page_charts
 from headway.analysis.charts.model import Chart
@@ -37,8 +37,7 @@ MOST_BYTES_IN_ALL = 7 << 20  # ... nor one that would make all of them together 
 _GIF = (b"GIF87a", b"GIF89a")
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(NamedTuple):
     """A recording."""
 
     title: str  # what it shows
@@ -93,16 +92,10 @@ def make_view(
     bench: Mapping[str, Any] | None = None,
     telemetry: Sequence[Telemetry] | None = None,
 ) -> View:
-    """Work everything out.
+    """Work everything out. A live page shows also what is not finished, and leaves out the recordings, which take long.
 
-    Args:
-        source: where the runs are.
-        results: the runs.
-        now: the time of the page.
-        live: show also what is not finished, and leave out what takes long: the recordings.
-        claims: what `claims_of` gave for these runs, if that is known already.
-        bench: a benchmark's results as parsed JSON, for the claim about time.
-        telemetry: what `telemetry_at` gave for the source, if that is known already.
+    Claims and telemetry are what `claims_of` and `telemetry_at` gave, if that is known already; `bench` is a
+    benchmark's results as parsed JSON, for the claim about time.
     """
     telemetry = telemetry_at(source) if telemetry is None else telemetry
     results = _without(telemetry, results)
@@ -162,13 +155,8 @@ def update_view(view: View, results: Results, now: datetime) -> View:
     """The view with what is quickly told anew: what was run, and how far it is."""
     results = _without(view.telemetry, results)
     settings = settings_of(results, with_unfinished=True)
-    return replace(
-        view,
-        made_at=now,
-        results=results,
-        overview=overview.overview_of(results, settings),
-        campaign=overview.campaign_of(results),
-    )
+    told, campaign = overview.overview_of(results, settings), overview.campaign_of(results)
+    return replace(view, made_at=now, results=results, overview=told, campaign=campaign)
 
 
 def claims_of(results: Results, bench: Mapping[str, Any] | None = None) -> dict[str, list[ClaimResult]]:
@@ -201,10 +189,8 @@ def recordings_of(source: Path, settings: Sequence[Setting]) -> list[Recording]:
                 content = next(filter(None, (_read(store / run.id) for store in stores)), b"")
                 if content and len(content) <= room:
                     room -= len(content)
-                    data = base64.b64encode(content).decode()
-                    found.append(
-                        Recording(f"{title(name)}, {setting.title}, seed {run.seed}", f"data:image/gif;base64,{data}")
-                    )
+                    url = f"data:image/gif;base64,{base64.b64encode(content).decode()}"
+                    found.append(Recording(f"{title(name)}, {setting.title}, seed {run.seed}", url))
                     break
     return found
 

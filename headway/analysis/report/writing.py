@@ -14,6 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from headway.analysis.charts.catalogue import Plan, plan_figures, protocol_folders
+from headway.analysis.charts.drawing import draw
+from headway.analysis.charts.figure import house_style, save
 from headway.analysis.charts.model import FORMATS, Chart
 from headway.analysis.exports import find_exports
 from headway.analysis.report.rendering import Links, render_page
@@ -107,12 +109,7 @@ def _load(source: Path, telemetry: Sequence[Telemetry]) -> Results:
 
 
 def holds_runs(source: Path, telemetry: Iterable[Path] | None = None) -> bool:
-    """Whether there are runs, in a store or exported, and not only telemetry.
-
-    Args:
-        source: the place.
-        telemetry: what `telemetry_files` gave for it, if that is known already.
-    """
+    """Whether there are runs, stored or exported, and not only telemetry (by default that of `telemetry_files`)."""
     if stores_at(source):
         return True
     files = set(find_exports(source))
@@ -185,15 +182,9 @@ class Prints:
 def print_figures(
     source: Path, results: Results, folder: Path, formats: Sequence[str], tell: Tell, processes: int = 1
 ) -> Prints:
-    """Draw every figure that the runs allow; one that fails is left out with its reason.
+    """Draw every figure that the runs allow in a folder; one that fails is left out with its reason.
 
-    Args:
-        source: where the runs are, for further processes to read.
-        results: the runs.
-        folder: where the figures go; with several protocols each gets a folder of its own.
-        formats: "pdf", "svg", "png"; none draws nothing.
-        tell: told how far it is.
-        processes: how many to use at most.
+    With several protocols each gets a folder of its own. Further processes read the runs from the source again.
     """
     plans = plan_figures(results) if formats else []
     found = Prints(omissions=[(item.id, item.reason) for plan in plans for item in plan.omissions])
@@ -227,9 +218,6 @@ def named_charts(plans: Sequence[Plan]) -> Iterator[tuple[str, Chart]]:
 
 
 def _print(chart: Chart, stem: Path, formats: Sequence[str]) -> None:
-    from headway.analysis.charts.drawing import draw
-    from headway.analysis.charts.figure import house_style, save
-
     with house_style():
         save(draw(chart), stem, formats)
 
