@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from headway.analysis.claims.verdicts import (
     all_positive,
     find,
     seeds_needed,
+    too_few,
     within,
 )
 from headway.analysis.stats import (
@@ -34,7 +34,6 @@ from headway.analysis.stats import (
     why_untested,
 )
 from headway.analysis.tables import relative_area
-from headway.runs.text import count
 from headway.study.protocols.names import title
 
 CONDITIONS = (("curriculum", "mnist"), ("curriculum", "cifar10"), ("noise", "mnist"), ("noise", "cifar10"))
@@ -134,7 +133,7 @@ def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, 
     test = welch(*samples)
     n = min(len(ours), len(theirs))
     if n < MIN_SEEDS:
-        raise TooLittleDataError(f"{count(n, 'seed')}, at least {MIN_SEEDS} are needed")
+        raise TooLittleDataError(too_few(n))
     if test is None:
         means = " against ".join(f"{np.mean(sample):.4g}" for sample in samples)
         return Judgement(Verdict.UNDECIDED, f"areas {means}", n, why_untested(*samples))
@@ -204,7 +203,12 @@ def _comparable(evidence: Evidence, dataset: str, condition: str, method: str) -
 
 def _never_worse(evidence: Evidence) -> Judgement:
     """GMC is comparable or better in all conditions, or significantly worse in one."""
-    missing = [finding for finding in map(partial(_lacking, evidence), CONDITIONS) if finding]
+    missing = []
+    for condition, dataset in CONDITIONS:
+        try:
+            evidence.areas(dataset, condition, "gmc"), evidence.areas(dataset, condition, "uniform")
+        except NoRunsError as error:
+            missing.append(str(error))
     if missing:
         raise (NoRunsError if len(missing) == len(CONDITIONS) else TooLittleDataError)(missing[0])
     estimates, strict = (
@@ -214,7 +218,7 @@ def _never_worse(evidence: Evidence) -> Judgement:
     n = min(e.n for e in estimates)
     text = ", ".join(f"{_name(place)} {e.text('.4f')}" for place, e in enumerate(estimates))
     if n < MIN_SEEDS:
-        return Judgement(Verdict.UNDECIDED, text, n, f"{count(n, 'seed')}, at least {MIN_SEEDS} are needed")
+        return Judgement(Verdict.UNDECIDED, text, n, too_few(n))
     worse = [_name(place) for place, e in enumerate(strict) if e.is_above(1)]
     if worse:
         return Judgement(Verdict.CONTRADICTED, text, n, f"worse in {', '.join(worse)}")
@@ -226,16 +230,6 @@ def _never_worse(evidence: Evidence) -> Judgement:
             Verdict.UNDECIDED, text, n, why, needed=max((k for k in needed if k is not None), default=None)
         )
     return Judgement(Verdict.REPRODUCED, text, n)
-
-
-def _lacking(evidence: Evidence, setting: tuple[str, str]) -> str:
-    """What a condition lacks to compare GMC with Uniform; empty if nothing."""
-    condition, dataset = setting
-    try:
-        evidence.areas(dataset, condition, "gmc"), evidence.areas(dataset, condition, "uniform")
-    except NoRunsError as error:
-        return str(error)
-    return ""
 
 
 def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
@@ -299,7 +293,7 @@ def _wider(evidence: Evidence, dataset: str, condition: str, method: str) -> Jud
     uniform = np.array(list(evidence.areas(dataset, condition, "uniform").values()))
     n = min(len(ours), len(uniform))
     if n < MIN_SEEDS:
-        raise TooLittleDataError(f"{count(n, 'seed')}, at least {MIN_SEEDS} are needed")
+        raise TooLittleDataError(too_few(n))
     ratio = float(ours.std(ddof=1) / uniform.std(ddof=1)) if np.ptp(uniform) else float("inf")
     p = float(scipy_stats().levene(ours, uniform, center="median").pvalue) if np.ptp(ours) or np.ptp(uniform) else 1.0
     text = f"{ratio:.2f} times Uniform's, p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"

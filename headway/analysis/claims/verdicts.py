@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.analysis.stats import CONFIDENCE, Estimate, scipy_stats
+from headway.analysis.table import Cell, Table
+from headway.runs.text import count
 
 if TYPE_CHECKING:
     from headway.analysis.claims.evaluation import ClaimResult
-from headway.analysis.table import Cell, Table
 
 MIN_SEEDS = 3  #: Fewer seeds decide nothing
 MOST_SEEDS = 1000  #: Where more seeds than this were needed, that is all that is said
@@ -121,14 +122,14 @@ def _quantile(confidence: float, n: Any) -> Any:
 
 def above(estimate: Estimate, limit: float, ours: str) -> Judgement:
     """Is it above the limit? Decided when the interval lies on one side of it."""
-    holds, fails = estimate.is_above(limit), estimate.is_below(limit)
-    return _judgement(estimate, holds, fails, ours, f"the interval covers {limit:.3g}", limit)
+    why = f"the interval covers {limit:.3g}"
+    return _judgement(estimate, estimate.is_above(limit), estimate.is_below(limit), ours, why, limit)
 
 
 def below(estimate: Estimate, limit: float, ours: str) -> Judgement:
     """Is it below the limit? Decided when the interval lies on one side of it."""
-    holds, fails = estimate.is_below(limit), estimate.is_above(limit)
-    return _judgement(estimate, holds, fails, ours, f"the interval covers {limit:.3g}", limit)
+    why = f"the interval covers {limit:.3g}"
+    return _judgement(estimate, estimate.is_below(limit), estimate.is_above(limit), ours, why, limit)
 
 
 def within(estimate: Estimate, low: float, high: float, ours: str) -> Judgement:
@@ -154,7 +155,7 @@ def all_positive(
     against = [link for link, estimate in zip(links, strict, strict=True) if estimate.is_below(0)]
     needed = _needed_for_all(estimates, strict, least)
     if n < least:
-        return _too_few(n, ours, least=least, needed=needed)
+        return Judgement(Verdict.UNDECIDED, ours, n, too_few(n, least), needed=needed)
     if all(estimate.is_above(0) for estimate in estimates):
         return Judgement(Verdict.REPRODUCED, ours, n)
     if against:
@@ -178,7 +179,7 @@ def _needed_for_all(estimates: Sequence[Estimate], strict: Sequence[Estimate], l
 def _judgement(estimate: Estimate, holds: bool, fails: bool, ours: str, unclear: str, *limits: float) -> Judgement:
     needed = seeds_needed(estimate, *limits)
     if estimate.n < MIN_SEEDS:
-        return _too_few(estimate.n, ours, estimate, needed=needed)
+        return Judgement(Verdict.UNDECIDED, ours, estimate.n, too_few(estimate.n), estimate, needed)
     if not estimate.is_bounded:
         return Judgement(Verdict.UNDECIDED, ours, estimate.n, "there is no finite interval", estimate)
     if holds or fails:
@@ -186,11 +187,9 @@ def _judgement(estimate: Estimate, holds: bool, fails: bool, ours: str, unclear:
     return Judgement(Verdict.UNDECIDED, ours, estimate.n, unclear, estimate, needed)
 
 
-def _too_few(
-    n: int, ours: str, estimate: Estimate | None = None, least: int = MIN_SEEDS, needed: int | None = None
-) -> Judgement:
-    why = f"{n} {'seed' if n == 1 else 'seeds'}, at least {least} are needed"
-    return Judgement(Verdict.UNDECIDED, ours, n, why, estimate, needed)
+def too_few(n: int, least: int = MIN_SEEDS) -> str:
+    """Why so few seeds decide nothing."""
+    return f"{count(n, 'seed')}, at least {least} are needed"
 
 
 SCHEMA = 1
@@ -324,43 +323,37 @@ def _is_said(result: ClaimResult, only_found: bool) -> bool:
 
 def as_dict(results: Sequence[ClaimResult]) -> dict[str, Any]:
     """The claims of one protocol as plain JSON values."""
-    return {
-        "protocol": _protocol(results) if results else "",
-        "claims": [
-            {
-                "id": result.claim.id,
-                "claim": result.claim.text,
-                "decided_by": result.claim.decided_by,
-                "verdict": result.verdict.value,
-                "protocol": result.protocol,
-                "seeds_needed": result.needed,
-                "parts": [_part(finding) for finding in result.findings],
-            }
-            for result in results
-        ],
-    }
+    claims = [
+        {
+            "id": result.claim.id,
+            "claim": result.claim.text,
+            "decided_by": result.claim.decided_by,
+            "verdict": result.verdict.value,
+            "protocol": result.protocol,
+            "seeds_needed": result.needed,
+            "parts": [_part(finding) for finding in result.findings],
+        }
+        for result in results
+    ]
+    return {"protocol": _protocol(results) if results else "", "claims": claims}
 
 
 def _part(finding: Finding) -> dict[str, Any]:
-    found = finding.judgement
+    found, estimate = finding.judgement, None
+    if found.estimate:
+        ends = {name: getattr(found.estimate, name) for name in ("value", "low", "high")}
+        estimate = {name: end if math.isfinite(end) else None for name, end in ends.items()} | {"n": found.estimate.n}
     return {
         "part": finding.part,
         "counts": finding.counts,
         "verdict": finding.verdict.value,
         "ours": found.ours,
-        "estimate": _estimate(found.estimate),
+        "estimate": estimate,
         "paper": finding.paper,
         "seeds": found.n,
         "seeds_needed": found.needed,
         "why": found.why,
     }
-
-
-def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    numbers = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-    return {name: number if math.isfinite(number) else None for name, number in numbers.items()} | {"n": estimate.n}
 
 
 def _line(finding: Finding) -> str:
