@@ -21,11 +21,7 @@ SMALLEST_FONT = 7.0  # No text in a figure is smaller than this, in points
 PALE, GRID = "#666666", "#E4E4E4"  # Colours of remarks and of grid lines
 PNG_DPI = 300
 
-_METADATA: dict[str, dict[str, Any]] = {
-    "pdf": {"CreationDate": None},
-    "svg": {"Date": None},
-    "png": {"Software": None},
-}
+_METADATA: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
 """What a file must not hold, because it changes from day to day or from machine to machine."""
 
 

@@ -48,8 +48,7 @@ PEAK_SEEDS = 8
     "CIFAR-10 curriculum, Uniform: losses plateau in the order G0 < G1 < G3 < G2",
     "mean test loss per group, last 10% of epochs",
 )
-def plateau_order(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C1."""
+def _plateau_order(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum", ("cifar10",)):
         part, paper = f"{title(dataset)}: order of the last losses", "G0 < G1 < G3 < G2"
         yield find(part, paper, _loss_order, evidence, dataset, (0, 1, 3, 2), counts=counts)
@@ -61,8 +60,7 @@ def plateau_order(evidence: Evidence) -> Iterator[Finding]:
     "epoch of the maximum of the smoothed train count, on the mean over seeds; of Curiosity's G0 the maximum after its "
     "fall at the start, as the text says; intervals by bootstrap over seeds",
 )
-def peaks_cifar(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C2."""
+def _peaks_cifar(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum", ("cifar10",)):
         remark = f" ({NAMES[0]}: its second peak, after the first fall)"
         yield _peak_order(
@@ -77,8 +75,7 @@ def peaks_cifar(evidence: Evidence) -> Iterator[Finding]:
     "curriculum: Curiosity contracts the groups' losses, GMC spreads them, relative to Uniform",
     "standard deviation over groups of the test loss, averaged over epochs, relative to Uniform's",
 )
-def spread_of_losses(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C3."""
+def _spread_of_losses(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum"):
         name = f"{title(dataset)}: spread of the losses"
         for method, decide, paper in (("curiosity", below, "below Uniform's"), ("gmc", above, "above Uniform's")):
@@ -93,8 +90,7 @@ def spread_of_losses(evidence: Evidence) -> Iterator[Finding]:
     "MNIST curriculum: GMC visits groups in the order 2, 3, 1; Curiosity 3, 2, 1",
     "epoch of the maximum of the smoothed train count, on the mean over seeds; intervals by bootstrap over seeds",
 )
-def peaks_mnist(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C4."""
+def _peaks_mnist(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum", ("mnist",)):
         yield _peak_order(evidence, dataset, "gmc", (2, 3, 1), counts)
         yield _peak_order(evidence, dataset, "curiosity", (3, 2, 1), counts)
@@ -105,8 +101,7 @@ def peaks_mnist(evidence: Evidence) -> Iterator[Finding]:
     "MNIST curriculum: after the easy groups saturate GMC boosts the unsaturated group; NormAll only brings it level",
     "share of draws of the hardest group (highest last loss under Uniform) in the second half, per class",
 )
-def boost_of_the_hardest(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C11."""
+def _boost_of_the_hardest(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum", ("mnist",)):
         name = title(dataset)
         boosted = partial(_boosted, evidence, dataset)
@@ -127,8 +122,7 @@ def boost_of_the_hardest(evidence: Evidence) -> Iterator[Finding]:
     "ablation, CIFAR-10: Cosine oversamples the easiest group early and its allocation fluctuates",
     "share of G0 in the first 10% of epochs; epoch-to-epoch variance of the shares, relative to GMC's",
 )
-def cosine(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C12."""
+def _cosine(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum", ("cifar10",)):
         part, paper = f"{title(dataset)}: Cosine's early share of G0", f"above {UNIFORM[0]:.1f}"
         yield find(part, paper, _early_share, evidence, dataset, counts=counts)
@@ -141,8 +135,7 @@ def cosine(evidence: Evidence) -> Iterator[Finding]:
     "ablation, CIFAR-10: Dot Product's allocation is closer to uniform than GMC's, with a slightly slower loss",
     "distance to uniform (half the sum of the shares' distances, averaged over epochs); AUC relative to GMC's",
 )
-def dot_product(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C13."""
+def _dot_product(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum", ("cifar10",)):
         closer = partial(_against_gmc, evidence, dataset, "dot", summaries.distance_to_uniform, below, ".3f")
         yield find(f"{title(dataset)}: distance to uniform, Dot Product / GMC", "below 1", closer, counts=counts)
@@ -158,8 +151,7 @@ def dot_product(evidence: Evidence) -> Iterator[Finding]:
     "noise, both datasets: Curiosity over-allocates to the noisiest group",
     "share of draws of group D in the last 10% of epochs",
 )
-def curiosity_follows_noise(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C5."""
+def _curiosity_follows_noise(evidence: Evidence) -> Iterator[Finding]:
     limit = QUARTER + NEAR
     for dataset, counts in evidence.datasets("noise"):
         part, paper = f"{title(dataset)}: Curiosity's share of D", f"far above 1/4 (here: > {limit})"
@@ -171,8 +163,7 @@ def curiosity_follows_noise(evidence: Evidence) -> Iterator[Finding]:
     "noise: GMC's allocation is near uniform, slightly against the clean group A",
     "shares of A to D, last 10% of epochs, distance to 1/4",
 )
-def gmc_ignores_noise(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C6."""
+def _gmc_ignores_noise(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("noise"):
         part, paper = f"{title(dataset)}: greatest distance of a share to 1/4", f"small (here: < {NEAR})"
         yield find(part, paper, _near, evidence, dataset, counts=counts)

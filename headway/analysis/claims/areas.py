@@ -24,15 +24,7 @@ from headway.analysis.claims.verdicts import (
     too_few,
     within,
 )
-from headway.analysis.stats import (
-    Estimate,
-    contrast,
-    scipy_stats,
-    t_interval,
-    unpaired_ratio,
-    welch,
-    why_untested,
-)
+from headway.analysis.stats import Estimate, contrast, scipy_stats, t_interval, unpaired_ratio, welch, why_untested
 from headway.analysis.tables import relative_area
 from headway.study.protocols.names import title
 
@@ -68,8 +60,7 @@ def published_t(condition: str, dataset: str, baseline: str) -> str:
     "the 20 rows of the Welch table: sign of t, and significant or not at 0.001 / 0.05",
     "Welch's t-test on the AUC per seed, GMC against each baseline; negative t: GMC is better",
 )
-def welch_table(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C7."""
+def _welch_table(evidence: Evidence) -> Iterator[Finding]:
     for condition, dataset in CONDITIONS:
         for baseline, (t, mark) in zip(BASELINES, PAPER_T[condition, dataset], strict=True):
             part = f"{title(condition)}+{title(dataset)}: GMC against {title(baseline)}"
@@ -81,8 +72,7 @@ def welch_table(evidence: Evidence) -> Iterator[Finding]:
     "only GMC is comparable to or better than Uniform in all four conditions",
     f"AUC relative to Uniform, unpaired as in C7; comparable: the interval reaches 1 and ends below {1 + COMPARABLE}",
 )
-def only_gmc(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C8."""
+def _only_gmc(evidence: Evidence) -> Iterator[Finding]:
     yield find("GMC, in all four conditions", "comparable or better", _never_worse, evidence)
     for method in BASELINES[1:]:
         yield find(f"{title(method)}, somewhere", "worse than Uniform", _somewhere_worse, evidence, method)
@@ -93,8 +83,7 @@ def only_gmc(evidence: Evidence) -> Iterator[Finding]:
     "noise: NormLast and Curiosity are far worse than Uniform; NormAll and DeltaLoss moderately",
     "AUC relative to Uniform; far: worse than both of the moderate ones",
 )
-def worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C9."""
+def _worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("noise"):
         for method in (*FAR_WORSE, *WORSE):
             part, how = f"{title(dataset)}: {title(method)} / Uniform", "far " * (method in FAR_WORSE) + "above 1"
@@ -108,8 +97,7 @@ def worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
     "curriculum: NormAll and DeltaLoss have poor AUC and high variance; NormLast about Uniform",
     "AUC relative to Uniform; spread over seeds against Uniform's by Levene's test",
 )
-def worse_in_the_curriculum(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C10."""
+def _worse_in_the_curriculum(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum"):
         for method in WORSE:
             name = f"{title(dataset)}: {title(method)}"

@@ -9,14 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from headway.analysis.claims.verdicts import (
-    DivergedError,
-    Finding,
-    NoRunsError,
-    TooLittleDataError,
-    Verdict,
-    combine,
-)
+from headway.analysis.claims.verdicts import DivergedError, Finding, NoRunsError, TooLittleDataError, Verdict, combine
 from headway.analysis.results import Results
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.tables import NEEDED, areas, usable

@@ -36,8 +36,7 @@ PROBABLE = "the probability of what the paper has, by bootstrap over seeds"
     "mean episode return over the last 10% of steps; differences with 95% intervals; " + PROBABLE,
     is_of_exploration=True,
 )
-def order_without_noise(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C14."""
+def _order_without_noise(evidence: Evidence) -> Iterator[Finding]:
     order = ("ppo", "icm+gmc", "icm", "gmc")
     for env_id, counts in evidence.environments():
         yield _order(evidence, env_id, WITHOUT, order, counts)
@@ -49,8 +48,7 @@ def order_without_noise(evidence: Evidence) -> Iterator[Finding]:
     "mean episode return over the last 10% of steps, and the difference to no noise per method; " + PROBABLE,
     is_of_exploration=True,
 )
-def order_with_noise(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C15."""
+def _order_with_noise(evidence: Evidence) -> Iterator[Finding]:
     for env_id, counts in evidence.environments():
         yield _order(evidence, env_id, WITH, ("icm+gmc", "gmc", "ppo", "icm"), counts)
         for method in ROBUST:
@@ -137,8 +135,7 @@ BOUND_COLUMN = "momentum_within_bound"  # Share of the parameters with m^2 <= v,
     "time of the model's step against the plain step, and of a whole batch of the study with GMC against one "
     f"with Curiosity, as the paper timed it; each measured in turn; noticeable: more than {NOTICEABLE} times",
 )
-def cost_in_time(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C16."""
+def _cost_in_time(evidence: Evidence) -> Iterator[Finding]:
     for key, name in PAPER_CASES.items():
         yield find(f"step with scores / plain step, {name}", "about 1", _ratio, evidence.bench, key)
     for inputs, (name, paper) in PAPER_BATCHES.items():
@@ -151,8 +148,7 @@ def cost_in_time(evidence: Evidence) -> Iterator[Finding]:
     "with equal decay rates m^2 <= v in every parameter",
     f"the metric {BOUND_COLUMN} of every finished run that has it",
 )
-def bound_on_momentum(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C17."""
+def _bound_on_momentum(evidence: Evidence) -> Iterator[Finding]:
     yield find("least share of parameters within the bound", "all of them", _within_bound, evidence)
 
 
