@@ -12,26 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headway.analysis import stats
 from headway.analysis.results import Group, Results
 from headway.analysis.rundata import Array, RunData, what_is_missing
-from headway.analysis.stats import (
-    Estimate,
-    Profile,
-    Survival,
-    Welch,
-    holm,
-    performance_profile,
-    probability_of_improvement,
-    ratio,
-    relative_iqm,
-    stars,
-    survival,
-    t_interval,
-    time_to_threshold,
-    unpaired_ratio,
-    welch,
-    why_untested,
-)
+from headway.analysis.stats import Estimate, Profile, Survival, Welch
 from headway.analysis.summaries import arms_of_groups, auc, average_loss, epochs, group_shares, tail
 
 NEEDED = ("test_loss", "test_count", "train_count")  #: The metrics that a run must have to be in a table
@@ -105,8 +89,8 @@ def relative_area(ours: Mapping[int, float], theirs: Mapping[int, float], confid
     """
     common = sorted(ours.keys() & theirs.keys())
     if len(common) < 2 and not (common and 1 in (len(ours), len(theirs))):
-        return unpaired_ratio(_values(ours), _values(theirs), confidence)
-    return ratio([ours[seed] for seed in common], [theirs[seed] for seed in common], confidence)
+        return stats.unpaired_ratio(_values(ours), _values(theirs), confidence)
+    return stats.ratio([ours[seed] for seed in common], [theirs[seed] for seed in common], confidence)
 
 
 def method_rows(members: Results, uniform: Sequence[RunData] = ()) -> list[MethodRow]:
@@ -127,11 +111,11 @@ def method_rows(members: Results, uniform: Sequence[RunData] = ()) -> list[Metho
                 group=runs[0].group,
                 method=method,
                 seeds=tuple(run.seed for run in runs),
-                auc=t_interval(_values(own)),
+                auc=stats.t_interval(_values(own)),
                 deviation=float(_values(own).std(ddof=1)) if len(own) > 1 else float("nan"),
                 relative=relative_area(own, baseline) if baseline else None,
-                final_loss=t_interval([float(tail(average_loss(run)).mean()) for run in runs]),
-                shares=tuple(t_interval(column) for column in shares.T),
+                final_loss=stats.t_interval([float(tail(average_loss(run)).mean()) for run in runs]),
+                shares=tuple(stats.t_interval(column) for column in shares.T),
             )
         )
     return rows
@@ -147,10 +131,10 @@ def welch_rows(results: Results, method: str = "gmc") -> list[WelchRow]:
             if baseline != method and theirs and found.get(method):
                 ours = found[method]
                 samples = _values(ours), _values(theirs)
-                test, why = welch(*samples), why_untested(*samples)
-                mark = stars(test.p, convention) if test else ""
+                test, why = stats.welch(*samples), stats.why_untested(*samples)
+                mark = stats.stars(test.p, convention) if test else ""
                 rows.append(WelchRow(group, method, baseline, (len(ours), len(theirs)), test, None, mark, why))
-    adjusted = iter(holm([row.test.p for row in rows if row.test]).tolist())
+    adjusted = iter(stats.holm([row.test.p for row in rows if row.test]).tolist())
     return [replace(row, p_holm=next(adjusted)) if row.test else row for row in rows]
 
 
@@ -195,8 +179,8 @@ def overall_rows(results: Results, rng: np.random.Generator) -> list[OverallRow]
     for method, by_group in found.items():
         uniform = [found[BASELINE][group] for group in by_group]
         ours = list(by_group.values())
-        improvement = probability_of_improvement(ours, uniform, rng)
-        iqm = relative_iqm(ours, None if method == BASELINE else uniform, rng)
+        improvement = stats.probability_of_improvement(ours, uniform, rng)
+        iqm = stats.relative_iqm(ours, None if method == BASELINE else uniform, rng)
         rows.append(OverallRow(method, tuple(by_group), iqm, improvement))
     return rows
 
@@ -219,7 +203,7 @@ def profiles(results: Results, rng: np.random.Generator, points: int = 101) -> d
     scores = np.concatenate([values for strata in found.values() for values in strata])
     scores = scores[np.isfinite(scores)]
     thresholds = np.linspace(scores.min(), scores.max(), points)
-    return {method: performance_profile(strata, thresholds, rng) for method, strata in found.items()}
+    return {method: stats.performance_profile(strata, thresholds, rng) for method, strata in found.items()}
 
 
 def epochs_to(members: Results, loss: float | None = None) -> dict[str, Survival]:
@@ -240,11 +224,11 @@ def epochs_to(members: Results, loss: float | None = None) -> dict[str, Survival
     if math.isnan(loss):
         return {}
     curves = {
-        method: [time_to_threshold(epochs(run), average_loss(run), loss) for run in runs]
+        method: [stats.time_to_threshold(epochs(run), average_loss(run), loss) for run in runs]
         for method, runs in by_method.items()
     }
     horizon = max((time for times in curves.values() for time, _ in times), default=0.0)
     return {
-        method: survival([time for time, _ in times], [there for _, there in times], horizon)
+        method: stats.survival([time for time, _ in times], [there for _, there in times], horizon)
         for method, times in curves.items()
     }

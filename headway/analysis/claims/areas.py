@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -87,7 +87,7 @@ def _worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("noise"):
         for method in (*FAR_WORSE, *WORSE):
             part, how = f"{title(dataset)}: {title(method)} / Uniform", "far " * (method in FAR_WORSE) + "above 1"
-            yield find(part, how, _worse, evidence, dataset, "noise", method, counts=counts)
+            yield find(part, how, _against_uniform, evidence, dataset, "noise", method, above, 1.0, counts=counts)
         part = f"{title(dataset)}: NormLast and Curiosity against NormAll and DeltaLoss"
         yield find(part, "both higher than both", _far_apart, evidence, dataset, counts=counts)
 
@@ -102,10 +102,11 @@ def _worse_in_the_curriculum(evidence: Evidence) -> Iterator[Finding]:
         for method in WORSE:
             name = f"{title(dataset)}: {title(method)}"
             of = evidence, dataset, "curriculum", method
-            yield find(f"{name} / Uniform", "above 1", _worse, *of, counts=counts)
+            yield find(f"{name} / Uniform", "above 1", _against_uniform, *of, above, 1.0, counts=counts)
             yield find(f"{name}, spread over seeds", "above Uniform's", _wider, *of, counts=counts)
         of = evidence, dataset, "curriculum", "norm_last"
-        yield find(f"{title(dataset)}: NormLast / Uniform", "about 1", _comparable, *of, counts=counts)
+        limits, part = (1 - COMPARABLE, 1 + COMPARABLE), f"{title(dataset)}: NormLast / Uniform"
+        yield find(part, "about 1", _against_uniform, *of, within, *limits, counts=counts)
 
 
 def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, t: float, mark: str) -> Judgement:
@@ -169,24 +170,19 @@ def _compare(t: float, p: float, n: int, paper_t: float, mark: str, apart: bool)
     return Verdict.UNDECIDED, f"not significant at {LEVELS[mark]}"
 
 
-def _relative(evidence: Evidence, dataset: str, condition: str, method: str) -> Estimate:
-    return relative_area(evidence.areas(dataset, condition, method), evidence.areas(dataset, condition, "uniform"))
+def _against_uniform(
+    evidence: Evidence, dataset: str, condition: str, method: str, decide: Callable[..., Judgement], *limits: float
+) -> Judgement:
+    """How does the area of a signal compare with Uniform's, seed by seed?"""
+    uniform = evidence.areas(dataset, condition, "uniform")
+    estimate = relative_area(evidence.areas(dataset, condition, method), uniform)
+    return decide(estimate, *limits, estimate.text(".4f"))
 
 
 def _unpaired(evidence: Evidence, dataset: str, condition: str, method: str, confidence: float) -> Estimate:
-    """As `_relative`, with runs compared as Welch's test does: what is not worse there must not be worse here."""
+    """The same ratio with runs compared as Welch's test does: what is not worse there must not be worse here."""
     ours, uniform = evidence.areas(dataset, condition, method), evidence.areas(dataset, condition, "uniform")
     return unpaired_ratio(list(ours.values()), list(uniform.values()), confidence)
-
-
-def _worse(evidence: Evidence, dataset: str, condition: str, method: str) -> Judgement:
-    estimate = _relative(evidence, dataset, condition, method)
-    return above(estimate, 1.0, estimate.text(".4f"))
-
-
-def _comparable(evidence: Evidence, dataset: str, condition: str, method: str) -> Judgement:
-    estimate = _relative(evidence, dataset, condition, method)
-    return within(estimate, 1 - COMPARABLE, 1 + COMPARABLE, estimate.text(".4f"))
 
 
 def _never_worse(evidence: Evidence) -> Judgement:
