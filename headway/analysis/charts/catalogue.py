@@ -7,18 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headway.analysis.charts import controlled, exploration
-from headway.analysis.charts.model import (
-    GATED_BESIDE,
-    GATED_METHODS,
-    GATES,
-    MAIN,
-    OTHERS,
-    VARIANTS,
-    Chart,
-    Omission,
-    Runs,
-)
+from headway.analysis.charts import controlled, exploration, model
+from headway.analysis.charts.model import Chart, Omission, Runs
 from headway.analysis.charts.sensitivity import grid_chart, grid_points, grids
 from headway.analysis.results import Results
 from headway.analysis.settings import CONTROLLED, EXPLORATION, Setting, settings_of, slug
@@ -29,10 +19,10 @@ if TYPE_CHECKING:
     from headway.analysis.report.tables import Areas, Overall
 
 SETS: Sequence[tuple[str, str, str, Sequence[str]]] = (
-    ("groups", "main", "", MAIN),
-    ("groups", "others", ", other signals", OTHERS),
-    ("ablation", "", ", variants of GMC", VARIANTS),
-    ("gates", "", ", noise gates", GATES),
+    ("groups", "main", "", model.MAIN),
+    ("groups", "others", ", other signals", model.OTHERS),
+    ("ablation", "", ", variants of GMC", model.VARIANTS),
+    ("gates", "", ", noise gates", model.GATES),
 )
 """Sets of signals that share a chart of groups: how the names of its files begin and end, and words for its title."""
 
@@ -101,9 +91,9 @@ def _loss_figures(settings: Sequence[Setting]) -> Iterator[Item]:
     found: dict[Setting, Runs] = {}
     for setting in settings:
         name = slug("average-loss", setting.name)
-        runs = setting.pick((*MAIN, *OTHERS), *NEEDED)
+        runs = setting.pick((*model.MAIN, *model.OTHERS), *NEEDED)
         if not runs:
-            yield Omission(name, f"no finished runs of {_names((*MAIN, *OTHERS))}")
+            yield Omission(name, f"no finished runs of {_names((*model.MAIN, *model.OTHERS))}")
             continue
         found[setting] = runs
         yield controlled.loss_chart(name, {setting: runs})
@@ -113,16 +103,16 @@ def _loss_figures(settings: Sequence[Setting]) -> Iterator[Item]:
 
 def _area_figures(settings: Sequence[Setting]) -> Iterator[Item]:
     for name, signals, need in (
-        ("auc", (*MAIN, *OTHERS), (*MAIN[1:], *OTHERS)),
-        ("auc-ablation", VARIANTS, VARIANTS[1:]),
-        ("auc-gates", GATES, GATES[1:]),
+        ("auc", (*model.MAIN, *model.OTHERS), (*model.MAIN[1:], *model.OTHERS)),
+        ("auc-ablation", model.VARIANTS, model.VARIANTS[1:]),
+        ("auc-gates", model.GATES, model.GATES[1:]),
     ):
         found = {}
         for setting in settings:
             runs = setting.pick(signals, *NEEDED)
             if setting.uniform and any(signal in runs for signal in need):
                 uniform = areas(setting.uniform)
-                shown = {"uniform": setting.uniform, **(_lent_gmc(setting) if signals == GATES else {}), **runs}
+                shown = {"uniform": setting.uniform, **(_lent_gmc(setting) if signals == model.GATES else {}), **runs}
                 found[setting] = {key: relative_area(areas(members), uniform) for key, members in shown.items()}
         if found:
             yield replace(controlled.area_chart(name, found), part="comparison" if name == "auc" else "variants")
@@ -150,7 +140,7 @@ def _telemetry_figures(settings: Sequence[Setting]) -> Iterator[Item]:
 
 def _exploration_figures(settings: Sequence[Setting]) -> Iterator[Item]:
     def ungated(setting: Setting) -> list[str]:
-        return [method for method in setting.finished if method not in GATED_METHODS]
+        return [method for method in setting.finished if method not in model.GATED_METHODS]
 
     found = {setting: setting.pick(ungated(setting), *exploration.REWARD_COLUMNS) for setting in settings}
     found = {setting: runs for setting, runs in found.items() if runs}
@@ -167,7 +157,7 @@ def _exploration_figures(settings: Sequence[Setting]) -> Iterator[Item]:
         yield Omission("television", "no finished runs with noise")
     for setting in noisy:
         name = slug("television", setting.group.condition) if setting.group.condition != "door" else "television"
-        sets = {name: ungated(setting), f"{name}-gates": [*GATED_BESIDE, *GATED_METHODS]}
+        sets = {name: ungated(setting), f"{name}-gates": [*model.GATED_BESIDE, *model.GATED_METHODS]}
         for name, methods in sets.items():
             columns = (*exploration.REWARD_COLUMNS, *exploration.NOISE_COLUMNS)
             runs = setting.pick(methods, *columns)
@@ -175,7 +165,7 @@ def _exploration_figures(settings: Sequence[Setting]) -> Iterator[Item]:
                 yield exploration.noise_chart(name, setting, runs)
             else:
                 yield Omission(name, f"no finished runs with the columns {' and '.join(columns[2:])}")
-            if not any(method in setting.finished for method in GATED_METHODS):
+            if not any(method in setting.finished for method in model.GATED_METHODS):
                 break
 
 

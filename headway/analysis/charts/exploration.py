@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.analysis import summaries
-from headway.analysis.charts.model import (
-    METHODS,
-    STEPS,
-    Axis,
-    Chart,
-    Panel,
-    Picture,
-    Runs,
-    interval_text,
-    styles_for,
-    within_shares,
-)
+from headway.analysis.charts import model
+from headway.analysis.charts.model import Axis, Chart, Panel, Picture, Runs
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.settings import Setting, headings
 from headway.analysis.summaries import Band
@@ -49,10 +39,10 @@ def reward_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
         name,
         "Episode return",
         f"{env_id}: episode return ({conditions}), {_spread_text(members)}.",
-        styles_for((method for runs in found.values() for method in runs), METHODS),
+        model.styles_for((method for runs in found.values() for method in runs), model.METHODS),
         partial(_reward_panels, found),
         legend="Methods",
-        x=STEPS,
+        x=model.STEPS,
         columns=len(found),
         few=FEW_RUNS,
         singles=True,
@@ -77,10 +67,10 @@ def noise_chart(name: str, setting: Setting, runs: Runs) -> Chart:
         f"The pull of the noise, {setting.title}",
         f"{title(setting.group.condition)}: episode return; share of the intrinsic reward that is paid while the noise "
         f"is on; share of the steps with the noise on; {_spread_text(list(runs.values()))}.",
-        styles_for(runs, METHODS),
+        model.styles_for(runs, model.METHODS),
         partial(_noise_panels, runs),
         legend="Methods",
-        x=STEPS,
+        x=model.STEPS,
         columns=3,
         few=FEW_RUNS,
         singles=True,
@@ -94,7 +84,7 @@ def _noise_panels(runs: Runs) -> list[Panel]:
         (NOISE_COLUMNS[1], "Time in noise", "steps with\nthe noise on"),
     ):
         bands = _bands(runs, partial(summaries.rollout_curve, column=column))
-        bands = {method: within_shares(band) for method, band in bands.items() if np.isfinite(band.mean).any()}
+        bands = {method: model.within_shares(band) for method, band in bands.items() if np.isfinite(band.mean).any()}
         if column == NOISE_COLUMNS[0]:
             bands.pop("ppo", None)  # has no intrinsic reward
         panels.append(Panel(column, heading, Axis(label, zero=True, percent=True), bands, row=len(panels)))
@@ -124,11 +114,11 @@ def _spread_text(members: Sequence[Sequence[RunData]]) -> str:
     """What is drawn around the means: the single runs where there are few, intervals where there are many."""
     numbers = [len(runs) for runs in members]
     if max(numbers) == 1:
-        return interval_text(members)
+        return model.interval_text(members)
     if max(numbers) < FEW_RUNS:
-        return interval_text(members, "mean (thick) and single runs (thin)")
+        return model.interval_text(members, "mean (thick) and single runs (thin)")
     rest = f"; single runs (thin) where there are fewer than {FEW_RUNS}" if min(numbers) < FEW_RUNS else ""
-    return interval_text(members) + rest
+    return model.interval_text(members) + rest
 
 
 def env_id_of(found: Mapping[Setting, Runs]) -> str:

@@ -10,19 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headway.analysis.charts.model import (
-    GATES,
-    MAP,
-    SIGNALS,
-    VARIANTS,
-    Axis,
-    Chart,
-    Line,
-    Panel,
-    number_text,
-    numbers,
-    seeds_text,
-)
+from headway.analysis.charts import model
+from headway.analysis.charts.model import Axis, Chart, Line, Panel
 from headway.analysis.rundata import Group, RunData, planned_epochs
 from headway.analysis.settings import CONTROLLED, Setting, shared
 from headway.analysis.stats import Estimate, t_interval
@@ -150,7 +139,7 @@ class Grid:
 
 def row_text(row: Row) -> str:
     """A row's name: 0.999, or 0.9 / 0.99 for the rates of m and of v."""
-    return " / ".join(map(number_text, row if len(set(row)) > 1 else row[:1]))
+    return " / ".join(map(model.number_text, row if len(set(row)) > 1 else row[:1]))
 
 
 def grids(settings: Sequence[Setting]) -> list[Grid]:
@@ -166,7 +155,7 @@ def _of_kind(settings: Sequence[Setting], kind: Rows) -> list[Grid]:
         spec = next(iter(setting.finished.values()))[0].spec
         if setting.group.dataset is None or any(name not in spec.protocol for name in (kind.fields[0], COLUMN)):
             continue
-        for signal, runs in setting.pick((*VARIANTS, *GATES[1:]), *NEEDED).items():
+        for signal, runs in setting.pick((*model.VARIANTS, *model.GATES[1:]), *NEEDED).items():
             key = signal, shared(spec, "|".join((*kind.fields, COLUMN)))
             grid = found.setdefault(key, Grid(setting, signal, kind))
             grid.groups.add(setting.group)
@@ -236,9 +225,9 @@ def grid_views(settings: Sequence[Setting]) -> list[GridView]:
 
 def grid_chart(name: str, grid: Grid) -> Chart:
     """Loss area, distance of the draws from uniform and parameters under the floor, over rows and floors."""
-    spare = list(SIGNALS.values())[1:]
+    spare = list(model.SIGNALS.values())[1:]
     rows = [row_text(row) for row in grid.rows]
-    seeds = seeds_text(map(len, grid.points.values()))
+    seeds = model.seeds_text(map(len, grid.points.values()))
     return Chart(
         name,
         f"{title(grid.signal)}, {grid.setting.title}, over {grid.kind.label} and floor, {grid.common}",
@@ -251,9 +240,9 @@ def grid_chart(name: str, grid: Grid) -> Chart:
         partial(_panels, grid),
         legend=grid.label,
         heading=f"{title(grid.signal)}: {grid.setting.heading}, {grid.common}, {seeds}",
-        kind=MAP,
+        kind=model.MAP,
         x=("floor", "floor under v"),
-        categories=[number_text(floor) for floor in grid.floors],
+        categories=[model.number_text(floor) for floor in grid.floors],
         columns=3,
         wide=True,
         height=min(4.0, 1.05 + 0.27 * len(rows)),
@@ -272,7 +261,7 @@ def _panels(grid: Grid) -> list[Panel]:
         series = {}
         for place, row in enumerate(grid.rows):
             cells = [grid.cells.get((row, floor)) for floor in grid.floors]
-            series[f"row-{place}"] = numbers([getattr(cell, key) if cell else None for cell in cells])
+            series[f"row-{place}"] = model.numbers([getattr(cell, key) if cell else None for cell in cells])
         axis = Axis("", zero=is_share, percent=is_share, full=key == "under_floor")
         panels.append(Panel(key, heading, axis, series, [] if is_share else [Line(1.0)], row=len(panels)))
     return panels
@@ -329,13 +318,13 @@ def gate_rows(settings: Sequence[Setting]) -> list[GateRow]:
     found: list[GateRow] = []
     for setting in settings:
         same_floor = plain.get(_ungated(setting), ())
-        has_gates = setting.kind == CONTROLLED and any(gate in setting.finished for gate in GATES[1:])
+        has_gates = setting.kind == CONTROLLED and any(gate in setting.finished for gate in model.GATES[1:])
         if not has_gates or not (setting.uniform or same_floor):
             continue
         lent = setting.lender.finished.get("gmc", ()) if setting.lender else ()
         if setting.lender and lent:
             found.append(_gate_row(setting, setting.lender.group.protocol, lent))
-        for method in GATES:
+        for method in model.GATES:
             if runs := setting.finished.get(method):
                 beside = same_floor if method != "gmc" else ()
                 found.append(_gate_row(setting, setting.group.protocol, runs, beside, lent))
