@@ -39,6 +39,11 @@ class Band:
     #: the curves that were averaged [seeds, points], NaN where one has ended; None if they are not known
     singles: Array | None = None
 
+    @classmethod
+    def of(cls, x: Array, mean: Array, n: int = 1) -> Band:
+        """A curve without intervals."""
+        return cls(x, mean, np.full(len(x), -np.inf), np.full(len(x), np.inf), n)
+
 
 # Controlled runs.
 

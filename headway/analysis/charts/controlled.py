@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -53,8 +54,7 @@ def _group_panels(runs: Runs, noise: bool) -> list[Panel]:
     for name, members in runs.items():
         losses = _by_group(summaries.bands(members, summaries.group_losses))
         mean = summaries.band(members, summaries.average_loss)
-        unknown = np.full(len(mean.x), np.inf)
-        losses["mean"] = Band(mean.x, mean.mean, -unknown, unknown, mean.n)
+        losses["mean"] = Band.of(mean.x, mean.mean, mean.n)
         shares = _by_group(map(model.within_shares, summaries.bands(members, summaries.group_shares_per_arm)))
         lines = [line for line in least if line.value > 0] if noise else []
         uniform = [Line(1 / _arms(members[0]))]
@@ -142,9 +142,9 @@ def _area_panels(
     for row, (setting, ratios) in enumerate(found.items()):
         series = {}
         for signal, ratio in ratios.items():
-            band = model.numbers([ratio], [signals.index(signal)])
             single = np.array(seeds.get(setting, {}).get(signal, ()))[:, None]
-            series[signal] = Band(band.x, band.mean, band.low, band.high, band.n, single if len(single) else None)
+            band = model.numbers([ratio], [signals.index(signal)])
+            series[signal] = replace(band, singles=single if len(single) else None)
         panels.append(Panel(setting.key, names[setting], RATIO, series, [Line(1.0)], row=row))
     return panels
 

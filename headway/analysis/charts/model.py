@@ -127,7 +127,7 @@ def within_shares(band: Band) -> Band:
     """A share from 0 to 1, with an interval that ends where shares do."""
     known = np.isfinite(band.low) & np.isfinite(band.high)
     low, high = (np.where(known, np.clip(end, 0, 1), end) for end in (band.low, band.high))
-    return Band(band.x, band.mean, low, high, band.n, band.singles)
+    return replace(band, low=low, high=high)
 
 
 def interval_text(runs: Iterable[Sequence[RunData]], what: str = "mean and 95% interval") -> str:

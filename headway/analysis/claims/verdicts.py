@@ -122,23 +122,30 @@ def _quantile(confidence: float, n: Any) -> Any:
 
 def above(estimate: Estimate, limit: float, ours: str) -> Judgement:
     """Is it above the limit? Decided when the interval lies on one side of it."""
-    why = f"the interval covers {limit:.3g}"
-    return _judgement(estimate, estimate.is_above(limit), estimate.is_below(limit), ours, why, limit)
+    return _judgement(estimate, limit, math.inf, ours, f"the interval covers {limit:.3g}")
 
 
 def below(estimate: Estimate, limit: float, ours: str) -> Judgement:
     """Is it below the limit? Decided when the interval lies on one side of it."""
-    why = f"the interval covers {limit:.3g}"
-    return _judgement(estimate, estimate.is_below(limit), estimate.is_above(limit), ours, why, limit)
+    return _judgement(estimate, -math.inf, limit, ours, f"the interval covers {limit:.3g}")
 
 
 def within(estimate: Estimate, low: float, high: float, ours: str) -> Judgement:
     """Is it between the limits? Decided when the whole interval is, or none of it is."""
-    holds = estimate.is_above(low) and estimate.is_below(high)
-    fails = estimate.is_below(low) or estimate.is_above(high)
-    return _judgement(
-        estimate, holds, fails, ours, f"the interval reaches over an end of {low:.3g} to {high:.3g}", low, high
-    )
+    return _judgement(estimate, low, high, ours, f"the interval reaches over an end of {low:.3g} to {high:.3g}")
+
+
+def _judgement(estimate: Estimate, low: float, high: float, ours: str, unclear: str) -> Judgement:
+    needed = seeds_needed(estimate, low, high)
+    if estimate.n < MIN_SEEDS:
+        return Judgement(Verdict.UNDECIDED, ours, estimate.n, too_few(estimate.n), estimate, needed)
+    if not estimate.is_bounded:
+        return Judgement(Verdict.UNDECIDED, ours, estimate.n, "there is no finite interval", estimate)
+    if estimate.is_above(low) and estimate.is_below(high):
+        return Judgement(Verdict.REPRODUCED, ours, estimate.n, "", estimate)
+    if estimate.is_below(low) or estimate.is_above(high):
+        return Judgement(Verdict.CONTRADICTED, ours, estimate.n, "", estimate)
+    return Judgement(Verdict.UNDECIDED, ours, estimate.n, unclear, estimate, needed)
 
 
 def all_positive(
@@ -174,17 +181,6 @@ def _needed_for_all(estimates: Sequence[Estimate], strict: Sequence[Estimate], l
     found = [seeds_needed(estimate, 0.0, confidence=confidence) for estimate in strict if estimate.value < 0]
     known = [n for n in found if n is not None]
     return max(least, min(known)) if known else None
-
-
-def _judgement(estimate: Estimate, holds: bool, fails: bool, ours: str, unclear: str, *limits: float) -> Judgement:
-    needed = seeds_needed(estimate, *limits)
-    if estimate.n < MIN_SEEDS:
-        return Judgement(Verdict.UNDECIDED, ours, estimate.n, too_few(estimate.n), estimate, needed)
-    if not estimate.is_bounded:
-        return Judgement(Verdict.UNDECIDED, ours, estimate.n, "there is no finite interval", estimate)
-    if holds or fails:
-        return Judgement(Verdict.REPRODUCED if holds else Verdict.CONTRADICTED, ours, estimate.n, "", estimate)
-    return Judgement(Verdict.UNDECIDED, ours, estimate.n, unclear, estimate, needed)
 
 
 def too_few(n: int, least: int = MIN_SEEDS) -> str:
@@ -282,9 +278,13 @@ def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str
     findings = [(result.claim.id, finding) for result in results for finding in result.findings]
     parts = [(claim_id, finding) for claim_id, finding in findings if finding.judgement.ours or not only_found]
     lacking = len(findings) - len(parts)
+    rows = []
+    for result in said:
+        claim, remark = result.claim, _besides(result, results).strip(" ()")
+        rows.append((claim.id, f"**{result.verdict}**", claim.text, claim.decided_by, remark))
     texts = [
         summary(results),
-        Table(CLAIM_HEADS, [_claim_row(result, _besides(result, results)) for result in said]).markdown(),
+        Table(CLAIM_HEADS, rows).markdown(),
         f"Not tested, for want of runs: {', '.join(silent)}." if silent else "",
         Table(PART_HEADS, [_part_row(*part) for part in parts]).markdown(),
         f"For {lacking} other parts there are no runs, or too few for a figure." if lacking else "",
@@ -302,11 +302,6 @@ def parts_table(judged: Sequence[Sequence[ClaimResult]]) -> Table:
         for finding in result.findings
     ]
     return Table(("protocol", *PART_HEADS), rows)
-
-
-def _claim_row(result: ClaimResult, remark: str) -> tuple[Cell, ...]:
-    claim = result.claim
-    return claim.id, f"**{result.verdict}**", claim.text, claim.decided_by, remark.strip(" ()")
 
 
 def _part_row(claim_id: str, finding: Finding) -> tuple[Cell, ...]:

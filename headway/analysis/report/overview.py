@@ -6,6 +6,7 @@ import math
 import platform
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headway.analysis.results import Results
 from headway.analysis.rundata import Problem, RunData
@@ -31,8 +32,7 @@ BAD = (State.FAILED, State.CORRUPT)
 _OVER = (State.DONE, *BAD)
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     """A number at the top of the page."""
 
     number: str
@@ -40,8 +40,7 @@ class Tile:
     is_bad: bool = False
 
 
-@dataclass(frozen=True)
-class Cover:
+class Cover(NamedTuple):
     """How much there is of one method."""
 
     method: str  # its title
@@ -51,8 +50,7 @@ class Cover:
     is_bad: bool  # whether a run failed or is corrupt
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(NamedTuple):
     """The runs of an experiment."""
 
     experiment: str  # its title
@@ -111,14 +109,10 @@ def _matrices(settings: Sequence[Setting]) -> list[Matrix]:
     for experiment in dict.fromkeys(setting.group.experiment for setting in settings):
         own = [setting for setting in settings if setting.group.experiment == experiment]
         names = sorted({name for setting in own for name in setting.all}, key=lambda name: rank(METHODS, name))
-        rows = [
-            (
-                setting,
-                ranges(run.seed for runs in setting.all.values() for run in runs),
-                [_cover(setting, name) if name in setting.all else None for name in names],
-            )
-            for setting in own
-        ]
+        rows = []
+        for setting in own:
+            seeds = ranges(run.seed for runs in setting.all.values() for run in runs)
+            rows.append((setting, seeds, [_cover(setting, name) if name in setting.all else None for name in names]))
         found.append(Matrix(title(experiment), [title(name) for name in names], rows))
     return found
 
@@ -242,8 +236,7 @@ class Origin:
     notes: Sequence[str]  # what was remarked about the data, such as that it is not the official copy
 
 
-@dataclass(frozen=True)
-class ProtocolFields:
+class ProtocolFields(NamedTuple):
     """A protocol with all its fields."""
 
     label: str  # its name

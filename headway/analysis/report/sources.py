@@ -240,8 +240,7 @@ def _panels(sources: Mapping[str, Sequence[Row]]) -> list[Panel]:
         for source, own in sources.items():
             values = {row.step: row.values[column] for row in own if row.step in kept}
             mean = np.array([values.get(step, math.nan) for step in steps])
-            unknown = np.full(len(steps), math.inf)
-            curves[source] = Band(np.array(steps, float), mean, -unknown, unknown, 1)
+            curves[source] = Band.of(np.array(steps, float), mean)
         if any(math.isfinite(row.values[column]) for own in sources.values() for row in own):
             panels.append(Panel(column, heading, axis, curves, row=len(panels)))
     return panels
