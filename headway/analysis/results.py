@@ -246,8 +246,7 @@ def load_results(path: str | os.PathLike[str], columns: Collection[str] | None =
 
 def nothing_at(path: Path, expected: str) -> StoreError:
     """The error that there is nothing of what is expected at a path, and what there is."""
-    got = "a folder without any" if path.is_dir() else "another file"
-    got = got if path.exists() else "nothing; check the path"
+    got = "a folder without any" if path.is_dir() else "another file" if path.exists() else "nothing; check the path"
     return StoreError(f"expected {expected} at {path}, got {got}")
 
 

@@ -86,7 +86,8 @@ def _only_gmc(evidence: Evidence) -> Iterator[Finding]:
 def _worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("noise"):
         for method in (*FAR_WORSE, *WORSE):
-            part, how = f"{title(dataset)}: {title(method)} / Uniform", "far " * (method in FAR_WORSE) + "above 1"
+            part = f"{title(dataset)}: {title(method)} / Uniform"
+            how = "far above 1" if method in FAR_WORSE else "above 1"
             yield find(part, how, _against_uniform, evidence, dataset, "noise", method, above, 1.0, counts=counts)
         part = f"{title(dataset)}: NormLast and Curiosity against NormAll and DeltaLoss"
         yield find(part, "both higher than both", _far_apart, evidence, dataset, counts=counts)

@@ -71,12 +71,12 @@ def write_markdown(path: Path, source: Path, view: View, tell: Tell = lambda wha
     pages = pages_at(path)
     frames = {page: (frame(page), parts_of(page)) for page in pages}
     earlier = {file for page in pages for file in _figures_of(page, path.parent / FIGURES / path.stem)}
-    prints = print_figures(source, view.results, path.parent / FIGURES / path.stem, [FORMAT], tell)
-    figures = [file for figure in prints.printed for file in figure.files]
+    printed, _ = print_figures(source, view.results, path.parent / FIGURES / path.stem, [FORMAT], tell)
+    figures = [file for figure in printed for file in figure.files]
     for file in earlier - set(figures):
         file.unlink(missing_ok=True)
     for page, ((before, after), parts) in frames.items():
-        write_bytes(page, f"{before}{render(view, prints.printed, page.parent, parts)}{after}".encode())
+        write_bytes(page, f"{before}{render(view, printed, page.parent, parts)}{after}".encode())
     return [*pages, *figures]
 
 

@@ -143,8 +143,9 @@ def _gaps(setting: Setting) -> list[str]:
     parts = [f"{title(name)} lacks {_seeds(seeds)}" for name, seeds in short.items()]
     if len(parts) > 4:
         parts = [*parts[:3], f"{count(len(parts) - 3, 'more method')}"]
-    text = " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
-    return [f"{setting.title} ({setting.group.protocol}): {text}."] if parts else []
+    if len(parts) > 1:
+        parts = [f"{', '.join(parts[:-1])} and {parts[-1]}"]
+    return [f"{setting.title} ({setting.group.protocol}): {text}." for text in parts]
 
 
 def _seeds(seeds: Sequence[int]) -> str:

@@ -80,17 +80,17 @@ def write_report(
     tell("working out the numbers", 0, 1)
     view = make_view(source, results, now or datetime.now().astimezone(), bench=bench, telemetry=telemetry)
     tables, table_files = _write_tables(view, out)
-    prints = print_figures(source, results, out / FIGURES, formats, tell, processes)
+    printed, omitted = print_figures(source, results, out / FIGURES, formats, tell, processes)
     figures = [
         (each.name, each.caption, [(path.suffix[1:].upper(), address(path, out)) for path in each.files])
-        for each in prints.printed
+        for each in printed
     ]
-    links = Links(run_addresses(source, out, results), tables, figures, prints.omissions)
+    links = Links(run_addresses(source, out, results), tables, figures, omitted)
     tell("writing the page", 0, 1)
     page = render_page(view, links).encode()
     write_bytes(out / INDEX, page)
-    files = [out / INDEX, *table_files, *(path for each in prints.printed for path in each.files)]
-    return Written(out / INDEX, len(page), files, view, prints.omissions)
+    files = [out / INDEX, *table_files, *(path for each in printed for path in each.files)]
+    return Written(out / INDEX, len(page), files, view, omitted)
 
 
 def _load(source: Path, telemetry: Sequence[Telemetry]) -> Results:
@@ -171,23 +171,19 @@ class Printed:
     part: str = ""
 
 
-@dataclass
-class Prints:
-    """What came of all figures."""
-
-    printed: list[Printed] = field(default_factory=list)  # those that were drawn
-    omissions: list[tuple[str, str]] = field(default_factory=list)  # names of those that were not, and why
+Omitted = list[tuple[str, str]]  # Names of figures that could not be drawn, and why
 
 
 def print_figures(
     source: Path, results: Results, folder: Path, formats: Sequence[str], tell: Tell, processes: int = 1
-) -> Prints:
+) -> tuple[list[Printed], Omitted]:
     """Draw every figure that the runs allow in a folder; one that fails is left out with its reason.
 
     With several protocols each gets a folder of its own. Further processes read the runs from the source again.
     """
     plans = plan_figures(results) if formats else []
-    found = Prints(omissions=[(item.id, item.reason) for plan in plans for item in plan.omissions])
+    printed: list[Printed] = []
+    omitted = [(item.id, item.reason) for plan in plans for item in plan.omissions]
     charts = list(named_charts(plans))
     for name, _ in charts:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -201,11 +197,11 @@ def print_figures(
             try:
                 _print(chart, folder / name, formats)
             except (FigureError, ValueError, ArithmeticError) as error:
-                found.omissions.append((name, str(error)))
+                omitted.append((name, str(error)))
                 continue
         files = [folder / f"{name}.{kind}" for kind in formats]
-        found.printed.append(Printed(name, chart.caption, files, chart.part))
-    return found
+        printed.append(Printed(name, chart.caption, files, chart.part))
+    return printed, omitted
 
 
 def named_charts(plans: Sequence[Plan]) -> Iterator[tuple[str, Chart]]:
