@@ -19,8 +19,7 @@ except ModuleNotFoundError as error:
         raise
     raise MissingExtraError("numpy", "report") from error
 
-write_lot = write_export
-"""The former name of `write_export`."""
+write_lot = write_export  #: The former name of `write_export`
 
 __all__ = [
     "Failure",

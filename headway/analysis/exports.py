@@ -29,10 +29,8 @@ _SCHEMA_KEY, _MADE_WITH_KEY = b"headway.lot", b"headway.made_with"
 _KINDS = {"numbers": "metric.", "lists": "arms.", "words": "words."}
 """What the columns of metrics begin with: a metric may be a number per epoch in some runs, and a list in others."""
 _RUNS_PER_ROW_GROUP = 64
-_RAGGED = np.dtype("V1")
-"""The type of what stands for a metric whose lists differ in length; no metric has it."""
-MAX_EXPORT_VALUES, MAX_EXPORT_BYTES = 20 * MAX_VALUES, 1 << 31
-"""How many values and bytes an export may hold."""
+_RAGGED = np.dtype("V1")  # The type of what stands for a metric whose lists differ in length; no metric has it
+MAX_EXPORT_VALUES, MAX_EXPORT_BYTES = 20 * MAX_VALUES, 1 << 31  # How many values and bytes an export may hold
 _STATES = tuple(state.value for state in State if state is not State.CORRUPT)
 
 Stamp: TypeAlias = tuple[int, int]
@@ -48,16 +46,13 @@ def find_exports(path: Path) -> list[Path]:
 def write_export(
     runs: Iterable[RunData], path: Path, columns: Collection[str] | None = None, single: bool = False
 ) -> int:
-    """Write runs to one file, atomically; corrupt ones are left out.
+    """Write runs, such as `Results`, to one file, atomically; corrupt ones are left out. Returns how many were written.
 
     Args:
-        runs: the runs, such as `Results`.
+        runs: the runs.
         path: the file, ending in ".parquet".
         columns: the metrics to keep; None for all.
         single: keep 32 bits of each fraction instead of 64, which halves the file.
-
-    Returns:
-        how many runs were written.
 
     Raises:
         StoreError: the name does not end in ".parquet", no run is left, or the file cannot be written.
@@ -72,7 +67,8 @@ def write_export(
     for place, run in enumerate(kept):
         for name, array in run.columns.items():
             if columns is None or name in columns:
-                metrics.setdefault(_stored_name(name, array), [None] * len(kept))[place] = array
+                kind = "words" if array.dtype == object else "lists" if array.ndim == 2 else "numbers"
+                metrics.setdefault(f"{_KINDS[kind]}{name}", [None] * len(kept))[place] = array
     table = arrow.table(
         {
             "run_id": [run.id for run in kept],
@@ -87,20 +83,18 @@ def write_export(
             **{name: _pack(arrow, arrays, single) for name, arrays in metrics.items()},
         }
     )
-    table = table.replace_schema_metadata({_SCHEMA_KEY: str(EXPORT_SCHEMA), _MADE_WITH_KEY: json.dumps(_made_with())})
+    made_with = {name: version_of(name) for name in ("headway", "numpy", "pyarrow")}
+    made_with = {"python": platform.python_version(), **made_with}
+    table = table.replace_schema_metadata({_SCHEMA_KEY: str(EXPORT_SCHEMA), _MADE_WITH_KEY: json.dumps(made_with)})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise store_error("make", path.parent, error) from error
 
-    def write(file: Any) -> None:
-        sink = arrow.BufferOutputStream()
-        parquet.write_table(
-            table, sink, compression="zstd", row_group_size=_RUNS_PER_ROW_GROUP, write_page_checksum=True
-        )
-        file.write(memoryview(sink.getvalue()))
-
-    write_atomic(path, write)
+    sink = arrow.BufferOutputStream()
+    options = {"compression": "zstd", "row_group_size": _RUNS_PER_ROW_GROUP, "write_page_checksum": True}
+    parquet.write_table(table, sink, **options)
+    write_atomic(path, lambda file: file.write(memoryview(sink.getvalue())))
     return len(kept)
 
 
@@ -177,7 +171,6 @@ def _columns_of(found: Iterable[tuple[str, Array | None]], what: str) -> Arrays:
 
 
 def _progress_of(text: str) -> Progress:
-    """How far a run has come."""
     content = json.loads(text)
     if not isinstance(content, dict):
         raise TypeError(f"{type(content).__name__} for progress")
@@ -198,23 +191,9 @@ def _run_of(row: Mapping[str, Any], columns: Arrays, what: str) -> RunData:
         environment = parse_environment(row["environment"], what)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedError(f"{what}: expected progress and environment as JSON, got {error}") from None
-    return RunData(
-        spec.run_id,
-        spec,
-        State(row["state"]),
-        columns,
-        progress,
-        Failure.of(str(row.get("error") or "")),
-        str(row.get("note") or ""),
-        str(row.get("host") or ""),
-        environment,
-    )
-
-
-def _stored_name(name: str, array: Array) -> str:
-    """What the column of a metric is called in an export."""
-    kind = "words" if array.dtype == object else "lists" if array.ndim == 2 else "numbers"
-    return f"{_KINDS[kind]}{name}"
+    failure, note, host = (str(row.get(name) or "") for name in ("error", "note", "host"))
+    told = progress, Failure.of(failure), note, host, environment
+    return RunData(spec.run_id, spec, State(row["state"]), columns, *told)
 
 
 def _metric(stored_name: str) -> str | None:
@@ -268,7 +247,3 @@ def _piece(flat: Array, inner: Array | None, first: int, last: int) -> Array:
     if len(np.unique(np.diff(inner[first : last + 1]))) > 1:
         return np.empty(0, _RAGGED)
     return frozen(flat[inner[first] : inner[last]].reshape(rows, -1) if rows else np.empty((0, 0)))
-
-
-def _made_with() -> dict[str, str]:
-    return {"python": platform.python_version(), **{name: version_of(name) for name in ("headway", "numpy", "pyarrow")}}

@@ -48,15 +48,11 @@ __all__ = ["Failure", "Group", "Problem", "Progress", "Results", "ResultsReader"
 
 @dataclass(frozen=True)
 class Results:
-    """Runs and what was wrong with others.
+    """Runs and what was wrong with others."""
 
-    Attributes:
-        runs: all runs whose spec could be read, in the order of group, method and seed.
-        problems: what could not be used, and why. A run that failed by itself is no problem of the store: it is
-            among the runs, with its error.
-    """
-
-    runs: tuple[RunData, ...] = ()
+    runs: tuple[RunData, ...] = ()  #: all runs whose spec could be read, in the order of group, method and seed
+    #: what could not be used, and why. A run that failed by itself is no problem of the store: it is among the runs,
+    #: with its error.
     problems: tuple[Problem, ...] = ()
 
     def __len__(self) -> int:
@@ -145,7 +141,8 @@ class ResultsReader:
         self._wanted = None if columns is None else frozenset(columns)
         self._readers: dict[Path, StoreReader | ExportReader] = {}
         if not self._sources():
-            raise StoreError(_nothing_at(self.path))
+            what = f"a run store (a folder with {STORE_FILE}), exported runs (*{SUFFIX}) or a folder of them"
+            raise nothing_at(self.path, what)
 
     def read(self) -> Results:
         """Read everything as it is now.
@@ -164,13 +161,14 @@ class ResultsReader:
                     raise
                 found, wrong = [], [Problem(source.name, "", str(error))]
             problems += wrong
-            for run in found:
-                whole, missing = _checked(run)
-                problems += [missing] if missing else []
-                known = runs.setdefault(run.id, whole)
-                problems += _disagreement(known, whole, source)
-                if _says_more(whole, known):
-                    runs[run.id] = whole
+            for run in found:  # one that says it is finished and lacks epochs, or has odd metrics, is corrupt
+                if message := what_is_odd(run) or what_is_missing(run):
+                    problems.append(Problem(run.id, run.label, message))
+                    run = replace(run, state=State.CORRUPT, columns={})
+                known = runs.setdefault(run.id, run)
+                problems += _disagreement(known, run, source)
+                if run.finished and (not known.finished or len(run.columns) > len(known.columns)):
+                    runs[run.id] = run
         kept, doubles = _without_doubles(_with_stand_ins(runs.values()))
         return Results(tuple(sorted(kept, key=lambda run: run.order)), tuple(problems + doubles))
 
@@ -186,29 +184,10 @@ class ResultsReader:
 
 
 def stores_at(path: Path) -> list[Path]:
-    """The run stores at a path: the path itself, or those inside it."""
-    return [path] if _is_store(path) else find_stores(path)
-
-
-def find_stores(path: Path) -> list[Path]:
-    """The run stores directly inside a folder."""
-    return sorted(child for child in path.iterdir() if _is_store(child)) if path.is_dir() else []
-
-
-def _is_store(path: Path) -> bool:
-    return (path / STORE_FILE).is_file()
-
-
-def _checked(run: RunData) -> tuple[RunData, Problem | None]:
-    """A run that says it is finished and lacks epochs is corrupt, whatever the reason; so is one with odd metrics."""
-    if message := what_is_odd(run) or what_is_missing(run):
-        return replace(run, state=State.CORRUPT, columns={}), Problem(run.id, run.label, message)
-    return run, None
-
-
-def _says_more(run: RunData, known: RunData) -> bool:
-    """Whether a run is to take the place of the same one from elsewhere: finished, or with more of its metrics."""
-    return run.finished and (not known.finished or len(run.columns) > len(known.columns))
+    """The run stores at a path: the path itself, or those directly inside it."""
+    if (path / STORE_FILE).is_file():
+        return [path]
+    return sorted(file.parent for file in path.glob(f"*/{STORE_FILE}") if file.is_file())
 
 
 def _disagreement(known: RunData, run: RunData, source: Path) -> list[Problem]:
@@ -217,13 +196,9 @@ def _disagreement(known: RunData, run: RunData, source: Path) -> list[Problem]:
         return []
     common = (known.columns.keys() & run.columns.keys()) - TIMES
     other = sorted(name for name in common if not agree(known.columns[name], run.columns[name]))
-    if not other:
-        return []
-    message = (
-        f"expected the same numbers wherever it is found, got others in {source.name} ({', '.join(other[:3])}); "
-        f"keep one of the two"
-    )
-    return [Problem(run.id, run.label, message)]
+    names = f"{source.name} ({', '.join(other[:3])})"
+    message = f"expected the same numbers wherever it is found, got others in {names}; keep one of the two"
+    return [Problem(run.id, run.label, message)] if other else []
 
 
 def _with_stand_ins(runs: Iterable[RunData]) -> list[RunData]:
@@ -260,31 +235,24 @@ def _without_doubles(runs: Iterable[RunData]) -> tuple[list[RunData], list[Probl
 
 
 def load_results(path: str | os.PathLike[str], columns: Collection[str] | None = None) -> Results:
-    """Read the runs of a store, or exported ones.
-
-    Args:
-        path: a run store; a file of exported runs; or a folder of stores and such files, as a campaign leaves them.
-        columns: the metrics to read; None for all.
+    """Read the runs of a store, or exported ones: what a `ResultsReader` reads, once.
 
     Raises:
-        StoreError: there is nothing of the kind at ``path``, or a store cannot be read at all. What is wrong with
-            single runs is in ``problems`` instead.
+        StoreError: there are no runs at ``path``, or a store cannot be read at all. What is wrong with single runs is
+            in ``problems`` instead.
     """
     return ResultsReader(path, columns).read()
 
 
-def _nothing_at(path: Path) -> str:
-    """Say that there are no runs at a path, and what there is."""
-    what = f"expected a run store (a folder with {STORE_FILE}), exported runs (*{SUFFIX}) or a folder of them at {path}"
-    if not path.exists():
-        return f"{what}, got nothing; check the path"
-    return f"{what}, got a folder without any" if path.is_dir() else f"{what}, got another file"
+def nothing_at(path: Path, expected: str) -> StoreError:
+    """The error that there is nothing of what is expected at a path, and what there is."""
+    got = "a folder without any" if path.is_dir() else "another file" if path.exists() else "nothing; check the path"
+    return StoreError(f"expected {expected} at {path}, got {got}")
 
 
 PROVENANCE_FILE = "provenance.json"
 
 Stamp: TypeAlias = tuple[object, ...]
-Cached: TypeAlias = tuple[Stamp, Arrays, Mapping[str, Any]]
 
 
 class StoreReader:
@@ -293,7 +261,7 @@ class StoreReader:
     def __init__(self, root: Path, wanted: Collection[str] | None = None) -> None:
         self._store = RunStore(root)
         self._wanted = wanted
-        self._cache: dict[str, Cached] = {}
+        self._cache: dict[str, tuple[Stamp, Arrays, Mapping[str, Any]]] = {}
 
     def read(self) -> tuple[list[RunData], list[Problem]]:
         """Read all runs as they are now."""
@@ -373,14 +341,7 @@ def _run_data(record: RunRecord, state: State, columns: Arrays, environment: Map
     assert record.spec is not None
     if status is None:
         return RunData(record.run_id, record.spec, state, columns)
-    return RunData(
-        record.run_id,
-        record.spec,
-        state,
-        columns,
-        Progress(status.step, status.total, status.seconds, status.speed, status.updated_at),
-        Failure.of(status.error) if state is State.FAILED else None,
-        status.note,
-        status.host,
-        environment,
-    )
+    progress = Progress(status.step, status.total, status.seconds, status.speed, status.updated_at)
+    error = Failure.of(status.error) if state is State.FAILED else None
+    told = progress, error, status.note, status.host, environment
+    return RunData(record.run_id, record.spec, state, columns, *told)

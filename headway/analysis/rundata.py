@@ -22,14 +22,10 @@ from headway.study.protocols.names import CONDITIONS, DATASETS, EXPERIMENTS, MET
 class Group:
     """What runs must share to be compared or pooled: everything but the method and the seed."""
 
-    experiment: str
-    """The experiment, such as "controlled"."""
-    dataset: str | None
-    """The dataset; None in an experiment without one."""
-    condition: str
-    """The condition, such as "noise"."""
-    protocol: str
-    """The label of the protocol, which names every change from a preset."""
+    experiment: str  #: The experiment, such as "controlled"
+    dataset: str | None  #: The dataset; None in an experiment without one
+    condition: str  #: The condition, such as "noise"
+    protocol: str  #: The label of the protocol, which names every change from a preset
 
     @property
     def title(self) -> str:
@@ -55,16 +51,11 @@ class Group:
 class Progress:
     """How far a run has come."""
 
-    done: int = 0
-    """Steps done: epochs, or steps in the environment."""
-    total: int | None = None
-    """Steps at which it is finished, when known."""
-    seconds: float = 0.0
-    """Time spent on it, over all attempts."""
-    speed: float | None = None
-    """Steps per second of the last attempt, when known."""
-    updated_at: float | None = None
-    """When this was written, in seconds since 1970."""
+    done: int = 0  #: Steps done: epochs, or steps in the environment
+    total: int | None = None  #: Steps at which it is finished, when known
+    seconds: float = 0.0  #: Time spent on it, over all attempts
+    speed: float | None = None  #: Steps per second of the last attempt, when known
+    updated_at: float | None = None  #: When this was written, in seconds since 1970
 
     @property
     def seconds_left(self) -> float | None:
@@ -78,10 +69,8 @@ class Progress:
 class Failure:
     """Why a run failed."""
 
-    message: str
-    """The last line of the traceback."""
-    traceback: str
-    """All of it."""
+    message: str  #: The last line of the traceback
+    traceback: str  #: All of it
 
     @classmethod
     def of(cls, text: str) -> Failure | None:
@@ -94,23 +83,16 @@ class Failure:
 class RunData:
     """A run and its metrics."""
 
-    id: str
-    """The id of its spec."""
-    spec: RunSpec
-    """What it is."""
-    state: State
-    """Where it stands. A run whose files are damaged is CORRUPT, and has no columns."""
+    id: str  #: The id of its spec
+    spec: RunSpec  #: What it is
+    state: State  #: Where it stands. A run whose files are damaged is CORRUPT, and has no columns.
     columns: Mapping[str, Array] = field(default_factory=dict)
     """Metrics by name, one entry per epoch or rollout: [rows], or [rows, arms]; read-only. What there is, if it is
     not finished."""
-    progress: Progress = field(default_factory=Progress)
-    """How far it has come."""
-    error: Failure | None = None
-    """Why it failed, if it did."""
-    note: str = ""
-    """What its last process remarked, such as why it stopped."""
-    host: str = ""
-    """Where it last ran."""
+    progress: Progress = field(default_factory=Progress)  #: How far it has come
+    error: Failure | None = None  #: Why it failed, if it did
+    note: str = ""  #: What its last process remarked, such as why it stopped
+    host: str = ""  #: Where it last ran
     environment: Mapping[str, Json] = field(default_factory=dict)
     """What its numbers rest on besides its spec: versions, the dataset's fingerprint and note."""
     stands_in: bool = False
@@ -248,12 +230,9 @@ def _last_step(run: RunData) -> int | None:
 class Problem:
     """Something in a store or an export that could not be used."""
 
-    id: str
-    """The id of the run, or the name of the file."""
-    label: str
-    """What it was meant to be, for people; empty when unknown."""
-    message: str
-    """What is wrong, in a sentence."""
+    id: str  #: The id of the run, or the name of the file
+    label: str  #: What it was meant to be, for people; empty when unknown
+    message: str  #: What is wrong, in a sentence
 
     @property
     def name(self) -> str:
@@ -264,8 +243,7 @@ class Problem:
 Array: TypeAlias = NDArray[Any]
 Arrays: TypeAlias = dict[str, Array]
 
-TIMES = frozenset({"steps_per_second", "seconds", "plain_seconds"})
-"""Metrics that measure the machine and not the run."""
+TIMES = frozenset({"steps_per_second", "seconds", "plain_seconds"})  #: Metrics that measure the machine and not the run
 
 
 def read_parquet(data: bytes, what: str, wanted: Collection[str] | None = None) -> tuple[Arrays, dict[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headway.analysis.results import Results
@@ -78,23 +78,15 @@ CONTROLLED, EXPLORATION = "controlled", "exploration"
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Runs that differ in method and seed only.
+    """Runs that differ in method and seed only."""
 
-    Attributes:
-        group: what they share.
-        kind: what their metrics are: "controlled", "exploration", or nothing that a chart is known for.
-        all: every run by method, ordered by seed.
-        shown: the runs for charts and tables, by method: the finished ones (on a live page also those under way).
-        finished: the finished ones by method.
-        lender: the setting whose runs of Uniform serve this one, if it has none of its own.
-    """
-
-    group: Group
-    kind: str
-    all: Mapping[str, Sequence[RunData]]
+    group: Group  # what they share
+    kind: str  # what their metrics are: "controlled", "exploration", or nothing that a chart is known for
+    all: Mapping[str, Sequence[RunData]]  # every run by method, ordered by seed
+    # the runs for charts and tables, by method: the finished ones (on a live page also those under way)
     shown: Mapping[str, Sequence[RunData]]
-    finished: Mapping[str, Sequence[RunData]]
-    lender: Setting | None = None
+    finished: Mapping[str, Sequence[RunData]]  # the finished ones by method
+    lender: Setting | None = None  # the setting whose runs of Uniform serve this one, if it has none of its own
 
     @property
     def uniform(self) -> Sequence[RunData]:
@@ -147,6 +139,12 @@ def settings_of(results: Results, with_unfinished: bool = False) -> list[Setting
     return [
         replace(found[group], lender=found[lending[group]]) if group in lending else found[group] for group in found
     ]
+
+
+def headings(settings: Collection[Setting]) -> dict[Setting, str]:
+    """What a chart calls each of several settings; with the protocol, where two would be called the same."""
+    many = len({setting.heading for setting in settings}) < len(settings)
+    return {each: f"{each.heading}, {each.group.protocol}" if many else each.heading for each in settings}
 
 
 def kind_of(run: RunData) -> str:

@@ -13,17 +13,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from headway.analysis.rundata import Array, RunData, planned_epochs
-from headway.analysis.stats.intervals import CONFIDENCE, t_bounds
+from headway.analysis.stats import CONFIDENCE, t_bounds
 from headway.study.protocols.names import GROUPS
 
-LONG_CURVE = 100
-"""Curves with more points than this are averaged in blocks."""
-ROLLOUT_BLOCK = 10
-"""Rollouts whose rewards are averaged to one point of a curve, if the protocol does not say."""
-LAST_PART = 0.1
-"""The part of a curve, at its end, that counts as the end."""
-SMOOTHED = 0.05
-"""Width of the moving average that finds peaks, as a part of the curve."""
+LONG_CURVE = 100  #: Curves with more points than this are averaged in blocks
+ROLLOUT_BLOCK = 10  #: Rollouts whose rewards are averaged to one point of a curve, if the protocol does not say
+LAST_PART = 0.1  #: The part of a curve, at its end, that counts as the end
+SMOOTHED = 0.05  #: Width of the moving average that finds peaks, as a part of the curve
 
 FALLS_AT_FIRST: Mapping[str, tuple[int, ...]] = {"curiosity": (0,)}
 """Groups whose visits fall at the start of a curriculum: the peak after that counts, as the paper's text says."""
@@ -33,23 +29,20 @@ Curve: TypeAlias = Callable[[RunData], Array]
 
 @dataclass(frozen=True)
 class Band:
-    """A curve averaged over seeds, with an interval at each point.
+    """A curve averaged over seeds, with an interval at each point."""
 
-    Attributes:
-        x: epochs or environment steps [points].
-        mean: the mean over seeds [points].
-        low: lower ends of the t-intervals [points]; infinite where one seed is left.
-        high: upper ends [points].
-        n: seeds.
-        singles: the curves that were averaged [seeds, points], NaN where one has ended; None if they are not known.
-    """
-
-    x: Array
-    mean: Array
-    low: Array
-    high: Array
-    n: int
+    x: Array  #: epochs or environment steps [points]
+    mean: Array  #: the mean over seeds [points]
+    low: Array  #: lower ends of the t-intervals [points]; infinite where one seed is left
+    high: Array  #: upper ends [points]
+    n: int  #: seeds
+    #: the curves that were averaged [seeds, points], NaN where one has ended; None if they are not known
     singles: Array | None = None
+
+    @classmethod
+    def of(cls, x: Array, mean: Array, n: int = 1) -> Band:
+        """A curve without intervals."""
+        return cls(x, mean, np.full(len(x), -np.inf), np.full(len(x), np.inf), n)
 
 
 # Controlled runs.
@@ -77,11 +70,8 @@ def used(run: RunData, values: Array) -> Array:
 def blocks(values: Array, size: int, skip_missing: bool = False) -> Array:
     """Means of blocks of values: [n, ...] -> [ceil(n / size), ...]; a last block that is not full has fewer to average.
 
-    Args:
-        values: the values.
-        size: how many make a block.
-        skip_missing: leave NaN out, so that only a block of nothing else is NaN. Right where NaN says that there was
-            nothing to measure, such as a rollout in which no episode ended; a loss that is NaN has diverged.
+    `skip_missing` leaves NaN out, so that only a block of nothing else is NaN. Right where NaN says that there was
+    nothing to measure, such as a rollout in which no episode ended; a loss that is NaN has diverged.
     """
     if size <= 1 or not len(values):
         return values
@@ -141,14 +131,10 @@ def auc(run: RunData) -> float:
 def group_shares(run: RunData, per_arm: bool = False) -> Array:
     """Share of the epoch's draws in each group [points, 4], adding up to 1; NaN for an epoch without draws.
 
-    Args:
-        run: the run.
-        per_arm: divide by the number of arms of each group, which gives the share of a single class.
+    Divided `per_arm` by the number of arms of each group, it is the share of a single class.
     """
-    shares = _draw_shares(run)
-    groups = arms_of_groups(run)
-    columns = [shares[:, list(arms)].sum(1) / (len(arms) if per_arm else 1) for arms in groups]
-    return used(run, np.stack(columns, 1))
+    sizes = [len(arms) if per_arm else 1 for arms in arms_of_groups(run)]
+    return used(run, _draw_shares(run) / np.array(sizes))
 
 
 def group_shares_per_arm(run: RunData) -> Array:
@@ -179,16 +165,13 @@ def distance_to_uniform(run: RunData) -> float:
 def share_fluctuation(run: RunData) -> float:
     """Variance of the change of a group's share from one epoch to the next, averaged over the groups."""
     shares = _draw_shares(run)[: int(_field(run, "epochs_used", run.rows))]
-    grouped = np.stack([shares[:, list(arms)].sum(1) for arms in arms_of_groups(run)], 1)
-    return float(np.diff(grouped, axis=0).var(0).mean())
+    return float(np.diff(shares, axis=0).var(0).mean())
 
 
 def peak_epochs(runs: Sequence[RunData], after_fall: Collection[int] = ()) -> Array:
-    """The epoch at which the visits of each group peak [4], on the smoothed mean curve of the runs.
+    """The epoch at which the visits of each group peak [4], on the smoothed mean curve of runs of one length.
 
-    Args:
-        runs: runs of one length.
-        after_fall: groups whose visits fall at the start, and whose peak is the one after that.
+    The groups `after_fall` are those whose visits fall at the start, and whose peak is the one after that.
     """
     shares = np.array([smooth(group_shares_per_arm(run)) for run in _equally_long(runs)])
     return weighted_peaks(shares, epochs(runs[0]), np.full(len(runs), 1 / len(runs)), after_fall)
@@ -219,13 +202,7 @@ def weighted_peaks(smoothed: Array, places: Array, weights: Array, after_fall: C
     """Where the weighted mean of smoothed curves peaks: [runs, points, k], [points], [runs] -> [k].
 
     NaN where the mean is not known everywhere. Smoothing and averaging may be exchanged, so this is the peak of the
-    smoothed mean.
-
-    Args:
-        smoothed: the curves.
-        places: the positions of their points.
-        weights: of the curves.
-        after_fall: the curves whose highest point is looked for after the lowest one of the first half.
+    smoothed mean. Of the curves `after_fall` it is looked for after the lowest point of the first half.
     """
     mean = np.tensordot(weights, smoothed, 1)
     tops = mean.argmax(0)
@@ -248,11 +225,7 @@ def smooth(values: Array, part: float = SMOOTHED) -> Array:
 
 def column(name: str) -> Curve:
     """A curve that is a column of the run as it was logged, such as "policy_entropy"."""
-
-    def curve(run: RunData) -> Array:
-        return used(run, run.columns[name])
-
-    return curve
+    return lambda run: used(run, run.columns[name])
 
 
 # Exploration runs.
@@ -333,13 +306,9 @@ def head(values: Array, part: float = LAST_PART) -> Array:
 def band(runs: Sequence[RunData], curve: Curve, x: Curve = epochs, confidence: float = CONFIDENCE) -> Band:
     """A curve averaged over runs of one group and method.
 
-    Args:
-        runs: the runs; those that are not finished count as far as they go. Where one has diverged the mean is
-            unknown: NaN, with an infinite interval. In a run of rollouts NaN says that no episode ended, and the
-            mean is that of the others.
-        curve: gives a run's curve [points], such as `average_loss` or `return_curve`.
-        x: gives the positions of its points, such as `epochs` or `reward_steps`.
-        confidence: of the interval at each point.
+    Runs that are not finished count as far as they go. Where one has diverged the mean is unknown: NaN, with an
+    infinite interval. In a run of rollouts NaN says that no episode ended, and the mean is that of the others. `curve`
+    gives a run's curve [points], such as `average_loss`, and `x` the positions of its points, such as `reward_steps`.
     """
     return bands(runs, lambda run: curve(run)[:, None], x, confidence)[0]
 
@@ -373,10 +342,11 @@ def _weighted(losses: Array, counts: Array) -> Array:
 
 
 def _draw_shares(run: RunData) -> Array:
-    """Share of each arm in the draws of each epoch [epochs, arms]; NaN for an epoch without draws."""
+    """Share of each group in the draws of each epoch [epochs, 4]; NaN for an epoch without draws."""
     counts = run.columns["train_count"].astype(np.float64)
     with np.errstate(invalid="ignore"):
-        return np.asarray(counts / counts.sum(1, keepdims=True))
+        shares = counts / counts.sum(1, keepdims=True)
+    return np.stack([shares[:, list(arms)].sum(1) for arms in arms_of_groups(run)], 1)
 
 
 def _field(run: RunData, name: str, default: Any) -> Any:

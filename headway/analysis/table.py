@@ -15,8 +15,7 @@ from headway.analysis.stats import Estimate
 
 Cell: TypeAlias = str | int | float | None
 
-NOTHING = "–"
-"""What stands where there is no number."""
+NOTHING = "–"  # What stands where there is no number
 _LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -37,20 +36,13 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Table:
-    """A table with plain values. Everything in it is escaped as the format asks.
+    """A table with plain values. Everything in it is escaped as the format asks."""
 
-    Attributes:
-        columns: headings.
-        rows: the values; None where there is none.
-        title: what it shows.
-        name: the stem of its files.
-        formats: how the numbers of a column are shown, by heading; with four digits otherwise. CSV has them in full.
-    """
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    title: str = ""
-    name: str = ""
+    columns: Sequence[str]  # headings
+    rows: Sequence[Sequence[Cell]]  # the values; None where there is none
+    title: str = ""  # what it shows
+    name: str = ""  # the stem of its files
+    # how the numbers of a column are shown, by heading; with four digits otherwise. CSV has them in full.
     formats: Mapping[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
@@ -80,8 +72,7 @@ class Table:
             lines.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
         return "\n".join([*lines, "</tbody>", "</table>"])
 
-    __html__ = html
-    """What templates write for a table."""
+    __html__ = html  # What templates write for a table
 
     def json(self) -> str:
         """The rows as JSON objects by heading, with numbers in full; null where there is none."""

@@ -12,100 +12,55 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headway.analysis import stats
 from headway.analysis.results import Group, Results
 from headway.analysis.rundata import Array, RunData, what_is_missing
-from headway.analysis.stats import (
-    Estimate,
-    Profile,
-    Survival,
-    Welch,
-    holm,
-    performance_profile,
-    probability_of_improvement,
-    ratio,
-    relative_iqm,
-    stars,
-    survival,
-    t_interval,
-    time_to_threshold,
-    unpaired_ratio,
-    welch,
-    why_untested,
-)
+from headway.analysis.stats import Estimate, Profile, Survival, Welch
 from headway.analysis.summaries import arms_of_groups, auc, average_loss, epochs, group_shares, tail
 
-NEEDED = ("test_loss", "test_count", "train_count")
-"""The metrics that a run must have to be in a table."""
+NEEDED = ("test_loss", "test_count", "train_count")  #: The metrics that a run must have to be in a table
 BASELINE = "uniform"
 
 
 @dataclass(frozen=True)
 class MethodRow:
-    """What the runs of one signal came to.
+    """What the runs of one signal came to."""
 
-    Attributes:
-        group: the condition, dataset and protocol.
-        method: the signal.
-        seeds: the seeds of its finished runs.
-        auc: area under the test-loss curve, mean over seeds.
-        deviation: standard deviation of the area over seeds; NaN for one seed.
-        relative: the area relative to Uniform's; None if there are no runs of Uniform.
-        final_loss: average test loss over the last tenth of the curve.
-        shares: share of the draws in each group over the last tenth, mean over seeds.
-    """
-
-    group: Group
-    method: str
-    seeds: tuple[int, ...]
-    auc: Estimate
-    deviation: float
-    relative: Estimate | None
-    final_loss: Estimate
-    shares: tuple[Estimate, ...]
+    group: Group  #: the condition, dataset and protocol
+    method: str  #: the signal
+    seeds: tuple[int, ...]  #: the seeds of its finished runs
+    auc: Estimate  #: area under the test-loss curve, mean over seeds
+    deviation: float  #: standard deviation of the area over seeds; NaN for one seed
+    relative: Estimate | None  #: the area relative to Uniform's; None if there are no runs of Uniform
+    final_loss: Estimate  #: average test loss over the last tenth of the curve
+    shares: tuple[Estimate, ...]  #: share of the draws in each group over the last tenth, mean over seeds
 
 
 @dataclass(frozen=True)
 class WelchRow:
-    """Welch's test of the areas of two signals.
+    """Welch's test of the areas of two signals."""
 
-    Attributes:
-        group: the condition, dataset and protocol.
-        method: the first signal.
-        baseline: the second one; a negative t says that the first has the lower, better area.
-        n: seeds of each.
-        test: the test; None when there can be none.
-        p_holm: the p-value corrected for all rows of the table; None if there is no test.
-        stars: the mark of the p-value in the protocol's convention; empty if there is no test.
-        why: why there is no test; empty if there is one.
-    """
-
-    group: Group
-    method: str
-    baseline: str
-    n: tuple[int, int]
-    test: Welch | None
-    p_holm: float | None = None
-    stars: str = ""
-    why: str = ""
+    group: Group  #: the condition, dataset and protocol
+    method: str  #: the first signal
+    baseline: str  #: the second one; a negative t says that the first has the lower, better area
+    n: tuple[int, int]  #: seeds of each
+    test: Welch | None  #: the test; None when there can be none
+    p_holm: float | None = None  #: the p-value corrected for all rows of the table; None if there is no test
+    stars: str = ""  #: the mark of the p-value in the protocol's convention; empty if there is no test
+    why: str = ""  #: why there is no test; empty if there is one
 
 
 @dataclass(frozen=True)
 class OverallRow:
     """A signal over all conditions in which it and Uniform have runs.
 
-    Attributes:
-        method: the signal.
-        groups: the conditions.
-        iqm: interquartile mean of the area relative to Uniform's mean area in the same condition.
-        improvement: probability that a run has a lower area than one of Uniform's in the same condition.
-
     Both are unknown if a run of the signal, or of Uniform in one of its conditions, has diverged.
     """
 
-    method: str
-    groups: tuple[Group, ...]
-    iqm: Estimate
-    improvement: Estimate
+    method: str  #: the signal
+    groups: tuple[Group, ...]  #: the conditions
+    iqm: Estimate  #: interquartile mean of the area relative to Uniform's mean area in the same condition
+    improvement: Estimate  #: probability that a run has a lower area than one of Uniform's in the same condition
 
 
 def usable(runs: Sequence[RunData], columns: Sequence[str] = NEEDED) -> tuple[RunData, ...]:
@@ -134,16 +89,14 @@ def relative_area(ours: Mapping[int, float], theirs: Mapping[int, float], confid
     """
     common = sorted(ours.keys() & theirs.keys())
     if len(common) < 2 and not (common and 1 in (len(ours), len(theirs))):
-        return unpaired_ratio(_values(ours), _values(theirs), confidence)
-    return ratio([ours[seed] for seed in common], [theirs[seed] for seed in common], confidence)
+        return stats.unpaired_ratio(_values(ours), _values(theirs), confidence)
+    return stats.ratio([ours[seed] for seed in common], [theirs[seed] for seed in common], confidence)
 
 
 def method_rows(members: Results, uniform: Sequence[RunData] = ()) -> list[MethodRow]:
-    """One line per signal of a group of controlled runs.
+    """One line per signal of a group of controlled runs, such as a value of `Results.groups`.
 
-    Args:
-        members: runs of one group, such as a value of `Results.groups`.
-        uniform: runs of Uniform to compare with where the group has none of its own; see `baselines.lenders`.
+    Where the group has no runs of Uniform, it is compared with those given; see `settings.lenders`.
     """
     by_method = {method: usable(runs) for method, runs in members.methods().items()}
     baseline = areas(by_method.get(BASELINE, ()) or uniform)
@@ -158,11 +111,11 @@ def method_rows(members: Results, uniform: Sequence[RunData] = ()) -> list[Metho
                 group=runs[0].group,
                 method=method,
                 seeds=tuple(run.seed for run in runs),
-                auc=t_interval(_values(own)),
+                auc=stats.t_interval(_values(own)),
                 deviation=float(_values(own).std(ddof=1)) if len(own) > 1 else float("nan"),
                 relative=relative_area(own, baseline) if baseline else None,
-                final_loss=t_interval([float(tail(average_loss(run)).mean()) for run in runs]),
-                shares=tuple(t_interval(column) for column in shares.T),
+                final_loss=stats.t_interval([float(tail(average_loss(run)).mean()) for run in runs]),
+                shares=tuple(stats.t_interval(column) for column in shares.T),
             )
         )
     return rows
@@ -173,25 +126,16 @@ def welch_rows(results: Results, method: str = "gmc") -> list[WelchRow]:
     rows: list[WelchRow] = []
     for group, members in results.select(experiment="controlled").groups().items():
         found = {name: areas(runs) for name, runs in members.methods().items()}
+        convention = str(members.runs[0].spec.protocol.get("stars") or "released")
         for baseline, theirs in found.items():
             if baseline != method and theirs and found.get(method):
                 ours = found[method]
                 samples = _values(ours), _values(theirs)
-                test, why = welch(*samples), why_untested(*samples)
-                mark = stars(test.p, _convention(members)) if test else ""
+                test, why = stats.welch(*samples), stats.why_untested(*samples)
+                mark = stats.stars(test.p, convention) if test else ""
                 rows.append(WelchRow(group, method, baseline, (len(ours), len(theirs)), test, None, mark, why))
-    return _corrected(rows)
-
-
-def _corrected(rows: Sequence[WelchRow]) -> list[WelchRow]:
-    """The rows with Holm's correction for all of their tests."""
-    tests = [row.test.p for row in rows if row.test]
-    adjusted = iter(holm(tests).tolist())
+    adjusted = iter(stats.holm([row.test.p for row in rows if row.test]).tolist())
     return [replace(row, p_holm=next(adjusted)) if row.test else row for row in rows]
-
-
-def _convention(members: Results) -> str:
-    return str(members.runs[0].spec.protocol.get("stars") or "released")
 
 
 def _values(by_seed: Mapping[int, float]) -> Array:
@@ -228,17 +172,15 @@ def relative_areas(results: Results) -> dict[str, dict[Group, Array]]:
 def overall_rows(results: Results, rng: np.random.Generator) -> list[OverallRow]:
     """A line for each signal, with bootstrap intervals over seeds, stratified by condition.
 
-    Args:
-        results: runs of one protocol, such as ``results.select(protocol="released")``.
-        rng: what the bootstrap draws with.
+    The runs are of one protocol, such as ``results.select(protocol="released")``.
     """
     found = comparable_areas(results)
     rows = []
     for method, by_group in found.items():
         uniform = [found[BASELINE][group] for group in by_group]
         ours = list(by_group.values())
-        improvement = probability_of_improvement(ours, uniform, rng)
-        iqm = relative_iqm(ours, None if method == BASELINE else uniform, rng)
+        improvement = stats.probability_of_improvement(ours, uniform, rng)
+        iqm = stats.relative_iqm(ours, None if method == BASELINE else uniform, rng)
         rows.append(OverallRow(method, tuple(by_group), iqm, improvement))
     return rows
 
@@ -252,27 +194,23 @@ def profiles(results: Results, rng: np.random.Generator, points: int = 101) -> d
     every = relative_areas(results)
     kept = {group for group, values in every.get(BASELINE, {}).items() if np.isfinite(values).all()}
     found = {
-        method: {group: values for group, values in by_group.items() if group in kept}
+        method: strata
         for method, by_group in every.items()
+        if (strata := [values for group, values in by_group.items() if group in kept])
     }
-    found = {method: by_group for method, by_group in found.items() if by_group}
     if not found:
         return {}
-    scores = np.concatenate([values for by_group in found.values() for values in by_group.values()])
+    scores = np.concatenate([values for strata in found.values() for values in strata])
     scores = scores[np.isfinite(scores)]
     thresholds = np.linspace(scores.min(), scores.max(), points)
-    return {method: performance_profile(list(by_group.values()), thresholds, rng) for method, by_group in found.items()}
+    return {method: stats.performance_profile(strata, thresholds, rng) for method, strata in found.items()}
 
 
 def epochs_to(members: Results, loss: float | None = None) -> dict[str, Survival]:
-    """How many epochs each signal needs to an average test loss; runs that never get there are censored.
+    """How many epochs each signal of a group needs to an average test loss; runs that never get there are censored.
 
-    Args:
-        members: runs of one group.
-        loss: the loss; if None, the one that Uniform has on average over the last half of its curve.
-
-    Returns:
-        the times by signal; none at all if the loss is not known because a run of Uniform has diverged.
+    By default it is the loss that Uniform has on average over the last half of its curve. If that is not known because
+    a run of Uniform has diverged, there are no times at all.
 
     Raises:
         ValueError: no loss is named, and there are no runs of Uniform to take it from.
@@ -286,11 +224,11 @@ def epochs_to(members: Results, loss: float | None = None) -> dict[str, Survival
     if math.isnan(loss):
         return {}
     curves = {
-        method: [time_to_threshold(epochs(run), average_loss(run), loss) for run in runs]
+        method: [stats.time_to_threshold(epochs(run), average_loss(run), loss) for run in runs]
         for method, runs in by_method.items()
     }
     horizon = max((time for times in curves.values() for time, _ in times), default=0.0)
     return {
-        method: survival([time for time, _ in times], [there for _, there in times], horizon)
+        method: stats.survival([time for time, _ in times], [there for _, there in times], horizon)
         for method, times in curves.items()
     }

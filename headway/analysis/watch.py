@@ -11,6 +11,7 @@ import errno
 import hashlib
 import ipaddress
 import json
+import os
 import re
 import socket
 import threading
@@ -28,29 +29,19 @@ from headway.analysis.results import Results, ResultsReader
 from headway.errors import HeadwayError, MissingExtraError, ServerError
 from headway.runs import State
 
-INTERVAL = 2.0
-"""Seconds between two looks at the store."""
-FULL_INTERVAL = 10.0
-"""Seconds between two new sets of figures and tables, at least ..."""
-SHARE = 0.1
-"""... and so many that making them takes at most this part of the time."""
+INTERVAL = 2.0  # Seconds between two looks at the store
+FULL_INTERVAL = 10.0  # Seconds between two new sets of figures and tables, at least ...
+SHARE = 0.1  # ... and so many that making them takes at most this part of the time.
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the page shows.
+    """What the page shows."""
 
-    Attributes:
-        version: changes when anything does.
-        figures_version: changes when a figure does.
-        view: what is shown.
-        sections: the HTML of the sections.
-    """
-
-    version: str
-    figures_version: str
-    view: View
-    sections: Mapping[str, str]
+    version: str  # changes when anything does
+    figures_version: str  # changes when a figure does
+    view: View  # what is shown
+    sections: Mapping[str, str]  # the HTML of the sections
 
     def page(self) -> str:
         """The whole page."""
@@ -124,8 +115,7 @@ def _digest(*texts: str) -> str:
     return sums.hexdigest()[:16]
 
 
-GRACE = 2
-"""Seconds that answers under way have after Ctrl-C."""
+GRACE = 2  # Seconds that answers under way have after Ctrl-C
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{0,5})?", re.ASCII)
@@ -149,23 +139,19 @@ def open_socket(host: str, port: int) -> socket.socket:
         ServerError: the port is taken, or the address is not this machine's.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     except OSError as error:
         raise ServerError(f"expected an address of this machine, got {host!r} ({error.strerror})") from error
-    listener = socket.socket(family, kind, protocol)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(128)
+        return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
-        listener.close()
         if error.errno == errno.EADDRINUSE:
             raise ServerError(
                 f"expected a free port, got {port}, which another program uses (another headway watch?); "
                 f"choose one with --port, or --port 0 for any that is free"
             ) from error
-        raise ServerError(f"cannot listen at {host}, port {port}: {error.strerror}; choose another address") from error
-    return listener
+        why = os.strerror(error.errno or 0)
+        raise ServerError(f"cannot listen at {host}, port {port}: {why}; choose another address") from error
 
 
 def url_of(listener: socket.socket) -> str:
@@ -177,76 +163,46 @@ def url_of(listener: socket.socket) -> str:
 
 
 def serve(
-    source: Path,
-    host: str,
-    port: int,
-    *,
-    open_browser: bool = False,
-    say: Callable[[str], object] = print,
+    source: Path, host: str, port: int, *, open_browser: bool = False, say: Callable[[str], object] = print
 ) -> None:
-    """Serve the live page of a store until Ctrl-C.
-
-    Args:
-        source: the store.
-        host: the address to listen at.
-        port: the port; 0 for any that is free.
-        open_browser: open the page in a browser.
-        say: told where the page is.
+    """Serve the live page of a store at an address until Ctrl-C, and say where it is; port 0 is any that is free.
 
     Raises:
         StoreError: there are no runs at ``source``.
         ServerError: the address cannot be used.
         MissingExtraError: uvicorn or starlette is not installed.
     """
-    uvicorn = _uvicorn()
-    page = LivePage(source)
-    app = make_app(page, allowed_hosts(host))
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtraError("uvicorn", "watch") from error
+    app = make_app(LivePage(source), allowed_hosts(host))
     with contextlib.closing(open_socket(host, port)) as listener:
         url = url_of(listener)
         say(f"{source}: {url}  (Ctrl-C ends)")
         if not is_loopback(host):
             say("Everybody who can reach this machine over the network can read the page.")
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            ws="none",
-            timeout_graceful_shutdown=GRACE,
-        )
-        server = uvicorn.Server(config)
+        options: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
+        options |= {"lifespan": "off", "ws": "none", "timeout_graceful_shutdown": GRACE}
+        server = uvicorn.Server(uvicorn.Config(app, **options))
         if open_browser:
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn hands Ctrl-C on when it has shut down
             server.run(sockets=[listener])
 
 
-def _uvicorn() -> Any:
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtraError("uvicorn", "watch") from error
-    return uvicorn
-
-
 def make_app(page: LivePage, hosts: Collection[str] | None) -> Any:
-    """The application.
+    """The application: a page at "/" as HTML, and at "/view.json" as an update for a page that is open.
 
-    Args:
-        page: what it serves, at "/" as HTML and at "/view.json" as an update for a page that is open.
-        hosts: the names by which it may be called; None for any. A page of some other site, whose name was made to
-            lead to this machine, calls it by that site's name, and gets nothing.
-
-    Raises:
-        MissingExtraError: starlette is not installed.
+    It may be called by the names of the hosts; None stands for any. A page of some other site, whose name was made to
+    lead to this machine, calls it by that site's name, and gets nothing.
     """
     try:
         from starlette.applications import Starlette
         from starlette.concurrency import run_in_threadpool
         from starlette.middleware import Middleware
         from starlette.requests import Request
-        from starlette.responses import HTMLResponse, JSONResponse, Response
+        from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
         from starlette.routing import Route
     except ImportError as error:
         raise MissingExtraError("starlette", "watch") from error
@@ -267,7 +223,7 @@ def make_app(page: LivePage, hosts: Collection[str] | None) -> Any:
 
     app = Starlette(
         routes=[Route("/", index), Route("/view.json", view)],
-        middleware=[Middleware(Guard, hosts=hosts)],
+        middleware=[Middleware(Guard, hosts=hosts, refuse=PlainTextResponse)],
         exception_handlers={HeadwayError: explain},
     )
     app.router.redirect_slashes = False  # an address that is not there is not there
@@ -277,10 +233,9 @@ def make_app(page: LivePage, hosts: Collection[str] | None) -> Any:
 class Guard:
     """Answers only those who call the server by its own name, and adds `HEADERS` to every answer."""
 
-    def __init__(self, app: Any, hosts: Collection[str] | None) -> None:
+    def __init__(self, app: Any, hosts: Collection[str] | None, refuse: Callable[[str, int], Any]) -> None:
         headers = {**HEADERS, "Content-Security-Policy": f"{live_policy()}; frame-ancestors 'none'"}
-        self._app = app
-        self._hosts = hosts
+        self._app, self._hosts, self._refuse = app, hosts, refuse
         self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -294,16 +249,10 @@ class Guard:
             await send(message)
 
         if self._hosts is not None and host_name(scope) not in self._hosts:
-            await _refuse(send_with_headers)
+            text = "expected to be called by the name of this machine, got another one\n"
+            await self._refuse(text, 400)(scope, receive, send_with_headers)
         else:
             await self._app(scope, receive, send_with_headers)
-
-
-async def _refuse(send: Any) -> None:
-    text = b"expected to be called by the name of this machine, got another one\n"
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(text)).encode())]
-    await send({"type": "http.response.start", "status": 400, "headers": headers})
-    await send({"type": "http.response.body", "body": text})
 
 
 def host_name(scope: Any) -> str:

@@ -1,1 +1,1 @@
-"""Charts: each is computed once, as data (`model`), and drawn for print (`drawing`) and for the page (`page`)."""
+"""Charts: each is computed once, as data (`model`), and drawn for print (`drawing`) and by the page (`report`)."""

@@ -30,27 +30,20 @@ HATCHES: Mapping[str, str] = {
 }
 """Bars that need a second sign besides their colour; all others are plain."""
 
-LARGE = 0.3
-"""The axis is broken only where so much of it is empty ..."""
-WORTH = 1.35
-"""... and if that makes the bars below the break so many times as tall."""
-UPPER = 0.45
-"""What is above a break takes up no more than this part of what is below."""
-GAP = 0.07
-"""The part of the axis that a break takes up."""
-FARTHEST = 2.0
-"""How far beyond the longest bar an interval may reach before it is cut off, in lengths of that bar."""
+LARGE = 0.3  # The axis is broken only where so much of it is empty ...
+WORTH = 1.35  # ... and if that makes the bars below the break so many times as tall.
+UPPER = 0.45  # What is above a break takes up no more than this part of what is below
+GAP = 0.07  # The part of the axis that a break takes up
+FARTHEST = 2.0  # How far beyond the longest bar an interval may reach before it is cut off, in lengths of that bar
 FOLD = 1.05
 """Where no stretch is empty the axis is folded here: what is below is enlarged, as in the paper's figure ..."""
-MOST_BELOW = 0.6
-"""... if at least this part of the bars ends below."""
+MOST_BELOW = 0.6  # ... if at least this part of the bars ends below.
 
 
 _TIGHTEST = 0.25
 _AFTER_GAP = 0.04
 _LEAST_SPAN = 0.02
-_NUMBER, _LINE = 25.0, 10.0
-"""The length and the height of a number, in points."""
+_NUMBER, _LINE = 25.0, 10.0  # The length and the height of a number, in points
 
 
 class Break(NamedTuple):
@@ -213,32 +206,16 @@ def set_scale(ax: Axes, scale: Scale) -> None:
 
 def _break_marks(ax: Axes, start: float, stop: float) -> None:
     """Two short slanted lines on the spine, where the axis is broken."""
-    where: Any = ax.get_yaxis_transform()
-    ax.plot([0, 0], [start, stop], transform=where, color="white", linewidth=1.6, clip_on=False, zorder=6)
-    mark: dict[str, Any] = {
-        "marker": [(-1, -0.5), (1, 0.5)],
-        "markersize": 6,
-        "linestyle": "none",
-        "color": INK,
-        "mew": 0.8,
-    }
-    ax.plot([0, 0], [start, stop], transform=where, clip_on=False, zorder=7, **mark)
+    where: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "clip_on": False}
+    mark: dict[str, Any] = {"marker": [(-1, -0.5), (1, 0.5)], "markersize": 6, "mew": 0.8}
+    ax.plot([0, 0], [start, stop], color="white", linewidth=1.6, zorder=6, **where)
+    ax.plot([0, 0], [start, stop], linestyle="none", color=INK, zorder=7, **mark, **where)
 
 
 def _bar(ax: Axes, x: float, width: float, bar: Estimate, colour: str, hatch: str, label: str | None) -> None:
-    edge = "white" if hatch else colour
-    ax.bar(
-        x,
-        bar.value - 1 if _is_known(bar) else 0,  # flat, to be in the legend all the same
-        0.9 * width,
-        bottom=1,
-        color=colour,
-        hatch=hatch,
-        edgecolor=edge,
-        linewidth=0,
-        label=label,
-        zorder=2,
-    )
+    height = bar.value - 1 if _is_known(bar) else 0  # flat, to be in the legend all the same
+    look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white" if hatch else colour}
+    ax.bar(x, height, 0.9 * width, bottom=1, linewidth=0, label=label, zorder=2, **look)
     if bar.is_bounded:
         for thickness, ink in ((2.4, "white"), (1.0, INK)):  # an outline, to be seen on dark bars too
             ax.plot([x, x], [bar.low, bar.high], color=ink, linewidth=thickness, solid_capstyle="butt", zorder=3)
@@ -248,35 +225,20 @@ def _number(ax: Axes, x: float, bar: Estimate, scale: Scale, upright: bool) -> N
     """The ratio, beyond the end of the bar and of its interval."""
     up = bar.value >= 1
     end = min(_most(bar), scale.high) if up else max(_least(bar), scale.low)
-    ax.annotate(
-        f"{bar.value:.2f}" if abs(bar.value - 1) >= 0.1 else f"{bar.value:.3f}",  # near 1 the third digit counts
-        (x, end),
-        (0, 2 if up else -2),
-        textcoords="offset points",
-        rotation=90 if upright else 0,
-        ha="center",
-        va="bottom" if up else "top",
-        fontsize=7,
-        color=INK,
-        zorder=8,
-    )
+    digits = 2 if abs(bar.value - 1) >= 0.1 else 3  # near 1 the third digit counts
+    _write(ax, f"{bar.value:.{digits}f}", x, end, 2 if up else -2, 90 if upright else 0)
 
 
 def _mark(ax: Axes, x: float, word: str) -> None:
     """A word in the place of a bar, on that side of Uniform's level where there is more room."""
     up = (ax.transScale + ax.transLimits).transform((0, 1))[1] < 0.5
-    ax.annotate(
-        word,
-        (x, 1),
-        (0, 3 if up else -3),
-        textcoords="offset points",
-        rotation=90,
-        ha="center",
-        va="bottom" if up else "top",
-        fontsize=7,
-        color=INK,
-        zorder=8,
-    )
+    _write(ax, word, x, 1, 3 if up else -3, 90)
+
+
+def _write(ax: Axes, text: str, x: float, y: float, offset: float, rotation: float) -> None:
+    """A small text above a place, or below it where the offset is negative."""
+    place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom" if offset > 0 else "top"}
+    ax.annotate(text, (x, y), (0, offset), rotation=rotation, fontsize=7, color=INK, zorder=8, **place)
 
 
 def _inches(ax: Axes) -> tuple[float, float]:
@@ -312,14 +274,9 @@ def _multiples(step: float, low: float, high: float) -> Iterable[float]:
 RATIOS = "PuOr_r"
 """Purple below 1, orange above: told apart by colour-blind readers too. In greyscale the numbers tell the side."""
 SHARES = "Blues"
-LEAST_SPREAD = 1.1
-"""The colours reach at least from 1/1.1 to 1.1, so that noise does not look like an effect."""
-
-LEAST_MOST = 0.1
-"""The colours of distances reach at least as far, for the same reason."""
-
-_PALER = 1.15
-"""The colours go on beyond the last value, whose own would else be too dark."""
+LEAST_SPREAD = 1.1  # The colours reach at least from 1/1.1 to 1.1, so that noise does not look like an effect
+LEAST_MOST = 0.1  # The colours of distances reach at least as far, for the same reason
+_PALER = 1.15  # The colours go on beyond the last value, whose own would else be too dark
 
 
 def draw_map(ax: Axes, panel: Panel, chart: Chart) -> Axes:

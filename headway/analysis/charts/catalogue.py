@@ -7,18 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headway.analysis.charts import controlled
-from headway.analysis.charts.model import (
-    GATED_BESIDE,
-    GATED_METHODS,
-    GATES,
-    MAIN,
-    OTHERS,
-    VARIANTS,
-    Chart,
-    Omission,
-    Runs,
-)
+from headway.analysis.charts import controlled, exploration, model
+from headway.analysis.charts.model import Chart, Omission, Runs
+from headway.analysis.charts.sensitivity import grid_chart, grid_points, grids
 from headway.analysis.results import Results
 from headway.analysis.settings import CONTROLLED, EXPLORATION, Setting, settings_of, slug
 from headway.analysis.tables import NEEDED, areas, relative_area
@@ -28,27 +19,21 @@ if TYPE_CHECKING:
     from headway.analysis.report.tables import Areas, Overall
 
 SETS: Sequence[tuple[str, str, str, Sequence[str]]] = (
-    ("groups", "main", "", MAIN),
-    ("groups", "others", ", other signals", OTHERS),
-    ("ablation", "", ", variants of GMC", VARIANTS),
-    ("gates", "", ", noise gates", GATES),
+    ("groups", "main", "", model.MAIN),
+    ("groups", "others", ", other signals", model.OTHERS),
+    ("ablation", "", ", variants of GMC", model.VARIANTS),
+    ("gates", "", ", noise gates", model.GATES),
 )
 """Sets of signals that share a chart of groups: how the names of its files begin and end, and words for its title."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All figures of a set of runs of one protocol.
+    """All figures of a set of runs of one protocol."""
 
-    Attributes:
-        protocol: the label of the protocol.
-        charts: the figures that can be drawn.
-        omissions: those that cannot.
-    """
-
-    protocol: str
-    charts: tuple[Chart, ...]
-    omissions: tuple[Omission, ...]
+    protocol: str  # the label of the protocol
+    charts: tuple[Chart, ...]  # the figures that can be drawn
+    omissions: tuple[Omission, ...]  # those that cannot
 
 
 Item = Chart | Omission
@@ -57,7 +42,7 @@ Item = Chart | Omission
 def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
     """Plan all figures that runs allow, for each protocol on its own: runs of two protocols share no figure."""
     settings = [setting for setting in settings_of(results) if setting.finished]
-    grid = _grid_points(settings)
+    grid = grid_points(settings)
     plans = []
     for label in dict.fromkeys(setting.group.protocol for setting in settings if setting.group not in grid):
         if protocol in (None, label):
@@ -84,8 +69,7 @@ def _figures(settings: Sequence[Setting]) -> Iterator[Item]:
     yield from _area_figures(runs)
     yield from _of("variants", (_group_figure(setting, *each) for setting in runs for each in SETS[2:]))
     yield from _of("comparison", _telemetry_figures(runs))
-    exploring = [setting for setting in settings if setting.group.experiment == "doorkey"]
-    if exploring:
+    if exploring := [setting for setting in settings if setting.group.experiment == "doorkey"]:
         yield from _of("exploration", _exploration_figures(exploring))
 
 
@@ -107,9 +91,9 @@ def _loss_figures(settings: Sequence[Setting]) -> Iterator[Item]:
     found: dict[Setting, Runs] = {}
     for setting in settings:
         name = slug("average-loss", setting.name)
-        runs = setting.pick((*MAIN, *OTHERS), *NEEDED)
+        runs = setting.pick((*model.MAIN, *model.OTHERS), *NEEDED)
         if not runs:
-            yield Omission(name, f"no finished runs of {_names((*MAIN, *OTHERS))}")
+            yield Omission(name, f"no finished runs of {_names((*model.MAIN, *model.OTHERS))}")
             continue
         found[setting] = runs
         yield controlled.loss_chart(name, {setting: runs})
@@ -119,16 +103,16 @@ def _loss_figures(settings: Sequence[Setting]) -> Iterator[Item]:
 
 def _area_figures(settings: Sequence[Setting]) -> Iterator[Item]:
     for name, signals, need in (
-        ("auc", (*MAIN, *OTHERS), (*MAIN[1:], *OTHERS)),
-        ("auc-ablation", VARIANTS, VARIANTS[1:]),
-        ("auc-gates", GATES, GATES[1:]),
+        ("auc", (*model.MAIN, *model.OTHERS), (*model.MAIN[1:], *model.OTHERS)),
+        ("auc-ablation", model.VARIANTS, model.VARIANTS[1:]),
+        ("auc-gates", model.GATES, model.GATES[1:]),
     ):
         found = {}
         for setting in settings:
             runs = setting.pick(signals, *NEEDED)
             if setting.uniform and any(signal in runs for signal in need):
                 uniform = areas(setting.uniform)
-                shown = {"uniform": setting.uniform, **(_lent_gmc(setting) if signals == GATES else {}), **runs}
+                shown = {"uniform": setting.uniform, **(_lent_gmc(setting) if signals == model.GATES else {}), **runs}
                 found[setting] = {key: relative_area(areas(members), uniform) for key, members in shown.items()}
         if found:
             yield replace(controlled.area_chart(name, found), part="comparison" if name == "auc" else "variants")
@@ -155,10 +139,8 @@ def _telemetry_figures(settings: Sequence[Setting]) -> Iterator[Item]:
 
 
 def _exploration_figures(settings: Sequence[Setting]) -> Iterator[Item]:
-    from headway.analysis.charts import exploration
-
     def ungated(setting: Setting) -> list[str]:
-        return [method for method in setting.finished if method not in GATED_METHODS]
+        return [method for method in setting.finished if method not in model.GATED_METHODS]
 
     found = {setting: setting.pick(ungated(setting), *exploration.REWARD_COLUMNS) for setting in settings}
     found = {setting: runs for setting, runs in found.items() if runs}
@@ -175,7 +157,7 @@ def _exploration_figures(settings: Sequence[Setting]) -> Iterator[Item]:
         yield Omission("television", "no finished runs with noise")
     for setting in noisy:
         name = slug("television", setting.group.condition) if setting.group.condition != "door" else "television"
-        sets = {name: ungated(setting), f"{name}-gates": [*GATED_BESIDE, *GATED_METHODS]}
+        sets = {name: ungated(setting), f"{name}-gates": [*model.GATED_BESIDE, *model.GATED_METHODS]}
         for name, methods in sets.items():
             columns = (*exploration.REWARD_COLUMNS, *exploration.NOISE_COLUMNS)
             runs = setting.pick(methods, *columns)
@@ -183,14 +165,12 @@ def _exploration_figures(settings: Sequence[Setting]) -> Iterator[Item]:
                 yield exploration.noise_chart(name, setting, runs)
             else:
                 yield Omission(name, f"no finished runs with the columns {' and '.join(columns[2:])}")
-            if not any(method in setting.finished for method in GATED_METHODS):
+            if not any(method in setting.finished for method in model.GATED_METHODS):
                 break
 
 
 def _maps(settings: Sequence[Setting]) -> Iterator[Item]:
     """The sensitivity of signals to their constants, a figure for each grid of runs."""
-    from headway.analysis.charts.sensitivity import grid_chart, grids
-
     names: list[str] = []
     for grid in grids(settings):
         name = slug("sensitivity", grid.setting.name, grid.signal, grid.kind.name)
@@ -204,15 +184,6 @@ def _maps(settings: Sequence[Setting]) -> Iterator[Item]:
         yield Omission("sensitivity", "no runs that differ in decay rate, floor or weight of the entropy alone")
 
 
-def _grid_points(settings: Sequence[Setting]) -> set[object]:
-    """The groups that are points of a grid and nothing else."""
-    if len(settings) < 2:
-        return set()
-    from headway.analysis.charts.sensitivity import grid_points
-
-    return set(grid_points(settings))
-
-
 def protocol_folders(labels: Iterable[str]) -> dict[str, str]:
     """A folder for the figures of each protocol, by its label; none if there is a single one."""
     labels = list(dict.fromkeys(labels))
@@ -224,8 +195,7 @@ def protocol_folders(labels: Iterable[str]) -> dict[str, str]:
     return found
 
 
-FEW_RUNS = 5
-"""With fewer seeds than this the page draws single runs: an interval of three seeds can fill a whole panel."""
+FEW_RUNS = 5  # With fewer seeds than this the page draws single runs: an interval of three seeds can fill a whole panel
 
 
 def page_charts(
@@ -266,15 +236,9 @@ def _group_charts(setting: Setting) -> Iterator[Chart]:
 
 
 def _exploration_charts(found: Mapping[Setting, Runs]) -> list[Chart]:
-    from headway.analysis.charts import exploration
-
     charts = [exploration.reward_chart("rewards", found)]
     for setting, runs in found.items():
-        having = {
-            method: [run for run in members if all(name in run.columns for name in exploration.NOISE_COLUMNS)]
-            for method, members in runs.items()
-        }
-        having = {method: members for method, members in having.items() if members}
+        having = controlled.having(runs, *exploration.NOISE_COLUMNS)
         if having and setting.group.condition != "none":
             charts.append(exploration.noise_chart(f"noise-{setting.key}", setting, having))
     return charts

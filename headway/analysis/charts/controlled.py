@@ -4,38 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from headway.analysis import summaries
-from headway.analysis.charts.model import (
-    BARS,
-    INK,
-    SIGNALS,
-    Axis,
-    Chart,
-    Line,
-    Panel,
-    Runs,
-    Style,
-    group_styles,
-    interval_text,
-    interval_words,
-    numbers,
-    styles_for,
-    within_shares,
-)
+from headway.analysis.charts import model
+from headway.analysis.charts.model import Axis, Chart, Line, Panel, Runs, Style
 from headway.analysis.rundata import RunData
-from headway.analysis.settings import Setting
+from headway.analysis.settings import Setting, headings
 from headway.analysis.stats import Estimate, Profile
 from headway.analysis.summaries import Band
 from headway.study.protocols.names import GROUPS, METHODS, rank, title
 
 LOSS = Axis("test loss (nats)")
 RATIO = Axis("loss area / Uniform's\n(lower is better)")
-MEAN = Style("mean", INK, (0, (5, 2)), "")
-"""The mean over groups."""
+MEAN = Style("mean", model.INK, (0, (5, 2)), "")  # The mean over groups
 
 
 def group_chart(name: str, setting: Setting, runs: Runs, words: str = "") -> Chart:
@@ -46,13 +31,13 @@ def group_chart(name: str, setting: Setting, runs: Runs, words: str = "") -> Cha
         f"{setting.heading}. Top: test loss of each group{least} and, dashed, over all of them. Bottom: share of the "
         f"draws {'of each group' if noise else 'of a class of each group'}; "
         f"{'' if noise else 'arrows mark the peaks of its visits, '}the line is uniform sampling. "
-        f"{_capital(interval_text(runs.values()))}."
+        f"{model.interval_text(runs.values()).capitalize()}."
     )
     return Chart(
         name,
         f"Groups, {setting.title}{words}",
         caption,
-        {**group_styles(setting.group.condition), "mean": MEAN},
+        {**model.group_styles(setting.group.condition), "mean": MEAN},
         partial(_group_panels, runs, noise),
         legend="Groups",
         heading=setting.heading,
@@ -69,9 +54,8 @@ def _group_panels(runs: Runs, noise: bool) -> list[Panel]:
     for name, members in runs.items():
         losses = _by_group(summaries.bands(members, summaries.group_losses))
         mean = summaries.band(members, summaries.average_loss)
-        unknown = np.full(len(mean.x), np.inf)
-        losses["mean"] = Band(mean.x, mean.mean, -unknown, unknown, mean.n)
-        shares = _by_group(map(within_shares, summaries.bands(members, summaries.group_shares_per_arm)))
+        losses["mean"] = Band.of(mean.x, mean.mean, mean.n)
+        shares = _by_group(map(model.within_shares, summaries.bands(members, summaries.group_shares_per_arm)))
         lines = [line for line in least if line.value > 0] if noise else []
         uniform = [Line(1 / _arms(members[0]))]
         panels += [
@@ -98,12 +82,12 @@ def loss_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
     """Test loss over all arms, a panel for each setting and a curve for each signal."""
     setting, runs = next(iter(found.items()))
     several = len(found) > 1
-    seeds = "mean and 95% interval over seeds" if several else interval_text(runs.values())
+    seeds = "mean and 95% interval over seeds" if several else model.interval_text(runs.values())
     return Chart(
         name,
         "Test loss" if several else f"Test loss, {setting.title}",
         f"Test loss over all arms, {seeds}." if several else f"{setting.heading}: test loss over all arms, {seeds}.",
-        styles_for((signal for runs in found.values() for signal in runs), SIGNALS),
+        model.styles_for((signal for runs in found.values() for signal in runs), model.SIGNALS),
         partial(_loss_panels, found),
         columns=min(2, len(found)),
         singles=True,
@@ -130,15 +114,15 @@ def area_chart(
     signals = sorted({signal for ratios in found.values() for signal in ratios}, key=lambda each: rank(METHODS, each))
     caption = (
         f"Area under the test-loss curve relative to Uniform's{_lent_text(list(found))} (1; lower is better), "
-        f"{interval_words(compared, 'with Fieller 95% intervals')}."
+        f"{model.interval_words(compared, 'with Fieller 95% intervals')}."
     )
     return Chart(
         name,
         "Area under the test-loss curve, relative to Uniform",
         f"{caption} Where the axis is split, what is above the split is compressed.",
-        styles_for((signal for ratios in found.values() for signal in ratios), SIGNALS),
+        model.styles_for((signal for ratios in found.values() for signal in ratios), model.SIGNALS),
         partial(_area_panels, found, signals, seeds or {}),
-        kind=BARS,
+        kind=model.BARS,
         x=("", "epoch"),
         categories=[title(signal) for signal in signals],
         columns=2 if len(found) > 1 else 1,
@@ -153,16 +137,15 @@ def _area_panels(
     signals: Sequence[str],
     seeds: Mapping[Setting, Mapping[str, Sequence[float]]],
 ) -> list[Panel]:
-    many = len({setting.heading for setting in found}) < len(found)
+    names = headings(found)
     panels = []
     for row, (setting, ratios) in enumerate(found.items()):
         series = {}
         for signal, ratio in ratios.items():
-            band = numbers([ratio], [signals.index(signal)])
             single = np.array(seeds.get(setting, {}).get(signal, ()))[:, None]
-            series[signal] = Band(band.x, band.mean, band.low, band.high, band.n, single if len(single) else None)
-        heading = f"{setting.heading}, {setting.group.protocol}" if many else setting.heading
-        panels.append(Panel(setting.key, heading, RATIO, series, [Line(1.0)], row=row))
+            band = model.numbers([ratio], [signals.index(signal)])
+            series[signal] = replace(band, singles=single if len(single) else None)
+        panels.append(Panel(setting.key, names[setting], RATIO, series, [Line(1.0)], row=row))
     return panels
 
 
@@ -185,34 +168,38 @@ def profile_chart(profiles: Mapping[str, Mapping[str, Profile]]) -> Chart:
         "Performance profiles",
         "The share of a signal's runs, over all conditions, whose area relative to Uniform's mean is at most the value "
         "below. Curves farther to the left are better. Bands are 95% bootstrap intervals.",
-        styles_for((signal for found in profiles.values() for signal in found), SIGNALS),
-        lambda: [_profile_panel(protocol if len(profiles) > 1 else "", found) for protocol, found in profiles.items()],
+        model.styles_for((signal for found in profiles.values() for signal in found), model.SIGNALS),
+        partial(_profile_panels, profiles),
         x=("area / Uniform's ≤", "area relative to Uniform's"),
         columns=min(2, len(profiles)),
         wide=True,
     )
 
 
-def _profile_panel(heading: str, found: Mapping[str, Profile]) -> Panel:
-    bands = {name: Band(each.thresholds, each.share, each.low, each.high, each.n) for name, each in found.items()}
-    return Panel(heading, heading, Axis("share of runs", zero=True, percent=True), bands)
+def _profile_panels(profiles: Mapping[str, Mapping[str, Profile]]) -> list[Panel]:
+    share, panels = Axis("share of runs", zero=True, percent=True), []
+    for protocol, found in profiles.items():
+        bands = {name: Band(each.thresholds, each.share, each.low, each.high, each.n) for name, each in found.items()}
+        heading = protocol if len(profiles) > 1 else ""
+        panels.append(Panel(heading, heading, share, bands))
+    return panels
 
 
 def telemetry_chart(name: str, found: Mapping[Setting, Runs], heading: str) -> Chart | None:
     """Share of parameters under the floor above entropy of the policy, a column for each setting."""
-    entropy = {setting: _having(runs, "policy_entropy") for setting, runs in found.items()}
-    floor = {setting: _having(runs, "under_floor") for setting, runs in found.items()}
+    entropy = {setting: having(runs, "policy_entropy") for setting, runs in found.items()}
+    floor = {setting: having(runs, "under_floor") for setting, runs in found.items()}
     if not any(entropy.values()):
         return None
     shown = [members for runs in entropy.values() for members in runs.values()]
     rows = 2 if any(floor.values()) else 1
-    rest = f"the line is that of uniform sampling. {_capital(interval_text(shown))}."
+    rest = f"the line is that of uniform sampling. {model.interval_text(shown).capitalize()}."
     return Chart(
         name,
         f"Telemetry, {heading}",
         f"{heading}. Top: share of the parameters whose second moment is under the floor. Bottom: entropy of the "
         f"policy; {rest}",
-        styles_for((signal for part in (entropy, floor) for runs in part.values() for signal in runs), SIGNALS),
+        model.styles_for((signal for runs in (*entropy.values(), *floor.values()) for signal in runs), model.SIGNALS),
         partial(_telemetry_panels, entropy, floor if rows == 2 else {}),
         columns=len(found),
         rows=rows,
@@ -227,7 +214,8 @@ def _telemetry_panels(entropy: Mapping[Setting, Runs], floor: Mapping[Setting, R
     panels: list[Panel] = []
     for setting, runs in entropy.items():
         if floor:
-            bands = {signal: within_shares(band) for signal, band in _logged(floor[setting], "under_floor").items()}
+            logged = _logged(floor[setting], "under_floor")
+            bands = {signal: model.within_shares(band) for signal, band in logged.items()}
             panels.append(Panel("under_floor", setting.heading, share, bands, row=len(panels)))
         arms = _arms(next(iter(setting.all.values()))[0])
         most = [Line(math.log(arms), label=f"uniform: ln {arms}")]
@@ -238,12 +226,13 @@ def _telemetry_panels(entropy: Mapping[Setting, Runs], floor: Mapping[Setting, R
     return panels
 
 
-def _having(runs: Runs, column: str) -> Runs:
-    """The runs that have logged a number under this name, by method."""
-    found = {
-        method: [run for run in members if column in run.columns and run.columns[column].ndim == 1]
-        for method, members in runs.items()
-    }
+def having(runs: Runs, *columns: str) -> Runs:
+    """The runs that have logged a number under each of these names, by method."""
+
+    def has_all(run: RunData) -> bool:
+        return all(name in run.columns and run.columns[name].ndim == 1 for name in columns)
+
+    found = {method: list(filter(has_all, members)) for method, members in runs.items()}
     return {method: members for method, members in found.items() if members}
 
 
@@ -253,7 +242,3 @@ def _logged(runs: Runs, column: str) -> dict[str, Band]:
 
 def _arms(run: RunData) -> int:
     return sum(map(len, summaries.arms_of_groups(run)))
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headway.analysis.charts.bars_and_maps import draw_bars, draw_map
+from headway.analysis.charts.exploration import draw_gridworld
 from headway.analysis.charts.figure import COLUMN_WIDTH, PALE, TEXT_WIDTH, legend_below, new_figure, plain
 from headway.analysis.charts.model import BARS, INK, LINES, MAP, STEPS, Chart, Panel, Style
 from headway.analysis.rundata import Array
@@ -20,13 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PICTURE_WIDTH = 0.72
-"""Width of a picture beside a panel, as a part of the panel's."""
-MARKERS = 5
-"""Markers on a curve; curves take turns, so that those of two curves do not cover each other."""
+PICTURE_WIDTH = 0.72  # Width of a picture beside a panel, as a part of the panel's
+MARKERS = 5  # Markers on a curve; curves take turns, so that those of two curves do not cover each other
 BAND_ALPHA, SINGLE_ALPHA = 0.2, 0.5
-LETTER, MARGIN = 0.045, 0.04
-"""Width of a letter, and room between two names, as parts of a panel."""
+LETTER, MARGIN = 0.045, 0.04  # Width of a letter, and room between two names, as parts of a panel
 
 
 def draw(chart: Chart) -> Figure:
@@ -36,8 +35,6 @@ def draw(chart: Chart) -> Figure:
 
 def _draw_bars(chart: Chart) -> Figure:
     """The numbers of all panels in one."""
-    from headway.analysis.charts.bars_and_maps import draw_bars
-
     figure = new_figure(TEXT_WIDTH if len(chart.panels) > 1 else COLUMN_WIDTH, chart.height)
     ax = draw_bars(figure.subplots(), chart)
     legend_below(figure, *ax.get_legend_handles_labels())
@@ -46,8 +43,6 @@ def _draw_bars(chart: Chart) -> Figure:
 
 def _draw_maps(chart: Chart) -> Figure:
     """Panels in a row, with the names of the rows at the first alone."""
-    from headway.analysis.charts.bars_and_maps import draw_map
-
     figure = new_figure(TEXT_WIDTH, chart.height)
     panels = figure.subplots(1, len(chart.panels), sharey=True)
     for ax, panel in zip(panels, chart.panels, strict=True):
@@ -66,11 +61,8 @@ def _draw_lines(chart: Chart) -> Figure:
     widths = [PICTURE_WIDTH if count else 1.0] * first + [1.0] * across
     figure = new_figure(TEXT_WIDTH if count and len(widths) > 1 else COLUMN_WIDTH, chart.height)
     axes = figure.subplots(down, len(widths), squeeze=False, width_ratios=widths)
-    if chart.pictures:
-        from headway.analysis.charts.exploration import draw_gridworld
-
-        for ax, picture in zip(axes[0], chart.pictures, strict=False):
-            draw_gridworld(ax, picture.grid).set_title(picture.title)
+    for ax, picture in zip(axes[0], chart.pictures, strict=False):
+        draw_gridworld(ax, picture.grid).set_title(picture.title)
     grid = axes[:, first:]
     places = [divmod(i, across) if chart.rows == 1 else divmod(i, down)[::-1] for i in range(count)]
     shown = dict(zip(places, chart.panels, strict=True))
@@ -267,15 +259,10 @@ def _align(panels: Mapping[Axes, Panel], chart: Chart) -> None:
         ax.tick_params(labelleft=place == 0)
     if any(panel.peaks for panel in panels.values()):
         for ax, panel in panels.items():
-            _make_room(ax)
+            bottom, top = ax.get_ylim()
+            ax.set_ylim(bottom, top + 0.28 * (top - bottom))  # room above the curves, for the names and their arrows
+            ax.set_yticks([tick for tick in ax.get_yticks() if 0 <= tick <= top])
             _mark_peaks(ax, panel, chart)
-
-
-def _make_room(ax: Axes) -> None:
-    """Leave room above the curves, for the names and their arrows."""
-    bottom, top = ax.get_ylim()
-    ax.set_ylim(bottom, top + 0.28 * (top - bottom))
-    ax.set_yticks([tick for tick in ax.get_yticks() if 0 <= tick <= top])
 
 
 def _mark_peaks(ax: Axes, panel: Panel, chart: Chart) -> None:

@@ -10,20 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headway.analysis import summaries
-from headway.analysis.charts.model import (
-    METHODS,
-    STEPS,
-    Axis,
-    Chart,
-    Panel,
-    Picture,
-    Runs,
-    interval_text,
-    styles_for,
-    within_shares,
-)
+from headway.analysis.charts import model
+from headway.analysis.charts.model import Axis, Chart, Panel, Picture, Runs
 from headway.analysis.rundata import Array, RunData
-from headway.analysis.settings import Setting
+from headway.analysis.settings import Setting, headings
 from headway.analysis.summaries import Band
 from headway.errors import FigureError
 from headway.study.protocols.names import title
@@ -34,8 +24,7 @@ if TYPE_CHECKING:
 
 REWARD_COLUMNS = ("env_steps", "episode_return")
 NOISE_COLUMNS = ("noise_reward_share", "noise_time_share")
-NOISE_SEED = 3
-"""Seed of the noise in pictures of the environment."""
+NOISE_SEED = 3  # Seed of the noise in pictures of the environment
 FEW_RUNS = 5
 """Exploration runs differ so much that with fewer seeds intervals fill a panel: the single runs are drawn instead."""
 
@@ -50,10 +39,10 @@ def reward_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
         name,
         "Episode return",
         f"{env_id}: episode return ({conditions}), {_spread_text(members)}.",
-        styles_for((method for runs in found.values() for method in runs), METHODS),
+        model.styles_for((method for runs in found.values() for method in runs), model.METHODS),
         partial(_reward_panels, found),
         legend="Methods",
-        x=STEPS,
+        x=model.STEPS,
         columns=len(found),
         few=FEW_RUNS,
         singles=True,
@@ -63,11 +52,8 @@ def reward_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
 
 
 def _reward_panels(found: Mapping[Setting, Runs]) -> list[Panel]:
-    many = len({setting.heading for setting in found}) < len(found)
-    return [
-        _reward_panel(setting.key, f"{setting.heading}, {setting.group.protocol}" if many else setting.heading, runs)
-        for setting, runs in found.items()
-    ]
+    names = headings(found)
+    return [_reward_panel(setting.key, names[setting], runs) for setting, runs in found.items()]
 
 
 def _reward_panel(key: str, heading: str, runs: Runs) -> Panel:
@@ -81,10 +67,10 @@ def noise_chart(name: str, setting: Setting, runs: Runs) -> Chart:
         f"The pull of the noise, {setting.title}",
         f"{title(setting.group.condition)}: episode return; share of the intrinsic reward that is paid while the noise "
         f"is on; share of the steps with the noise on; {_spread_text(list(runs.values()))}.",
-        styles_for(runs, METHODS),
+        model.styles_for(runs, model.METHODS),
         partial(_noise_panels, runs),
         legend="Methods",
-        x=STEPS,
+        x=model.STEPS,
         columns=3,
         few=FEW_RUNS,
         singles=True,
@@ -98,7 +84,7 @@ def _noise_panels(runs: Runs) -> list[Panel]:
         (NOISE_COLUMNS[1], "Time in noise", "steps with\nthe noise on"),
     ):
         bands = _bands(runs, partial(summaries.rollout_curve, column=column))
-        bands = {method: within_shares(band) for method, band in bands.items() if np.isfinite(band.mean).any()}
+        bands = {method: model.within_shares(band) for method, band in bands.items() if np.isfinite(band.mean).any()}
         if column == NOISE_COLUMNS[0]:
             bands.pop("ppo", None)  # has no intrinsic reward
         panels.append(Panel(column, heading, Axis(label, zero=True, percent=True), bands, row=len(panels)))
@@ -128,11 +114,11 @@ def _spread_text(members: Sequence[Sequence[RunData]]) -> str:
     """What is drawn around the means: the single runs where there are few, intervals where there are many."""
     numbers = [len(runs) for runs in members]
     if max(numbers) == 1:
-        return interval_text(members)
+        return model.interval_text(members)
     if max(numbers) < FEW_RUNS:
-        return interval_text(members, "mean (thick) and single runs (thin)")
+        return model.interval_text(members, "mean (thick) and single runs (thin)")
     rest = f"; single runs (thin) where there are fewer than {FEW_RUNS}" if min(numbers) < FEW_RUNS else ""
-    return interval_text(members) + rest
+    return model.interval_text(members) + rest
 
 
 def env_id_of(found: Mapping[Setting, Runs]) -> str:
@@ -142,7 +128,7 @@ def env_id_of(found: Mapping[Setting, Runs]) -> str:
 
 
 def doorkey_size(env_id: str) -> int | None:
-    """Tiles on a side of a DoorKey environment; None for another one."""
+    """Tiles on a side of a DoorKey environment; None for another one, or one that is too small for two rooms."""
     found = re.search(r"DoorKey-(\d+)x", env_id)
     return int(found[1]) if found and int(found[1]) >= 5 else None
 
@@ -150,13 +136,11 @@ def doorkey_size(env_id: str) -> int | None:
 # MiniGrid's codes: channel 0 is the object, 1 its colour, 2 its state (a door's) or direction (the agent's).
 EMPTY, WALL, DOOR, KEY, BALL, BOX, GOAL, LAVA, AGENT = 1, 2, 4, 5, 6, 7, 8, 9, 10
 OPEN, CLOSED, LOCKED = 0, 1, 2
-COLOURS = ("#C63B2B", "#2E9E5B", "#2F6DB5", "#7B4FA3", "#E3B505", "#8A8A8A")
-"""Red, green, blue, purple, yellow, grey."""
+COLOURS = ("#C63B2B", "#2E9E5B", "#2F6DB5", "#7B4FA3", "#E3B505", "#8A8A8A")  # Red, green, blue, purple, yellow, grey
 
 FLOOR, WALL_COLOUR, EDGE = "#F6F4EF", "#5A5A5A", "#D8D4CA"
 OUTLINE = "#222222"
-LOUDEST = 2.5
-"""The value of the noise that is drawn black (or, below zero, white)."""
+LOUDEST = 2.5  # The value of the noise that is drawn black (or, below zero, white)
 
 
 def draw_gridworld(ax: Axes, grid: Any, *, trigger: bool = True) -> Axes:
@@ -176,16 +160,16 @@ def draw_gridworld(ax: Axes, grid: Any, *, trigger: bool = True) -> Axes:
     width, height = grid.shape[:2]
     codes = grid[..., :3].astype(int)
     for x, y in np.ndindex(width, height):
-        kind, colour, _ = codes[x, y]
-        face = {WALL: WALL_COLOUR, GOAL: COLOURS[1], LAVA: "#F08A24"}.get(int(kind), FLOOR)
-        _tile(ax, x, y, face)
+        face = {WALL: WALL_COLOUR, GOAL: COLOURS[1], LAVA: "#F08A24"}.get(int(codes[x, y, 0]), FLOOR)
+        _rectangle(ax, (x, y), 1, 1, facecolor=face, edgecolor=EDGE, linewidth=0.4, zorder=1)
     if grid.shape[2] == 4 and np.any(grid[..., 3]):
-        _static(ax, grid[..., 3])
+        for (x, y), value in np.ndenumerate(grid[..., 3]):  # a square, as grey as the noise is loud; objects go over it
+            grey = str(float(np.clip(0.5 - value / (2 * LOUDEST), 0, 1)))
+            _rectangle(ax, (x + 0.2, y + 0.2), 0.6, 0.6, facecolor=grey, linewidth=0, zorder=2)
     for x, y in np.ndindex(width, height):
         kind, colour, state = (int(code) for code in codes[x, y])
-        draw = _OBJECTS.get(kind)
-        if draw is not None:
-            draw(ax, x, y, COLOURS[colour % len(COLOURS)], state)
+        if kind in _OBJECTS:
+            _OBJECTS[kind](ax, x, y, COLOURS[colour % len(COLOURS)], state)
     if trigger:
         _outline(ax, trigger_tiles(codes))
     ax.set_xlim(0, width)
@@ -237,35 +221,30 @@ def example_doorkey(size: int = 8, *, noise: np.random.Generator | None = None) 
     return grid
 
 
-def _tile(ax: Axes, x: int, y: int, face: str) -> None:
+def _rectangle(ax: Axes, corner: tuple[float, float], width: float, height: float, **look: Any) -> None:
     from matplotlib.patches import Rectangle
 
-    ax.add_patch(Rectangle((x, y), 1, 1, facecolor=face, edgecolor=EDGE, linewidth=0.4, zorder=1))
+    ax.add_patch(Rectangle(corner, width, height, **look))
 
 
-def _static(ax: Axes, noise: Any) -> None:
-    """A square on every tile, as grey as its noise is loud; objects are drawn over it."""
-    from matplotlib.patches import Rectangle
+def _circle(ax: Axes, middle: tuple[float, float], radius: float, **look: Any) -> None:
+    from matplotlib.patches import Circle
 
-    for (x, y), value in np.ndenumerate(noise):
-        grey = str(float(np.clip(0.5 - value / (2 * LOUDEST), 0, 1)))
-        ax.add_patch(Rectangle((x + 0.2, y + 0.2), 0.6, 0.6, facecolor=grey, linewidth=0, zorder=2))
+    ax.add_patch(Circle(middle, radius, **look))
 
 
 def _door(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
-    from matplotlib.patches import Circle, Rectangle
-
     if state == OPEN:
-        ax.add_patch(Rectangle((x + 0.84, y + 0.06), 0.12, 0.88, facecolor=colour, edgecolor=OUTLINE, lw=0.5, zorder=4))
+        _rectangle(ax, (x + 0.84, y + 0.06), 0.12, 0.88, facecolor=colour, edgecolor=OUTLINE, lw=0.5, zorder=4)
         return
     face = colour if state == LOCKED else FLOOR
-    ax.add_patch(Rectangle((x + 0.06, y + 0.06), 0.88, 0.88, facecolor=face, edgecolor=OUTLINE, lw=0.7, zorder=4))
-    ax.add_patch(Rectangle((x + 0.18, y + 0.18), 0.64, 0.64, facecolor="none", edgecolor=OUTLINE, lw=0.5, zorder=5))
+    _rectangle(ax, (x + 0.06, y + 0.06), 0.88, 0.88, facecolor=face, edgecolor=OUTLINE, lw=0.7, zorder=4)
+    _rectangle(ax, (x + 0.18, y + 0.18), 0.64, 0.64, facecolor="none", edgecolor=OUTLINE, lw=0.5, zorder=5)
     if state == LOCKED:
-        ax.add_patch(Circle((x + 0.5, y + 0.43), 0.1, facecolor=OUTLINE, linewidth=0, zorder=6))
-        ax.add_patch(Rectangle((x + 0.46, y + 0.45), 0.08, 0.22, facecolor=OUTLINE, linewidth=0, zorder=6))
+        _circle(ax, (x + 0.5, y + 0.43), 0.1, facecolor=OUTLINE, linewidth=0, zorder=6)
+        _rectangle(ax, (x + 0.46, y + 0.45), 0.08, 0.22, facecolor=OUTLINE, linewidth=0, zorder=6)
     else:
-        ax.add_patch(Circle((x + 0.72, y + 0.5), 0.06, facecolor=OUTLINE, linewidth=0, zorder=6))
+        _circle(ax, (x + 0.72, y + 0.5), 0.06, facecolor=OUTLINE, linewidth=0, zorder=6)
 
 
 def _key(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
@@ -278,9 +257,8 @@ def _key(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
     shaft = [(0.45, 0.43), (0.45, 0.86), (0.7, 0.86), (0.7, 0.78), (0.55, 0.78), (0.55, 0.72)]
     shaft += [(0.66, 0.72), (0.66, 0.64), (0.55, 0.64), (0.55, 0.43)]
     blade = Path([(x + dx, y + dy) for dx, dy in [*shaft, shaft[0]]], closed=True)
-    shape = {"facecolor": colour, "edgecolor": OUTLINE, "linewidth": 0.5, "zorder": 4}
-    ax.add_patch(PathPatch(blade, **shape))
-    ax.add_patch(PathPatch(Path.make_compound_path(bow, hole), **shape))
+    for shape in (blade, Path.make_compound_path(bow, hole)):
+        ax.add_patch(PathPatch(shape, facecolor=colour, edgecolor=OUTLINE, linewidth=0.5, zorder=4))
 
 
 def _agent(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
@@ -294,15 +272,11 @@ def _agent(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
 
 
 def _ball(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
-    from matplotlib.patches import Circle
-
-    ax.add_patch(Circle((x + 0.5, y + 0.5), 0.31, facecolor=colour, edgecolor=OUTLINE, linewidth=0.5, zorder=4))
+    _circle(ax, (x + 0.5, y + 0.5), 0.31, facecolor=colour, edgecolor=OUTLINE, linewidth=0.5, zorder=4)
 
 
 def _box(ax: Axes, x: int, y: int, colour: str, state: int) -> None:
-    from matplotlib.patches import Rectangle
-
-    ax.add_patch(Rectangle((x + 0.15, y + 0.15), 0.7, 0.7, facecolor=FLOOR, edgecolor=colour, linewidth=1.6, zorder=4))
+    _rectangle(ax, (x + 0.15, y + 0.15), 0.7, 0.7, facecolor=FLOOR, edgecolor=colour, linewidth=1.6, zorder=4)
     ax.plot([x + 0.15, x + 0.85], [y + 0.5, y + 0.5], color=colour, linewidth=1.2, zorder=5)
 
 

@@ -16,19 +16,12 @@ from headway.runs.files import write_bytes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.8
-"""Width in inches of a figure in one of two columns, and across the page."""
-SMALLEST_FONT = 7.0
-"""No text in a figure is smaller than this, in points."""
-PALE, GRID = "#666666", "#E4E4E4"
-"""Colours of remarks and of grid lines."""
+COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.8  # Width in inches of a figure in one of two columns, and across the page
+SMALLEST_FONT = 7.0  # No text in a figure is smaller than this, in points
+PALE, GRID = "#666666", "#E4E4E4"  # Colours of remarks and of grid lines
 PNG_DPI = 300
 
-_METADATA: dict[str, dict[str, Any]] = {
-    "pdf": {"CreationDate": None},
-    "svg": {"Date": None},
-    "png": {"Software": None},
-}
+_METADATA: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
 """What a file must not hold, because it changes from day to day or from machine to machine."""
 
 

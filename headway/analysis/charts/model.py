@@ -7,7 +7,7 @@ apart in greyscale and by colour-blind readers; `tests/analysis/charts/test_styl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -17,6 +17,7 @@ import numpy as np
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.stats import Estimate
 from headway.analysis.summaries import Band
+from headway.runs.text import count
 from headway.study.protocols.names import GROUP_NAMES, MARK, title
 
 LINES, BARS, MAP = "lines", "bars", "map"
@@ -24,68 +25,42 @@ LINES, BARS, MAP = "lines", "bars", "map"
 EPOCHS, STEPS = ("epoch", "epoch"), ("step", "environment steps")
 """Horizontal axes: what a position is called, and the label."""
 
-FORMATS = ("pdf", "svg", "png")
-"""The formats that figures for print can be written in."""
+FORMATS = ("pdf", "svg", "png")  # The formats that figures for print can be written in
 
-Runs = Mapping[str, Sequence[RunData]]
-"""Runs by method."""
+Runs = Mapping[str, Sequence[RunData]]  # Runs by method
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A vertical axis.
+    """A vertical axis."""
 
-    Attributes:
-        label: what it measures, with the unit; it may have two lines.
-        zero: whether it begins at zero, unless a mean is below it.
-        percent: whether its numbers are shares, to be written in percent.
-        full: whether it shows all shares, from none to all.
-        log: whether it is logarithmic.
-    """
-
-    label: str
-    zero: bool = False
-    percent: bool = False
-    full: bool = False
-    log: bool = False
+    label: str  # what it measures, with the unit; it may have two lines
+    zero: bool = False  # whether it begins at zero, unless a mean is below it
+    percent: bool = False  # whether its numbers are shares, to be written in percent
+    full: bool = False  # whether it shows all shares, from none to all
+    log: bool = False  # whether it is logarithmic
 
 
 @dataclass(frozen=True)
 class Line:
-    """A horizontal line for reference.
+    """A horizontal line for reference."""
 
-    Attributes:
-        value: its height.
-        key: the series whose colour it has; empty for none.
-        label: what it is. That of a line with a key belongs in the legend.
-    """
-
-    value: float
-    key: str = ""
-    label: str = ""
+    value: float  # its height
+    key: str = ""  # the series whose colour it has; empty for none
+    label: str = ""  # what it is. That of a line with a key belongs in the legend.
 
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """Series over one pair of axes.
+    """Series over one pair of axes."""
 
-    Attributes:
-        key: its name in the chart.
-        title: its heading; may be empty.
-        y: the vertical axis.
-        series: the curves by key, or numbers at the places of the chart's categories.
-        lines: lines for reference.
-        peaks: the positions of marks on curves, by key.
-        row: panels with the same number share their vertical range.
-    """
-
-    key: str
-    title: str
-    y: Axis
-    series: Mapping[str, Band]
-    lines: Sequence[Line] = ()
-    peaks: Mapping[str, float] = field(default_factory=dict)
-    row: int = 0
+    key: str  # its name in the chart
+    title: str  # its heading; may be empty
+    y: Axis  # the vertical axis
+    series: Mapping[str, Band]  # the curves by key, or numbers at the places of the chart's categories
+    lines: Sequence[Line] = ()  # lines for reference
+    peaks: Mapping[str, float] = field(default_factory=dict)  # the positions of marks on curves, by key
+    row: int = 0  # panels with the same number share their vertical range
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,51 +73,28 @@ class Picture:
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """Panels that share a legend. Its content is worked out when somebody asks for it.
+    """Panels that share a legend. Its content is worked out when somebody asks for it."""
 
-    Attributes:
-        id: its name in a page, and that of its files in print.
-        title: its heading.
-        caption: what it shows, in a sentence or two.
-        styles: how its series look, by key, in the order of the legend.
-        content: works the panels out.
-        legend: what the series are.
-        heading: above the legend, or all panels, in print.
-        kind: "lines", "bars" or "map".
-        x: what a position is called, and the label of the horizontal axis.
-        categories: the names of the positions, where they are no numbers.
-        columns: panels beside each other.
-        rows: panels above each other that belong together; they follow each other.
-        few: with fewer seeds than this the single curves are shown instead of the interval.
-        singles: whether the page carries the single curves too.
-        wide: whether panels are wide on the page.
-        spans: whether curves go on over positions without a number.
-        height: in print, in inches.
-        pictures: stand before the panels in print.
-        page_caption: what it shows on the page, where that is drawn in another way.
-        part: the part of the results that it belongs to, see `report.markdown.PARTS`.
-    """
-
-    id: str
-    title: str
-    caption: str
-    styles: Mapping[str, Style]
-    content: Callable[[], Sequence[Panel]]
-    legend: str = "Signals"
-    heading: str = ""
-    kind: str = LINES
-    x: tuple[str, str] = EPOCHS
-    categories: Sequence[str] = ()
-    columns: int = 1
-    rows: int = 1
-    few: int = 0
-    singles: bool = False
-    wide: bool = False
-    spans: bool = False
-    height: float = 2.35
-    pictures: Sequence[Picture] = ()
-    page_caption: str = ""
-    part: str = ""
+    id: str  # its name in a page, and that of its files in print
+    title: str  # its heading
+    caption: str  # what it shows, in a sentence or two
+    styles: Mapping[str, Style]  # how its series look, by key, in the order of the legend
+    content: Callable[[], Sequence[Panel]]  # works the panels out
+    legend: str = "Signals"  # what the series are
+    heading: str = ""  # above the legend, or all panels, in print
+    kind: str = LINES  # "lines", "bars" or "map"
+    x: tuple[str, str] = EPOCHS  # what a position is called, and the label of the horizontal axis
+    categories: Sequence[str] = ()  # the names of the positions, where they are no numbers
+    columns: int = 1  # panels beside each other
+    rows: int = 1  # panels above each other that belong together; they follow each other
+    few: int = 0  # with fewer seeds than this the single curves are shown instead of the interval
+    singles: bool = False  # whether the page carries the single curves too
+    wide: bool = False  # whether panels are wide on the page
+    spans: bool = False  # whether curves go on over positions without a number
+    height: float = 2.35  # in print, in inches
+    pictures: Sequence[Picture] = ()  # stand before the panels in print
+    page_caption: str = ""  # what it shows on the page, where that is drawn in another way
+    part: str = ""  # the part of the results that it belongs to, see `report.markdown.PARTS`
 
     @cached_property
     def panels(self) -> Sequence[Panel]:
@@ -175,7 +127,7 @@ def within_shares(band: Band) -> Band:
     """A share from 0 to 1, with an interval that ends where shares do."""
     known = np.isfinite(band.low) & np.isfinite(band.high)
     low, high = (np.where(known, np.clip(end, 0, 1), end) for end in (band.low, band.high))
-    return Band(band.x, band.mean, low, high, band.n, band.singles)
+    return replace(band, low=low, high=high)
 
 
 def interval_text(runs: Iterable[Sequence[RunData]], what: str = "mean and 95% interval") -> str:
@@ -187,27 +139,21 @@ def interval_text(runs: Iterable[Sequence[RunData]], what: str = "mean and 95% i
 
 def interval_words(numbers: Iterable[int], what: str) -> str:
     """The same for numbers of seeds."""
-    seeds = seeds_words(numbers)
+    seeds = seeds_text(numbers)
     if seeds == "1 seed":
         return "one seed, so no interval"
     return f"{what} over {seeds}" + (", where there are several" if seeds.startswith("1 ") else "")
 
 
-def seeds_text(runs: Iterable[Sequence[RunData]]) -> str:
+def seeds_text(numbers: Iterable[int]) -> str:
     """How many seeds several methods have, such as "1 seed" or "18 to 20 seeds"."""
-    return seeds_words(map(len, runs))
-
-
-def seeds_words(numbers: Iterable[int]) -> str:
-    """The same for numbers of seeds."""
     found = sorted(set(numbers))
     if len(found) < 2:
-        return f"{found[0]} seed{'s' * (found[0] != 1)}" if found else "no seeds"
+        return count(found[0], "seed") if found else "no seeds"
     return f"{found[0]} to {found[-1]} seeds"
 
 
-INK = "#222222"
-"""The colour of text, and of what is no series."""
+INK = "#222222"  # The colour of text, and of what is no series
 
 Dash: TypeAlias = str | tuple[float, tuple[float, ...]]
 
@@ -222,19 +168,12 @@ SHORT: Dash = (0, (2.6, 1.3))
 
 @dataclass(frozen=True)
 class Style:
-    """How a series looks.
+    """How a series looks."""
 
-    Attributes:
-        name: what a legend calls it.
-        colour: as #RRGGBB.
-        dash: line style, in the form that matplotlib takes.
-        marker: marker, in the form that matplotlib takes; empty for a thin line that is no series of its own.
-    """
-
-    name: str
-    colour: str
-    dash: Dash
-    marker: str
+    name: str  # what a legend calls it
+    colour: str  # as #RRGGBB
+    dash: Dash  # line style, in the form that matplotlib takes
+    marker: str  # marker, in the form that matplotlib takes; empty for a thin line that is no series of its own
 
 
 def _titled(looks: Mapping[str, tuple[str, Dash, str]]) -> dict[str, Style]:
@@ -258,14 +197,11 @@ SIGNALS: Mapping[str, Style] = _titled(
 )
 """The signals of the controlled study, in the order in which they are shown."""
 
-MAIN = ("uniform", "curiosity", "gmc")
-"""The first set of signals of the per-group figures ..."""
-OTHERS = ("norm_last", "norm_all", "delta_loss")
-"""... the second ..."""
+MAIN = ("uniform", "curiosity", "gmc")  # The first set of signals of the per-group figures ...
+OTHERS = ("norm_last", "norm_all", "delta_loss")  # ... the second ...
 VARIANTS = ("gmc", "dot", "cosine", "projection")
 """... the ablation's, which are told from GMC by where they take absolute values or norms ..."""
-GATES = ("gmc", "gmc_hard", "gmc_soft")
-"""... and GMC with its noise gates."""
+GATES = ("gmc", "gmc_hard", "gmc_soft")  # ... and GMC with its noise gates.
 
 METHODS: Mapping[str, Style] = _titled(
     {
@@ -286,8 +222,7 @@ METHODS: Mapping[str, Style] = _titled(
 
 GATED_METHODS = ("forward+gmc_hard", "forward+gmc_soft", "icm+gmc_hard", "icm+gmc_soft")
 """The methods behind a noise gate; they have figures of their own ..."""
-GATED_BESIDE = ("ppo", "gmc", "icm+gmc")
-"""... beside these."""
+GATED_BESIDE = ("ppo", "gmc", "icm+gmc")  # ... beside these.
 
 GROUPS: tuple[Style, ...] = (
     Style("A", "#7CC4EE", SOLID, "o"),
@@ -317,15 +252,14 @@ def styles_for(keys: Iterable[str], known: Mapping[str, Style]) -> dict[str, Sty
 
 def source_styles(names: Iterable[str]) -> dict[str, Style]:
     """The styles of data sources: the colours of the signals in turn, each time round with other dashes."""
-    return {name: replace(style, name=name) for name, style in zip(names, _turns(), strict=False)}
-
-
-def _turns() -> Iterator[Style]:
     known = list(SIGNALS.values())
     dashes = list(dict.fromkeys(style.dash for style in known))
-    for place in itertools.count():
+    found = {}
+    for place, name in enumerate(names):
         style = known[(place + 2) % len(known)]  # the strongest colour first
-        yield replace(style, dash=dashes[(dashes.index(style.dash) + place // len(known)) % len(dashes)])
+        dash = dashes[(dashes.index(style.dash) + place // len(known)) % len(dashes)]
+        found[name] = replace(style, name=name, dash=dash)
+    return found
 
 
 def number_text(value: float) -> str:

@@ -10,19 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headway.analysis.charts.model import (
-    GATES,
-    MAP,
-    SIGNALS,
-    VARIANTS,
-    Axis,
-    Chart,
-    Line,
-    Panel,
-    number_text,
-    numbers,
-    seeds_text,
-)
+from headway.analysis.charts import model
+from headway.analysis.charts.model import Axis, Chart, Line, Panel
 from headway.analysis.rundata import Group, RunData, planned_epochs
 from headway.analysis.settings import CONTROLLED, Setting, shared
 from headway.analysis.stats import Estimate, t_interval
@@ -35,23 +24,16 @@ from headway.study.protocols.names import title
 
 Row = tuple[float, ...]
 
-COLUMN = "floor"
-"""The field across every grid."""
+COLUMN = "floor"  # The field across every grid
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What stands down a grid: a field of the protocol, or several.
+    """What stands down a grid: a field of the protocol, or several."""
 
-    Attributes:
-        name: as part of a file name; empty for the usual one.
-        label: what an axis calls it.
-        fields: the fields; one that is None has the value of the first.
-    """
-
-    name: str
-    label: str
-    fields: tuple[str, ...]
+    name: str  # as part of a file name; empty for the usual one
+    label: str  # what an axis calls it
+    fields: tuple[str, ...]  # the fields; one that is None has the value of the first
 
     def of(self, spec: RunSpec) -> Row:
         """Where a run stands."""
@@ -67,41 +49,27 @@ KINDS = (RATES, ENTROPY)
 
 @dataclass(frozen=True)
 class Cell:
-    """A point of a grid.
+    """A point of a grid."""
 
-    Attributes:
-        ratio: loss area relative to Uniform's.
-        distance: how far the allocation is from uniform, from 0 to 1.
-        under_floor: share of the parameters under the floor, mean over the run; None where it was not logged.
-        score: how large scores are, see `score_sizes`; None where they were not logged.
-    """
-
-    ratio: Estimate
-    distance: Estimate
+    ratio: Estimate  # loss area relative to Uniform's
+    distance: Estimate  # how far the allocation is from uniform, from 0 to 1
+    # share of the parameters under the floor, mean over the run; None where it was not logged
     under_floor: Estimate | None
-    score: Estimate | None
+    score: Estimate | None  # how large scores are, see `score_sizes`; None where they were not logged
 
 
 @dataclass
 class Grid:
-    """Runs of one signal that differ in nothing but the rows' fields, the floor and the seed.
+    """Runs of one signal that differ in nothing but the rows' fields, the floor and the seed."""
 
-    Attributes:
-        setting: the first of its settings, which gives it its name.
-        signal: the signal.
-        kind: what the rows are.
-        points: the runs at each row and floor.
-        uniform: the runs of Uniform to compare each point with.
-        groups: the groups of its runs.
-        lenders: the groups that the runs of Uniform are from, where they are others.
-    """
-
-    setting: Setting
-    signal: str
-    kind: Rows
-    points: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)
+    setting: Setting  # the first of its settings, which gives it its name
+    signal: str  # the signal
+    kind: Rows  # what the rows are
+    points: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)  # the runs at each row and floor
+    # the runs of Uniform to compare each point with
     uniform: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)
-    groups: set[Group] = field(default_factory=set)
+    groups: set[Group] = field(default_factory=set)  # the groups of its runs
+    # the groups that the runs of Uniform are from, where they are others
     lenders: set[Group] = field(default_factory=set)
 
     @property
@@ -171,7 +139,7 @@ class Grid:
 
 def row_text(row: Row) -> str:
     """A row's name: 0.999, or 0.9 / 0.99 for the rates of m and of v."""
-    return " / ".join(map(number_text, row if len(set(row)) > 1 else row[:1]))
+    return " / ".join(map(model.number_text, row if len(set(row)) > 1 else row[:1]))
 
 
 def grids(settings: Sequence[Setting]) -> list[Grid]:
@@ -187,7 +155,7 @@ def _of_kind(settings: Sequence[Setting], kind: Rows) -> list[Grid]:
         spec = next(iter(setting.finished.values()))[0].spec
         if setting.group.dataset is None or any(name not in spec.protocol for name in (kind.fields[0], COLUMN)):
             continue
-        for signal, runs in setting.pick((*VARIANTS, *GATES[1:]), *NEEDED).items():
+        for signal, runs in setting.pick((*model.VARIANTS, *model.GATES[1:]), *NEEDED).items():
             key = signal, shared(spec, "|".join((*kind.fields, COLUMN)))
             grid = found.setdefault(key, Grid(setting, signal, kind))
             grid.groups.add(setting.group)
@@ -223,19 +191,17 @@ def grid_points(settings: Sequence[Setting]) -> set[Group]:
 
 @dataclass(frozen=True)
 class GridView:
-    """A grid as a page shows it.
+    """A grid as a page shows it."""
 
-    Attributes:
-        title: what it shows.
-        grid: the runs and their numbers.
-        chart: the chart.
-        only: groups that are points of this grid, or its Uniform, and nothing else: they need no charts of their own.
-    """
-
-    title: str
-    grid: Grid
+    grid: Grid  # the runs and their numbers
     chart: Chart
+    # groups that are points of this grid, or its Uniform, and nothing else: they need no charts of their own
     only: frozenset[Group]
+
+    @property
+    def title(self) -> str:
+        """What it shows."""
+        return self.chart.title
 
     @property
     def rows(self) -> list[str]:
@@ -250,18 +216,18 @@ class GridView:
 def grid_views(settings: Sequence[Setting]) -> list[GridView]:
     """All grids among the finished runs; empty if no runs differ in a constant of the signal alone."""
     points = grid_points(settings)
-    found = []
-    for place, grid in enumerate(grid for grid in grids(settings) if grid.has_uniform):
-        chart = grid_chart(f"sensitivity-{place}", grid)
-        found.append(GridView(chart.title, grid, chart, frozenset(points & (grid.groups | grid.lenders))))
-    return found
+    found = [grid for grid in grids(settings) if grid.has_uniform]
+    return [
+        GridView(grid, grid_chart(f"sensitivity-{place}", grid), frozenset(points & (grid.groups | grid.lenders)))
+        for place, grid in enumerate(found)
+    ]
 
 
 def grid_chart(name: str, grid: Grid) -> Chart:
     """Loss area, distance of the draws from uniform and parameters under the floor, over rows and floors."""
-    spare = list(SIGNALS.values())[1:]
+    spare = list(model.SIGNALS.values())[1:]
     rows = [row_text(row) for row in grid.rows]
-    seeds = seeds_text(grid.points.values())
+    seeds = model.seeds_text(map(len, grid.points.values()))
     return Chart(
         name,
         f"{title(grid.signal)}, {grid.setting.title}, over {grid.kind.label} and floor, {grid.common}",
@@ -274,9 +240,9 @@ def grid_chart(name: str, grid: Grid) -> Chart:
         partial(_panels, grid),
         legend=grid.label,
         heading=f"{title(grid.signal)}: {grid.setting.heading}, {grid.common}, {seeds}",
-        kind=MAP,
+        kind=model.MAP,
         x=("floor", "floor under v"),
-        categories=[number_text(floor) for floor in grid.floors],
+        categories=[model.number_text(floor) for floor in grid.floors],
         columns=3,
         wide=True,
         height=min(4.0, 1.05 + 0.27 * len(rows)),
@@ -295,7 +261,7 @@ def _panels(grid: Grid) -> list[Panel]:
         series = {}
         for place, row in enumerate(grid.rows):
             cells = [grid.cells.get((row, floor)) for floor in grid.floors]
-            series[f"row-{place}"] = numbers([getattr(cell, key) if cell else None for cell in cells])
+            series[f"row-{place}"] = model.numbers([getattr(cell, key) if cell else None for cell in cells])
         axis = Axis("", zero=is_share, percent=is_share, full=key == "under_floor")
         panels.append(Panel(key, heading, axis, series, [] if is_share else [Line(1.0)], row=len(panels)))
     return panels
@@ -318,29 +284,18 @@ class Gates(NamedTuple):
 
 @dataclass(frozen=True)
 class GateRow:
-    """One signal under one protocol.
+    """One signal under one protocol."""
 
-    Attributes:
-        condition: the title of the setting whose gates are compared.
-        method: the signal.
-        protocol: the label of its protocol.
-        seeds: the seeds of its runs.
-        relative: area under the test-loss curve relative to Uniform's; None without runs of Uniform.
-        beside: the same relative to GMC's, which differs in the gate alone; None for GMC.
-        against: the same relative to GMC's under the protocol that this one departs from; None if there is no other.
-        shares: share of the draws in each group, over all epochs, mean over seeds.
-        score: how large scores are, mean over seeds; None where they were not logged.
-    """
-
-    condition: str
-    method: str
-    protocol: str
-    seeds: tuple[int, ...]
-    relative: Estimate | None
-    beside: Estimate | None
+    condition: str  # the title of the setting whose gates are compared
+    method: str  # the signal
+    protocol: str  # the label of its protocol
+    seeds: tuple[int, ...]  # the seeds of its runs
+    relative: Estimate | None  # area under the test-loss curve relative to Uniform's; None without runs of Uniform
+    beside: Estimate | None  # the same relative to GMC's, which differs in the gate alone; None for GMC
+    # the same relative to GMC's under the protocol that this one departs from; None if there is no other
     against: Estimate | None
-    shares: tuple[float, ...]
-    score: float | None
+    shares: tuple[float, ...]  # share of the draws in each group, over all epochs, mean over seeds
+    score: float | None  # how large scores are, mean over seeds; None where they were not logged
 
 
 def gates_of(settings: Sequence[Setting]) -> Gates | None:
@@ -363,13 +318,13 @@ def gate_rows(settings: Sequence[Setting]) -> list[GateRow]:
     found: list[GateRow] = []
     for setting in settings:
         same_floor = plain.get(_ungated(setting), ())
-        has_gates = setting.kind == CONTROLLED and any(gate in setting.finished for gate in GATES[1:])
+        has_gates = setting.kind == CONTROLLED and any(gate in setting.finished for gate in model.GATES[1:])
         if not has_gates or not (setting.uniform or same_floor):
             continue
         lent = setting.lender.finished.get("gmc", ()) if setting.lender else ()
         if setting.lender and lent:
             found.append(_gate_row(setting, setting.lender.group.protocol, lent))
-        for method in GATES:
+        for method in model.GATES:
             if runs := setting.finished.get(method):
                 beside = same_floor if method != "gmc" else ()
                 found.append(_gate_row(setting, setting.group.protocol, runs, beside, lent))

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from headway.analysis import summaries
 from headway.analysis.claims.evaluation import Evidence, finite, paired, register
 from headway.analysis.claims.verdicts import (
     Finding,
@@ -22,35 +23,18 @@ from headway.analysis.claims.verdicts import (
 )
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.stats import Estimate, ratio, t_interval
-from headway.analysis.summaries import (
-    FALLS_AT_FIRST,
-    distance_to_uniform,
-    epochs,
-    group_losses,
-    group_shares,
-    group_shares_per_arm,
-    head,
-    loss_spread,
-    peak_epochs,
-    share_fluctuation,
-    smooth,
-    tail,
-    weighted_peaks,
-)
+from headway.analysis.summaries import group_losses, group_shares, tail
 from headway.analysis.tables import relative_area
 from headway.study.protocols.names import GROUP_NAMES, GROUPS, title
 
-Decide: TypeAlias = Callable[[Estimate, float, str], Judgement]
+Decide: TypeAlias = Callable[..., Judgement]
 
 NAMES = GROUP_NAMES["curriculum"]
 UNIFORM = tuple(len(group) / sum(map(len, GROUPS)) for group in GROUPS)
 """Each group's share of uniform draws from classes."""
-QUARTER = 1 / len(GROUPS)
-"""Each group's share of uniform draws from groups, as in the noise condition."""
-NEAR = 0.1
-"""Shares are near uniform when none of them is off 1/4 by this much."""
-LEVEL = 0.25
-"""A share counts as level when it is off the uniform one by less than this part of it."""
+QUARTER = 1 / len(GROUPS)  # Each group's share of uniform draws from groups, as in the noise condition
+NEAR = 0.1  # Shares are near uniform when none of them is off 1/4 by this much
+LEVEL = 0.25  # A share counts as level when it is off the uniform one by less than this part of it
 RESAMPLES = 2000
 PEAK_SEEDS = 8
 """Fewer seeds decide no order of peaks: a bootstrap of three has ten different samples, and calls chance an order."""
@@ -64,11 +48,10 @@ PEAK_SEEDS = 8
     "CIFAR-10 curriculum, Uniform: losses plateau in the order G0 < G1 < G3 < G2",
     "mean test loss per group, last 10% of epochs",
 )
-def plateau_order(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C1."""
+def _plateau_order(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum", ("cifar10",)):
-        judge = partial(_loss_order, evidence, dataset, (0, 1, 3, 2))
-        yield find(f"{title(dataset)}: order of the last losses", "G0 < G1 < G3 < G2", judge, counts)
+        part, paper = f"{title(dataset)}: order of the last losses", "G0 < G1 < G3 < G2"
+        yield find(part, paper, _loss_order, evidence, dataset, (0, 1, 3, 2), counts=counts)
 
 
 @register(
@@ -77,11 +60,12 @@ def plateau_order(evidence: Evidence) -> Iterator[Finding]:
     "epoch of the maximum of the smoothed train count, on the mean over seeds; of Curiosity's G0 the maximum after its "
     "fall at the start, as the text says; intervals by bootstrap over seeds",
 )
-def peaks_cifar(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C2."""
+def _peaks_cifar(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum", ("cifar10",)):
         remark = f" ({NAMES[0]}: its second peak, after the first fall)"
-        yield _peak_order(evidence, dataset, "curiosity", (3, 2, 1, 0), counts, remark, FALLS_AT_FIRST["curiosity"])
+        yield _peak_order(
+            evidence, dataset, "curiosity", (3, 2, 1, 0), counts, remark, summaries.FALLS_AT_FIRST["curiosity"]
+        )
         yield _peak_order(evidence, dataset, "gmc", (1, 3, 2), counts)
         yield _peak_order(evidence, dataset, "gmc", (0, 1), False, " (the paper calls G0 less clear)")
 
@@ -91,16 +75,14 @@ def peaks_cifar(evidence: Evidence) -> Iterator[Finding]:
     "curriculum: Curiosity contracts the groups' losses, GMC spreads them, relative to Uniform",
     "standard deviation over groups of the test loss, averaged over epochs, relative to Uniform's",
 )
-def spread_of_losses(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C3."""
+def _spread_of_losses(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum"):
         name = f"{title(dataset)}: spread of the losses"
         for method, decide, paper in (("curiosity", below, "below Uniform's"), ("gmc", above, "above Uniform's")):
-            judge = partial(_relative_spread, evidence, dataset, method, decide)
-            yield find(f"{name}, {title(method)}", paper, judge, counts)
-        judge = partial(_relative_spread, evidence, dataset, "gmc", above, first=1)
-        paper = "above Uniform's (the paper looks at all four)"
-        yield find(f"{name} of {NAMES[1]} to {NAMES[-1]}, GMC", paper, judge, counts=False)
+            part = f"{name}, {title(method)}"
+            yield find(part, paper, _relative_spread, evidence, dataset, method, decide, counts=counts)
+        part, paper = f"{name} of {NAMES[1]} to {NAMES[-1]}, GMC", "above Uniform's (the paper looks at all four)"
+        yield find(part, paper, _relative_spread, evidence, dataset, "gmc", above, 1, counts=False)
 
 
 @register(
@@ -108,8 +90,7 @@ def spread_of_losses(evidence: Evidence) -> Iterator[Finding]:
     "MNIST curriculum: GMC visits groups in the order 2, 3, 1; Curiosity 3, 2, 1",
     "epoch of the maximum of the smoothed train count, on the mean over seeds; intervals by bootstrap over seeds",
 )
-def peaks_mnist(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C4."""
+def _peaks_mnist(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum", ("mnist",)):
         yield _peak_order(evidence, dataset, "gmc", (2, 3, 1), counts)
         yield _peak_order(evidence, dataset, "curiosity", (3, 2, 1), counts)
@@ -120,14 +101,17 @@ def peaks_mnist(evidence: Evidence) -> Iterator[Finding]:
     "MNIST curriculum: after the easy groups saturate GMC boosts the unsaturated group; NormAll only brings it level",
     "share of draws of the hardest group (highest last loss under Uniform) in the second half, per class",
 )
-def boost_of_the_hardest(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C11."""
+def _boost_of_the_hardest(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum", ("mnist",)):
         name = title(dataset)
-        boosts, level, more = (partial(judge, evidence, dataset) for judge in (_boosts, _level, _more))
-        yield find(f"{name}: GMC's share of the hardest group", "above uniform", boosts, counts)
-        yield find(f"{name}: NormAll's share of it", "about level with the others", level, counts)
-        yield find(f"{name}: GMC's share against NormAll's", "GMC's is higher", more, counts)
+        boosted = partial(_boosted, evidence, dataset)
+        yield find(
+            f"{name}: GMC's share of the hardest group", "above uniform", boosted, "gmc", above, 1.0, counts=counts
+        )
+        level, paper = (1 - LEVEL, 1 + LEVEL), "about level with the others"
+        yield find(f"{name}: NormAll's share of it", paper, boosted, "norm_all", within, *level, counts=counts)
+        part = f"{name}: GMC's share against NormAll's"
+        yield find(part, "GMC's is higher", _more_boosted, evidence, dataset, counts=counts)
 
 
 # Variants of GMC, in the curriculum condition.
@@ -138,13 +122,12 @@ def boost_of_the_hardest(evidence: Evidence) -> Iterator[Finding]:
     "ablation, CIFAR-10: Cosine oversamples the easiest group early and its allocation fluctuates",
     "share of G0 in the first 10% of epochs; epoch-to-epoch variance of the shares, relative to GMC's",
 )
-def cosine(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C12."""
+def _cosine(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum", ("cifar10",)):
-        early = partial(_early_share, evidence, dataset)
-        fluctuates = partial(_against_gmc, evidence, dataset, "cosine", share_fluctuation, above, ".3g")
-        yield find(f"{title(dataset)}: Cosine's early share of G0", f"above {UNIFORM[0]:.1f}", early, counts)
-        yield find(f"{title(dataset)}: fluctuation of Cosine / GMC", "above 1", fluctuates, counts)
+        part, paper = f"{title(dataset)}: Cosine's early share of G0", f"above {UNIFORM[0]:.1f}"
+        yield find(part, paper, _early_share, evidence, dataset, counts=counts)
+        fluctuates = partial(_against_gmc, evidence, dataset, "cosine", summaries.share_fluctuation, above, ".3g")
+        yield find(f"{title(dataset)}: fluctuation of Cosine / GMC", "above 1", fluctuates, counts=counts)
 
 
 @register(
@@ -152,13 +135,12 @@ def cosine(evidence: Evidence) -> Iterator[Finding]:
     "ablation, CIFAR-10: Dot Product's allocation is closer to uniform than GMC's, with a slightly slower loss",
     "distance to uniform (half the sum of the shares' distances, averaged over epochs); AUC relative to GMC's",
 )
-def dot_product(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C13."""
+def _dot_product(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum", ("cifar10",)):
-        closer = partial(_against_gmc, evidence, dataset, "dot", distance_to_uniform, below, ".3f")
-        slower = partial(_slower, evidence, dataset)
-        yield find(f"{title(dataset)}: distance to uniform, Dot Product / GMC", "below 1", closer, counts)
-        yield find(f"{title(dataset)}: AUC, Dot Product / GMC", "slightly above 1", slower, counts)
+        closer = partial(_against_gmc, evidence, dataset, "dot", summaries.distance_to_uniform, below, ".3f")
+        yield find(f"{title(dataset)}: distance to uniform, Dot Product / GMC", "below 1", closer, counts=counts)
+        part, paper = f"{title(dataset)}: AUC, Dot Product / GMC", "slightly above 1"
+        yield find(part, paper, _slower, evidence, dataset, counts=counts)
 
 
 # The noise condition.
@@ -169,12 +151,11 @@ def dot_product(evidence: Evidence) -> Iterator[Finding]:
     "noise, both datasets: Curiosity over-allocates to the noisiest group",
     "share of draws of group D in the last 10% of epochs",
 )
-def curiosity_follows_noise(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C5."""
+def _curiosity_follows_noise(evidence: Evidence) -> Iterator[Finding]:
     limit = QUARTER + NEAR
     for dataset, counts in evidence.datasets("noise"):
-        judge = partial(_share_of, evidence, dataset, "curiosity", 3, above, limit)
-        yield find(f"{title(dataset)}: Curiosity's share of D", f"far above 1/4 (here: > {limit})", judge, counts)
+        part, paper = f"{title(dataset)}: Curiosity's share of D", f"far above 1/4 (here: > {limit})"
+        yield find(part, paper, _share_of, evidence, dataset, "curiosity", 3, above, limit, counts=counts)
 
 
 @register(
@@ -182,33 +163,27 @@ def curiosity_follows_noise(evidence: Evidence) -> Iterator[Finding]:
     "noise: GMC's allocation is near uniform, slightly against the clean group A",
     "shares of A to D, last 10% of epochs, distance to 1/4",
 )
-def gmc_ignores_noise(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C6."""
+def _gmc_ignores_noise(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("noise"):
-        near = partial(_near, evidence, dataset)
-        against = partial(_share_of, evidence, dataset, "gmc", 0, below, QUARTER)
-        yield find(f"{title(dataset)}: greatest distance of a share to 1/4", f"small (here: < {NEAR})", near, counts)
-        yield find(f"{title(dataset)}: share of the clean group A", "slightly below 1/4", against, counts)
+        part, paper = f"{title(dataset)}: greatest distance of a share to 1/4", f"small (here: < {NEAR})"
+        yield find(part, paper, _near, evidence, dataset, counts=counts)
+        part, paper = f"{title(dataset)}: share of the clean group A", "slightly below 1/4"
+        yield find(part, paper, _share_of, evidence, dataset, "gmc", 0, below, QUARTER, counts=counts)
 
 
 def _relative_spread(evidence: Evidence, dataset: str, method: str, decide: Decide, first: int = 0) -> Judgement:
-    spread = partial(loss_spread, first=first)
+    spread = partial(summaries.loss_spread, first=first)
     ours = evidence.values(dataset, "curriculum", method, spread)
     estimate = ratio(*paired(ours, evidence.values(dataset, "curriculum", "uniform", spread)))
     return decide(estimate, 1.0, f"{estimate.text('.3f')} of Uniform's")
 
 
-def _boosts(evidence: Evidence, dataset: str) -> Judgement:
-    estimate = t_interval(list(_boost(evidence, dataset, "gmc").values()))
-    return above(estimate, 1.0, f"{estimate.text('.3f')} times uniform")
+def _boosted(evidence: Evidence, dataset: str, method: str, decide: Decide, *limits: float) -> Judgement:
+    estimate = t_interval(list(_boost(evidence, dataset, method).values()))
+    return decide(estimate, *limits, f"{estimate.text('.3f')} times uniform")
 
 
-def _level(evidence: Evidence, dataset: str) -> Judgement:
-    estimate = t_interval(list(_boost(evidence, dataset, "norm_all").values()))
-    return within(estimate, 1 - LEVEL, 1 + LEVEL, f"{estimate.text('.3f')} times uniform")
-
-
-def _more(evidence: Evidence, dataset: str) -> Judgement:
+def _more_boosted(evidence: Evidence, dataset: str) -> Judgement:
     gmc, norm_all = paired(_boost(evidence, dataset, "gmc"), _boost(evidence, dataset, "norm_all"))
     estimate = t_interval(gmc - norm_all)
     return above(estimate, 0.0, f"higher by {estimate.text('.3f')} times uniform")
@@ -251,9 +226,8 @@ def _peak_order(
     remark: str = "",
     after_fall: Sequence[int] = (),
 ) -> Finding:
-    judge = partial(_judge_peaks, evidence, dataset, method, order, after_fall)
-    paper = ", ".join(NAMES[group] for group in order) + remark
-    return find(f"{title(dataset)}: order of the peaks, {title(method)}", paper, judge, counts)
+    part, paper = f"{title(dataset)}: order of the peaks, {title(method)}", ", ".join(NAMES[g] for g in order) + remark
+    return find(part, paper, _judge_peaks, evidence, dataset, method, order, after_fall, counts=counts)
 
 
 def _judge_peaks(
@@ -261,34 +235,30 @@ def _judge_peaks(
 ) -> Judgement:
     """Do the visits of the groups peak in this order?"""
     runs = evidence.runs(dataset, "curriculum", method)
-    shares = np.array([smooth(group_shares_per_arm(run)) for run in runs])
+    shares = np.array([summaries.smooth(summaries.group_shares_per_arm(run)) for run in runs])
     if not np.isfinite(shares).all():
         raise TooLittleDataError(f"a run of {runs[0].group.title}, {title(method)} has an epoch without draws")
-    peaks = peak_epochs(runs, after_fall)
-    steps = list(pairwise(order))
-    befores, afters = [before for before, _ in steps], [after for _, after in steps]
-    drawn = _resampled_peaks(shares, epochs(runs[0]), evidence.rng(), after_fall)
+    peaks, places = summaries.peak_epochs(runs, after_fall), summaries.epochs(runs[0])
+    befores, afters = list(order[:-1]), list(order[1:])
+    n = len(runs)
+    weights = evidence.rng().multinomial(n, np.full(n, 1 / n), RESAMPLES) / n  # of seeds drawn with replacement
+    drawn = np.array([summaries.weighted_peaks(shares, places, row, after_fall) for row in weights])
     gaps = drawn[:, afters] - drawn[:, befores]
 
     def make(confidence: float) -> list[Estimate]:
         low, high = np.quantile(gaps, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
         value = peaks[afters] - peaks[befores]
-        return [Estimate(float(v), float(x), float(y), len(runs)) for v, x, y in zip(value, low, high, strict=True)]
+        return [Estimate(float(v), float(x), float(y), n) for v, x, y in zip(value, low, high, strict=True)]
 
     found = ", ".join(f"{NAMES[g]} at {peaks[g]:.0f}" for g in sorted(order, key=lambda g: float(peaks[g])))
-    links = [f"{NAMES[a]} before {NAMES[b]}" for a, b in steps]
+    links = [f"{NAMES[a]} before {NAMES[b]}" for a, b in pairwise(order)]
     return all_positive(make, links, f"{found} (epochs)", PEAK_SEEDS)
 
 
-def _resampled_peaks(shares: Array, places: Array, rng: np.random.Generator, after_fall: Sequence[int] = ()) -> Array:
-    """Peaks of the mean of smoothed curves of seeds drawn with replacement: [runs, points, 4] -> [resamples, 4]."""
-    n = len(shares)
-    weights = rng.multinomial(n, np.full(n, 1 / n), RESAMPLES) / n
-    return np.array([weighted_peaks(shares, places, row, after_fall) for row in weights])
-
-
 def _early_share(evidence: Evidence, dataset: str) -> Judgement:
-    values = evidence.values(dataset, "curriculum", "cosine", lambda run: head(group_shares(run))[:, 0].mean())
+    values = evidence.values(
+        dataset, "curriculum", "cosine", lambda run: summaries.head(group_shares(run))[:, 0].mean()
+    )
     estimate = t_interval(list(values.values()))
     return above(estimate, UNIFORM[0], estimate.text(".3f"))
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -22,21 +21,19 @@ from headway.analysis.claims.verdicts import (
     all_positive,
     find,
     seeds_needed,
+    too_few,
     within,
 )
-from headway.analysis.stats import Estimate, contrast, t_interval, unpaired_ratio, welch, why_untested
-from headway.analysis.stats.intervals import scipy_stats
+from headway.analysis.stats import Estimate, contrast, scipy_stats, t_interval, unpaired_ratio, welch, why_untested
 from headway.analysis.tables import relative_area
-from headway.runs.text import count
 from headway.study.protocols.names import title
 
 CONDITIONS = (("curriculum", "mnist"), ("curriculum", "cifar10"), ("noise", "mnist"), ("noise", "cifar10"))
 BASELINES = ("uniform", "curiosity", "norm_last", "norm_all", "delta_loss")
+FAR_WORSE, WORSE = ("norm_last", "curiosity"), ("norm_all", "delta_loss")
 PAPER_SEEDS = 20
-COMPARABLE = 0.05
-"""An area is comparable to Uniform's when it is off by less than this part of it."""
-STRICT = 1 - 0.05 / len(CONDITIONS)
-"""Confidence where one condition is enough to decide."""
+COMPARABLE = 0.05  # An area is comparable to Uniform's when it is off by less than this part of it
+STRICT = 1 - 0.05 / len(CONDITIONS)  # Confidence where one condition is enough to decide
 
 PAPER_T: Mapping[tuple[str, str], Sequence[tuple[float, str]]] = {
     ("curriculum", "mnist"): ((-0.332, "ns"), (0.483, "ns"), (-2.209, "*"), (-18.880, "**"), (-1.443, "ns")),
@@ -63,12 +60,11 @@ def published_t(condition: str, dataset: str, baseline: str) -> str:
     "the 20 rows of the Welch table: sign of t, and significant or not at 0.001 / 0.05",
     "Welch's t-test on the AUC per seed, GMC against each baseline; negative t: GMC is better",
 )
-def welch_table(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C7."""
+def _welch_table(evidence: Evidence) -> Iterator[Finding]:
     for condition, dataset in CONDITIONS:
         for baseline, (t, mark) in zip(BASELINES, PAPER_T[condition, dataset], strict=True):
-            judge = partial(_welch_row, evidence, dataset, condition, baseline, t, mark)
-            yield find(f"{title(condition)}+{title(dataset)}: GMC against {title(baseline)}", f"t = {t} {mark}", judge)
+            part = f"{title(condition)}+{title(dataset)}: GMC against {title(baseline)}"
+            yield find(part, f"t = {t} {mark}", _welch_row, evidence, dataset, condition, baseline, t, mark)
 
 
 @register(
@@ -76,11 +72,10 @@ def welch_table(evidence: Evidence) -> Iterator[Finding]:
     "only GMC is comparable to or better than Uniform in all four conditions",
     f"AUC relative to Uniform, unpaired as in C7; comparable: the interval reaches 1 and ends below {1 + COMPARABLE}",
 )
-def only_gmc(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C8."""
-    yield find("GMC, in all four conditions", "comparable or better", partial(_never_worse, evidence))
+def _only_gmc(evidence: Evidence) -> Iterator[Finding]:
+    yield find("GMC, in all four conditions", "comparable or better", _never_worse, evidence)
     for method in BASELINES[1:]:
-        yield find(f"{title(method)}, somewhere", "worse than Uniform", partial(_somewhere_worse, evidence, method))
+        yield find(f"{title(method)}, somewhere", "worse than Uniform", _somewhere_worse, evidence, method)
 
 
 @register(
@@ -88,20 +83,14 @@ def only_gmc(evidence: Evidence) -> Iterator[Finding]:
     "noise: NormLast and Curiosity are far worse than Uniform; NormAll and DeltaLoss moderately",
     "AUC relative to Uniform; far: worse than both of the moderate ones",
 )
-def worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C9."""
+def _worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("noise"):
-        for method, how in (
-            ("norm_last", "far above 1"),
-            ("curiosity", "far above 1"),
-            ("norm_all", "above 1"),
-            ("delta_loss", "above 1"),
-        ):
-            judge = partial(_worse, evidence, dataset, "noise", method)
-            yield find(f"{title(dataset)}: {title(method)} / Uniform", how, judge, counts)
-        judge = partial(_far_apart, evidence, dataset)
-        name = f"{title(dataset)}: NormLast and Curiosity against NormAll and DeltaLoss"
-        yield find(name, "both higher than both", judge, counts)
+        for method in (*FAR_WORSE, *WORSE):
+            part = f"{title(dataset)}: {title(method)} / Uniform"
+            how = "far above 1" if method in FAR_WORSE else "above 1"
+            yield find(part, how, _against_uniform, evidence, dataset, "noise", method, above, 1.0, counts=counts)
+        part = f"{title(dataset)}: NormLast and Curiosity against NormAll and DeltaLoss"
+        yield find(part, "both higher than both", _far_apart, evidence, dataset, counts=counts)
 
 
 @register(
@@ -109,17 +98,16 @@ def worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
     "curriculum: NormAll and DeltaLoss have poor AUC and high variance; NormLast about Uniform",
     "AUC relative to Uniform; spread over seeds against Uniform's by Levene's test",
 )
-def worse_in_the_curriculum(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C10."""
+def _worse_in_the_curriculum(evidence: Evidence) -> Iterator[Finding]:
     for dataset, counts in evidence.datasets("curriculum"):
-        for method in ("norm_all", "delta_loss"):
+        for method in WORSE:
             name = f"{title(dataset)}: {title(method)}"
-            worse = partial(_worse, evidence, dataset, "curriculum", method)
-            yield find(f"{name} / Uniform", "above 1", worse, counts)
-            spread = partial(_wider, evidence, dataset, "curriculum", method)
-            yield find(f"{name}, spread over seeds", "above Uniform's", spread, counts)
-        level = partial(_comparable, evidence, dataset, "curriculum", "norm_last")
-        yield find(f"{title(dataset)}: NormLast / Uniform", "about 1", level, counts)
+            of = evidence, dataset, "curriculum", method
+            yield find(f"{name} / Uniform", "above 1", _against_uniform, *of, above, 1.0, counts=counts)
+            yield find(f"{name}, spread over seeds", "above Uniform's", _wider, *of, counts=counts)
+        of = evidence, dataset, "curriculum", "norm_last"
+        limits, part = (1 - COMPARABLE, 1 + COMPARABLE), f"{title(dataset)}: NormLast / Uniform"
+        yield find(part, "about 1", _against_uniform, *of, within, *limits, counts=counts)
 
 
 def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, t: float, mark: str) -> Judgement:
@@ -135,7 +123,7 @@ def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, 
     test = welch(*samples)
     n = min(len(ours), len(theirs))
     if n < MIN_SEEDS:
-        raise TooLittleDataError(f"{count(n, 'seed')}, at least {MIN_SEEDS} are needed")
+        raise TooLittleDataError(too_few(n))
     if test is None:
         means = " against ".join(f"{np.mean(sample):.4g}" for sample in samples)
         return Judgement(Verdict.UNDECIDED, f"areas {means}", n, why_untested(*samples))
@@ -183,29 +171,29 @@ def _compare(t: float, p: float, n: int, paper_t: float, mark: str, apart: bool)
     return Verdict.UNDECIDED, f"not significant at {LEVELS[mark]}"
 
 
-def _relative(evidence: Evidence, dataset: str, condition: str, method: str) -> Estimate:
-    return relative_area(evidence.areas(dataset, condition, method), evidence.areas(dataset, condition, "uniform"))
+def _against_uniform(
+    evidence: Evidence, dataset: str, condition: str, method: str, decide: Callable[..., Judgement], *limits: float
+) -> Judgement:
+    """How does the area of a signal compare with Uniform's, seed by seed?"""
+    uniform = evidence.areas(dataset, condition, "uniform")
+    estimate = relative_area(evidence.areas(dataset, condition, method), uniform)
+    return decide(estimate, *limits, estimate.text(".4f"))
 
 
 def _unpaired(evidence: Evidence, dataset: str, condition: str, method: str, confidence: float) -> Estimate:
-    """As `_relative`, with runs compared as Welch's test does: what is not worse there must not be worse here."""
+    """The same ratio with runs compared as Welch's test does: what is not worse there must not be worse here."""
     ours, uniform = evidence.areas(dataset, condition, method), evidence.areas(dataset, condition, "uniform")
     return unpaired_ratio(list(ours.values()), list(uniform.values()), confidence)
 
 
-def _worse(evidence: Evidence, dataset: str, condition: str, method: str) -> Judgement:
-    estimate = _relative(evidence, dataset, condition, method)
-    return above(estimate, 1.0, estimate.text(".4f"))
-
-
-def _comparable(evidence: Evidence, dataset: str, condition: str, method: str) -> Judgement:
-    estimate = _relative(evidence, dataset, condition, method)
-    return within(estimate, 1 - COMPARABLE, 1 + COMPARABLE, estimate.text(".4f"))
-
-
 def _never_worse(evidence: Evidence) -> Judgement:
     """GMC is comparable or better in all conditions, or significantly worse in one."""
-    missing = [finding for finding in map(partial(_lacking, evidence), CONDITIONS) if finding]
+    missing = []
+    for condition, dataset in CONDITIONS:
+        try:
+            evidence.areas(dataset, condition, "gmc"), evidence.areas(dataset, condition, "uniform")
+        except NoRunsError as error:
+            missing.append(str(error))
     if missing:
         raise (NoRunsError if len(missing) == len(CONDITIONS) else TooLittleDataError)(missing[0])
     estimates, strict = (
@@ -215,7 +203,7 @@ def _never_worse(evidence: Evidence) -> Judgement:
     n = min(e.n for e in estimates)
     text = ", ".join(f"{_name(place)} {e.text('.4f')}" for place, e in enumerate(estimates))
     if n < MIN_SEEDS:
-        return Judgement(Verdict.UNDECIDED, text, n, f"{count(n, 'seed')}, at least {MIN_SEEDS} are needed")
+        return Judgement(Verdict.UNDECIDED, text, n, too_few(n))
     worse = [_name(place) for place, e in enumerate(strict) if e.is_above(1)]
     if worse:
         return Judgement(Verdict.CONTRADICTED, text, n, f"worse in {', '.join(worse)}")
@@ -227,16 +215,6 @@ def _never_worse(evidence: Evidence) -> Judgement:
             Verdict.UNDECIDED, text, n, why, needed=max((k for k in needed if k is not None), default=None)
         )
     return Judgement(Verdict.REPRODUCED, text, n)
-
-
-def _lacking(evidence: Evidence, setting: tuple[str, str]) -> str:
-    """What a condition lacks to compare GMC with Uniform; empty if nothing."""
-    condition, dataset = setting
-    try:
-        evidence.areas(dataset, condition, "gmc"), evidence.areas(dataset, condition, "uniform")
-    except NoRunsError as error:
-        return str(error)
-    return ""
 
 
 def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
@@ -276,7 +254,7 @@ def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
 
 def _far_apart(evidence: Evidence, dataset: str) -> Judgement:
     """Are the areas of both bad signals above those of both moderate ones? Compared by seed."""
-    pairs = [(bad, good) for bad in ("norm_last", "curiosity") for good in ("norm_all", "delta_loss")]
+    pairs = [(bad, good) for bad in FAR_WORSE for good in WORSE]
     areas = {name: evidence.areas(dataset, "noise", name) for pair in pairs for name in pair}
 
     def make(confidence: float) -> list[Estimate]:
@@ -300,7 +278,7 @@ def _wider(evidence: Evidence, dataset: str, condition: str, method: str) -> Jud
     uniform = np.array(list(evidence.areas(dataset, condition, "uniform").values()))
     n = min(len(ours), len(uniform))
     if n < MIN_SEEDS:
-        raise TooLittleDataError(f"{count(n, 'seed')}, at least {MIN_SEEDS} are needed")
+        raise TooLittleDataError(too_few(n))
     ratio = float(ours.std(ddof=1) / uniform.std(ddof=1)) if np.ptp(uniform) else float("inf")
     p = float(scipy_stats().levene(ours, uniform, center="median").pvalue) if np.ptp(ours) or np.ptp(uniform) else 1.0
     text = f"{ratio:.2f} times Uniform's, p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"

@@ -9,14 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from headway.analysis.claims.verdicts import (
-    DivergedError,
-    Finding,
-    NoRunsError,
-    TooLittleDataError,
-    Verdict,
-    combine,
-)
+from headway.analysis.claims.verdicts import DivergedError, Finding, NoRunsError, TooLittleDataError, Verdict, combine
 from headway.analysis.results import Results
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.tables import NEEDED, areas, usable
@@ -28,43 +21,28 @@ BySeed: TypeAlias = Mapping[int, float]
 PAPER_DATASETS = ("mnist", "cifar10")
 PAPER_ENVIRONMENT = "MiniGrid-DoorKey-8x8-v0"
 REWARDS = ("episode_return", "env_steps")
-SHOWN = 3
-"""Protocols that a message names."""
+SHOWN = 3  #: Protocols that a message names
 Judge: TypeAlias = Callable[["Evidence"], Iterable[Finding]]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper.
+    """A claim of the paper."""
 
-    Attributes:
-        id: its short name, such as "C5".
-        text: what is claimed.
-        decided_by: the quantity that decides.
-        judge: gives a finding for each part of it.
-        is_of_exploration: whether exploration runs decide it.
-    """
-
-    id: str
-    text: str
-    decided_by: str
-    judge: Judge
-    is_of_exploration: bool = False
+    id: str  #: its short name, such as "C5"
+    text: str  #: what is claimed
+    decided_by: str  #: the quantity that decides
+    judge: Judge  #: gives a finding for each part of it
+    is_of_exploration: bool = False  #: whether exploration runs decide it
 
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim with what the runs say about it.
+    """A claim with what the runs say about it."""
 
-    Attributes:
-        claim: the claim.
-        protocol: the label of the protocol of the runs.
-        findings: its parts.
-    """
-
-    claim: Claim
-    protocol: str
-    findings: tuple[Finding, ...]
+    claim: Claim  #: the claim
+    protocol: str  #: the label of the protocol of the runs
+    findings: tuple[Finding, ...]  #: its parts
 
     @property
     def verdict(self) -> Verdict:
@@ -105,16 +83,10 @@ def evaluate_claims(
     seed: int = 0,
     only: Collection[str] | None = None,
 ) -> list[ClaimResult]:
-    """Judge every claim by the finished runs of one protocol.
+    """Judge every claim by the finished runs of one protocol, or those whose ids are in `only`.
 
-    Parts that do not count (datasets that are not in the paper) are left out where there are no runs for them.
-
-    Args:
-        results: the runs.
-        protocol: the label of the protocol.
-        bench: a benchmark's results as parsed JSON, for the claim about time.
-        seed: where the bootstrap's randomness starts.
-        only: the ids of the claims to judge; None for all.
+    Parts that do not count (datasets that are not in the paper) are left out where there are no runs for them. `bench`
+    is a benchmark's results as parsed JSON, for the claim about time; the bootstrap's randomness starts at `seed`.
 
     Raises:
         KeyError: there is no claim of such an id.
@@ -122,44 +94,26 @@ def evaluate_claims(
     evidence = Evidence(results, protocol, bench, seed)
     asked = CLAIMS if only is None else only
     claims = sorted((CLAIMS[claim_id] for claim_id in asked), key=lambda claim: int(claim.id.removeprefix("C")))
-    return [
-        ClaimResult(
-            claim,
-            evidence.exploring if claim.is_of_exploration else protocol,
-            tuple(filter(_is_worth_showing, claim.judge(evidence))),
-        )
-        for claim in claims
-    ]
-
-
-def _is_worth_showing(finding: Finding) -> bool:
-    return finding.counts or bool(finding.judgement.ours)
+    judged = []
+    for claim in claims:
+        findings = tuple(each for each in claim.judge(evidence) if each.counts or each.judgement.ours)
+        judged.append(ClaimResult(claim, evidence.exploring if claim.is_of_exploration else protocol, findings))
+    return judged
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the claims are judged by.
+    """What the claims are judged by."""
 
-    Attributes:
-        results: all runs that were loaded.
-        protocol: the label of the protocol whose runs count.
-        bench: a benchmark's results as parsed JSON, if there are any.
-        seed: where the bootstrap's randomness starts.
-    """
-
-    results: Results
-    protocol: str
-    bench: Mapping[str, Any] | None = None
-    seed: int = 0
+    results: Results  #: all runs that were loaded
+    protocol: str  #: the label of the protocol whose runs count
+    bench: Mapping[str, Any] | None = None  #: a benchmark's results as parsed JSON, if there are any
+    seed: int = 0  #: where the bootstrap's randomness starts
     _areas: dict[tuple[str, str, str], BySeed] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def exploring(self) -> str:
-        """The label of the protocol whose exploration runs count.
-
-        Those of the released protocol take days. Where there are none of them, the runs of the exploration protocol
-        with the most of them count instead.
-        """
+        """The label of the protocol whose exploration runs count."""
         return exploration_label(self.results, self.protocol)
 
     def rng(self) -> np.random.Generator:
@@ -173,11 +127,7 @@ class Evidence:
         return [(name, True) for name in paper] + [(n, False) for n in sorted(others, key=lambda n: rank(DATASETS, n))]
 
     def runs(self, dataset: str, condition: str, method: str, columns: Sequence[str] = NEEDED) -> tuple[RunData, ...]:
-        """The finished controlled runs of one kind, ordered by seed.
-
-        Raises:
-            NoRunsError: there is none.
-        """
+        """The finished controlled runs of one kind, ordered by seed; raises NoRunsError where there is none."""
         found = self.results.select(experiment="controlled", dataset=dataset, condition=condition, method=method)
         what = f"{title(condition)}+{title(dataset)}, {title(method)}"
         return self._checked(found, what, columns, self.protocol)
@@ -188,11 +138,7 @@ class Evidence:
         return [(PAPER_ENVIRONMENT, True), *((n, False) for n in sorted(set(map(_env_id, runs)) - {PAPER_ENVIRONMENT}))]
 
     def exploration(self, env_id: str, condition: str, method: str) -> tuple[RunData, ...]:
-        """The finished exploration runs of one kind, ordered by seed.
-
-        Raises:
-            NoRunsError: there is none.
-        """
+        """The finished exploration runs of one kind, ordered by seed; raises NoRunsError where there is none."""
         found = self.results.select(experiment="doorkey", condition=condition, method=method)
         found = Results(tuple(run for run in found if _env_id(run) == env_id))
         return self._checked(found, f"{env_id}, {title(condition)}, {title(method)}", REWARDS, self.exploring)
@@ -214,28 +160,26 @@ class Evidence:
         runs = usable(found.select(protocol=label).runs, columns)
         if runs:
             return runs
-        others = nearest_first(other for other in usable_protocols(found, columns) if other != label)
-        elsewhere = f"; there are some under {'; '.join(others[:SHOWN])}" if others else ""
-        lacking = sum(run.finished for run in found.select(protocol=label))
-        if lacking:
+        elsewhere = Results(usable(found.runs, columns)).protocols()
+        others = nearest_first(other for other in elsewhere if other != label)
+        hint = f"; there are some under {'; '.join(others[:SHOWN])}" if others else ""
+        if lacking := sum(run.finished for run in found.select(protocol=label)):
             number = count(lacking, "finished run")
-            raise TooLittleDataError(f"{number} of {what} without all of {', '.join(columns)}{elsewhere}")
-        raise NoRunsError(f"no finished runs of {what}{elsewhere}")
+            raise TooLittleDataError(f"{number} of {what} without all of {', '.join(columns)}{hint}")
+        raise NoRunsError(f"no finished runs of {what}{hint}")
 
 
 def exploration_label(results: Results, protocol: str) -> str:
-    """See `Evidence.exploring`."""
+    """The protocol whose exploration runs count where the others are of this one.
+
+    Runs of the released protocol take days. Where there are none, those of the protocol with the most of them count.
+    """
     labels = [
         run.protocol for run in results.select(experiment="doorkey").finished() if _env_id(run) == PAPER_ENVIRONMENT
     ]
     if protocol != STANDARD or protocol in labels or not labels:
         return protocol
     return max(nearest_first(set(labels)), key=labels.count)
-
-
-def usable_protocols(found: Results, columns: Sequence[str]) -> tuple[str, ...]:
-    """The protocols of the runs that have these metrics."""
-    return Results(usable(found.runs, columns)).protocols()
 
 
 def _env_id(run: RunData) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -37,8 +36,7 @@ PROBABLE = "the probability of what the paper has, by bootstrap over seeds"
     "mean episode return over the last 10% of steps; differences with 95% intervals; " + PROBABLE,
     is_of_exploration=True,
 )
-def order_without_noise(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C14."""
+def _order_without_noise(evidence: Evidence) -> Iterator[Finding]:
     order = ("ppo", "icm+gmc", "icm", "gmc")
     for env_id, counts in evidence.environments():
         yield _order(evidence, env_id, WITHOUT, order, counts)
@@ -50,20 +48,21 @@ def order_without_noise(evidence: Evidence) -> Iterator[Finding]:
     "mean episode return over the last 10% of steps, and the difference to no noise per method; " + PROBABLE,
     is_of_exploration=True,
 )
-def order_with_noise(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C15."""
+def _order_with_noise(evidence: Evidence) -> Iterator[Finding]:
     for env_id, counts in evidence.environments():
         yield _order(evidence, env_id, WITH, ("icm+gmc", "gmc", "ppo", "icm"), counts)
         for method in ROBUST:
-            name = f"{_short(env_id)}: loss of return to the noise, {title(method)}"
-            judge = partial(_smaller_drop, evidence, env_id, method)
-            yield find(name, "smaller than PPO's and ICM's", judge, counts)
+            part, paper = (
+                f"{_short(env_id)}: loss of return to the noise, {title(method)}",
+                "smaller than PPO's and ICM's",
+            )
+            yield find(part, paper, _smaller_drop, evidence, env_id, method, counts=counts)
 
 
 def _order(evidence: Evidence, env_id: str, condition: str, order: Sequence[str], counts: bool) -> Finding:
     paper = " > ".join(map(title, order)) + " (tentative)"
-    judge = partial(_in_order, evidence, env_id, condition, order)
-    return find(f"{_short(env_id)}: order of the final returns, {title(condition)}", paper, judge, counts)
+    part = f"{_short(env_id)}: order of the final returns, {title(condition)}"
+    return find(part, paper, _in_order, evidence, env_id, condition, order, counts=counts)
 
 
 def _short(env_id: str) -> str:
@@ -123,13 +122,11 @@ def _rewards(evidence: Evidence, env_id: str, condition: str, method: str) -> Ar
     return rewards
 
 
-NOTICEABLE = 1.1
-"""A step with scores is noticeably slower when it takes more than this many plain ones."""
+NOTICEABLE = 1.1  # A step with scores is noticeably slower when it takes more than this many plain ones
 PAPER_CASES = {"a": "the MNIST classifier", "b": "the CIFAR-10 classifier"}
 PAPER_BATCHES = {784: ("MNIST", "1.02 (33:20 / 32:40 minutes of whole runs, on a GPU)"), 3072: ("CIFAR-10", "about 1")}
 """The whole batches of the study that were timed, by the pixels of an image."""
-BOUND_COLUMN = "momentum_within_bound"
-"""Share of the parameters with m^2 <= v, which runs may log."""
+BOUND_COLUMN = "momentum_within_bound"  # Share of the parameters with m^2 <= v, which runs may log
 
 
 @register(
@@ -138,13 +135,12 @@ BOUND_COLUMN = "momentum_within_bound"
     "time of the model's step against the plain step, and of a whole batch of the study with GMC against one "
     f"with Curiosity, as the paper timed it; each measured in turn; noticeable: more than {NOTICEABLE} times",
 )
-def cost_in_time(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C16."""
+def _cost_in_time(evidence: Evidence) -> Iterator[Finding]:
     for key, name in PAPER_CASES.items():
-        yield find(f"step with scores / plain step, {name}", "about 1", partial(_ratio, evidence.bench, key))
+        yield find(f"step with scores / plain step, {name}", "about 1", _ratio, evidence.bench, key)
     for inputs, (name, paper) in PAPER_BATCHES.items():
-        judge = partial(_batch_ratio, evidence.bench, inputs)
-        yield find(f"batch of the study, GMC / Curiosity, the {name} classifier", paper, judge)
+        part = f"batch of the study, GMC / Curiosity, the {name} classifier"
+        yield find(part, paper, _batch_ratio, evidence.bench, inputs)
 
 
 @register(
@@ -152,9 +148,8 @@ def cost_in_time(evidence: Evidence) -> Iterator[Finding]:
     "with equal decay rates m^2 <= v in every parameter",
     f"the metric {BOUND_COLUMN} of every finished run that has it",
 )
-def bound_on_momentum(evidence: Evidence) -> Iterator[Finding]:
-    """Judge C17."""
-    yield find("least share of parameters within the bound", "all of them", partial(_within_bound, evidence))
+def _bound_on_momentum(evidence: Evidence) -> Iterator[Finding]:
+    yield find("least share of parameters within the bound", "all of them", _within_bound, evidence)
 
 
 def _ratio(bench: Mapping[str, Any] | None, key: str) -> Judgement:

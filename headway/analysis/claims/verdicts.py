@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headway.analysis.stats import Estimate
-from headway.analysis.stats.intervals import CONFIDENCE, scipy_stats
+from headway.analysis.stats import CONFIDENCE, Estimate, scipy_stats
+from headway.analysis.table import Cell, Table
+from headway.runs.text import count
 
 if TYPE_CHECKING:
     from headway.analysis.claims.evaluation import ClaimResult
-from headway.analysis.table import Cell, Table
 
-MIN_SEEDS = 3
-"""Fewer seeds decide nothing."""
-MOST_SEEDS = 1000
-"""Where more seeds than this were needed, that is all that is said."""
+MIN_SEEDS = 3  #: Fewer seeds decide nothing
+MOST_SEEDS = 1000  #: Where more seeds than this were needed, that is all that is said
 
 
 class Verdict(str, enum.Enum):
@@ -29,10 +27,8 @@ class Verdict(str, enum.Enum):
 
     REPRODUCED = "reproduced"
     CONTRADICTED = "contradicted"
-    UNDECIDED = "undecided"
-    """There are runs, but not enough of them."""
-    NOT_TESTED = "not tested"
-    """There are no runs."""
+    UNDECIDED = "undecided"  #: There are runs, but not enough of them
+    NOT_TESTED = "not tested"  #: There are no runs
 
     def __str__(self) -> str:
         """Return the plain word."""
@@ -53,41 +49,27 @@ class DivergedError(TooLittleDataError):
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was found for one part of a claim.
+    """What was found for one part of a claim."""
 
-    Attributes:
-        verdict: what it says.
-        ours: our figure, in words.
-        n: the seeds that it rests on; the smallest number where several methods are compared.
-        why: why it is undecided; empty otherwise.
-        estimate: the number that decided, if it was one.
-        needed: where it is undecided, how many seeds would decide it if value and spread stay what they are; None if
-            that is not known.
-    """
-
-    verdict: Verdict
-    ours: str
-    n: int
-    why: str = ""
-    estimate: Estimate | None = None
+    verdict: Verdict  #: what it says
+    ours: str  #: our figure, in words
+    n: int  #: the seeds that it rests on; the smallest number where several methods are compared
+    why: str = ""  #: why it is undecided; empty otherwise
+    estimate: Estimate | None = None  #: the number that decided, if it was one
+    #: where it is undecided, how many seeds would decide it if value and spread stay what they are; None if that is not
+    #: known
     needed: int | None = None
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One part of a claim with its verdict.
+    """One part of a claim with its verdict."""
 
-    Attributes:
-        part: what is asked, such as "MNIST: Curiosity's share of D is above 1/4".
-        paper: what the paper found.
-        judgement: what was found here.
-        counts: whether it takes part in the verdict on the claim. Parts that the paper itself leaves open, and
-            datasets that are not in the paper, are shown without counting.
-    """
-
-    part: str
-    paper: str
-    judgement: Judgement
+    part: str  #: what is asked, such as "MNIST: Curiosity's share of D is above 1/4"
+    paper: str  #: what the paper found
+    judgement: Judgement  #: what was found here
+    #: whether it takes part in the verdict on the claim. Parts that the paper itself leaves open, and datasets that are
+    #: not in the paper, are shown without counting.
     counts: bool = True
 
     @property
@@ -96,10 +78,10 @@ class Finding:
         return self.judgement.verdict
 
 
-def find(part: str, paper: str, judge: Callable[[], Judgement], counts: bool = True) -> Finding:
+def find(part: str, paper: str, judge: Callable[..., Judgement], *of: Any, counts: bool = True) -> Finding:
     """Judge a part of a claim; too little data makes it undecided, and no runs at all leave it untested."""
     try:
-        return Finding(part, paper, judge(), counts)
+        return Finding(part, paper, judge(*of), counts)
     except NoRunsError as error:
         return Finding(part, paper, Judgement(Verdict.NOT_TESTED, "", 0, str(error)), counts)
     except TooLittleDataError as error:
@@ -140,23 +122,30 @@ def _quantile(confidence: float, n: Any) -> Any:
 
 def above(estimate: Estimate, limit: float, ours: str) -> Judgement:
     """Is it above the limit? Decided when the interval lies on one side of it."""
-    holds, fails = estimate.is_above(limit), estimate.is_below(limit)
-    return _judgement(estimate, holds, fails, ours, f"the interval covers {limit:.3g}", limit)
+    return _judgement(estimate, limit, math.inf, ours, f"the interval covers {limit:.3g}")
 
 
 def below(estimate: Estimate, limit: float, ours: str) -> Judgement:
     """Is it below the limit? Decided when the interval lies on one side of it."""
-    holds, fails = estimate.is_below(limit), estimate.is_above(limit)
-    return _judgement(estimate, holds, fails, ours, f"the interval covers {limit:.3g}", limit)
+    return _judgement(estimate, -math.inf, limit, ours, f"the interval covers {limit:.3g}")
 
 
 def within(estimate: Estimate, low: float, high: float, ours: str) -> Judgement:
     """Is it between the limits? Decided when the whole interval is, or none of it is."""
-    holds = estimate.is_above(low) and estimate.is_below(high)
-    fails = estimate.is_below(low) or estimate.is_above(high)
-    return _judgement(
-        estimate, holds, fails, ours, f"the interval reaches over an end of {low:.3g} to {high:.3g}", low, high
-    )
+    return _judgement(estimate, low, high, ours, f"the interval reaches over an end of {low:.3g} to {high:.3g}")
+
+
+def _judgement(estimate: Estimate, low: float, high: float, ours: str, unclear: str) -> Judgement:
+    needed = seeds_needed(estimate, low, high)
+    if estimate.n < MIN_SEEDS:
+        return Judgement(Verdict.UNDECIDED, ours, estimate.n, too_few(estimate.n), estimate, needed)
+    if not estimate.is_bounded:
+        return Judgement(Verdict.UNDECIDED, ours, estimate.n, "there is no finite interval", estimate)
+    if estimate.is_above(low) and estimate.is_below(high):
+        return Judgement(Verdict.REPRODUCED, ours, estimate.n, "", estimate)
+    if estimate.is_below(low) or estimate.is_above(high):
+        return Judgement(Verdict.CONTRADICTED, ours, estimate.n, "", estimate)
+    return Judgement(Verdict.UNDECIDED, ours, estimate.n, unclear, estimate, needed)
 
 
 def all_positive(
@@ -173,7 +162,7 @@ def all_positive(
     against = [link for link, estimate in zip(links, strict, strict=True) if estimate.is_below(0)]
     needed = _needed_for_all(estimates, strict, least)
     if n < least:
-        return _too_few(n, ours, least=least, needed=needed)
+        return Judgement(Verdict.UNDECIDED, ours, n, too_few(n, least), needed=needed)
     if all(estimate.is_above(0) for estimate in estimates):
         return Judgement(Verdict.REPRODUCED, ours, n)
     if against:
@@ -194,22 +183,9 @@ def _needed_for_all(estimates: Sequence[Estimate], strict: Sequence[Estimate], l
     return max(least, min(known)) if known else None
 
 
-def _judgement(estimate: Estimate, holds: bool, fails: bool, ours: str, unclear: str, *limits: float) -> Judgement:
-    needed = seeds_needed(estimate, *limits)
-    if estimate.n < MIN_SEEDS:
-        return _too_few(estimate.n, ours, estimate, needed=needed)
-    if not estimate.is_bounded:
-        return Judgement(Verdict.UNDECIDED, ours, estimate.n, "there is no finite interval", estimate)
-    if holds or fails:
-        return Judgement(Verdict.REPRODUCED if holds else Verdict.CONTRADICTED, ours, estimate.n, "", estimate)
-    return Judgement(Verdict.UNDECIDED, ours, estimate.n, unclear, estimate, needed)
-
-
-def _too_few(
-    n: int, ours: str, estimate: Estimate | None = None, least: int = MIN_SEEDS, needed: int | None = None
-) -> Judgement:
-    why = f"{n} {'seed' if n == 1 else 'seeds'}, at least {least} are needed"
-    return Judgement(Verdict.UNDECIDED, ours, n, why, estimate, needed)
+def too_few(n: int, least: int = MIN_SEEDS) -> str:
+    """Why so few seeds decide nothing."""
+    return f"{count(n, 'seed')}, at least {least} are needed"
 
 
 SCHEMA = 1
@@ -217,8 +193,7 @@ NOT_COUNTED = "does not count"
 NOT_COUNTED_MEANS = f'Parts marked "{NOT_COUNTED}" are there to compare with; they do not decide the verdict.'
 CLAIM_HEADS = ("claim", "verdict", "what is claimed", "decided by", "remark")
 PART_HEADS = ("claim", "part", "verdict", "ours", "paper", "seeds", "remark")
-SHOWN_REASONS = 3
-"""Reasons for which parts have no figure that one line names."""
+SHOWN_REASONS = 3  #: Reasons for which parts have no figure that one line names
 
 
 def as_text(results: Sequence[ClaimResult], verbose: bool = True) -> str:
@@ -303,9 +278,13 @@ def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str
     findings = [(result.claim.id, finding) for result in results for finding in result.findings]
     parts = [(claim_id, finding) for claim_id, finding in findings if finding.judgement.ours or not only_found]
     lacking = len(findings) - len(parts)
+    rows = []
+    for result in said:
+        claim, remark = result.claim, _besides(result, results).strip(" ()")
+        rows.append((claim.id, f"**{result.verdict}**", claim.text, claim.decided_by, remark))
     texts = [
         summary(results),
-        Table(CLAIM_HEADS, [_claim_row(result, _besides(result, results)) for result in said]).markdown(),
+        Table(CLAIM_HEADS, rows).markdown(),
         f"Not tested, for want of runs: {', '.join(silent)}." if silent else "",
         Table(PART_HEADS, [_part_row(*part) for part in parts]).markdown(),
         f"For {lacking} other parts there are no runs, or too few for a figure." if lacking else "",
@@ -325,11 +304,6 @@ def parts_table(judged: Sequence[Sequence[ClaimResult]]) -> Table:
     return Table(("protocol", *PART_HEADS), rows)
 
 
-def _claim_row(result: ClaimResult, remark: str) -> tuple[Cell, ...]:
-    claim = result.claim
-    return claim.id, f"**{result.verdict}**", claim.text, claim.decided_by, remark.strip(" ()")
-
-
 def _part_row(claim_id: str, finding: Finding) -> tuple[Cell, ...]:
     found = finding.judgement
     return claim_id, finding.part, finding.verdict.value, found.ours, finding.paper, found.n or "", _remark(finding)
@@ -344,43 +318,37 @@ def _is_said(result: ClaimResult, only_found: bool) -> bool:
 
 def as_dict(results: Sequence[ClaimResult]) -> dict[str, Any]:
     """The claims of one protocol as plain JSON values."""
-    return {
-        "protocol": _protocol(results) if results else "",
-        "claims": [
-            {
-                "id": result.claim.id,
-                "claim": result.claim.text,
-                "decided_by": result.claim.decided_by,
-                "verdict": result.verdict.value,
-                "protocol": result.protocol,
-                "seeds_needed": result.needed,
-                "parts": [_part(finding) for finding in result.findings],
-            }
-            for result in results
-        ],
-    }
+    claims = [
+        {
+            "id": result.claim.id,
+            "claim": result.claim.text,
+            "decided_by": result.claim.decided_by,
+            "verdict": result.verdict.value,
+            "protocol": result.protocol,
+            "seeds_needed": result.needed,
+            "parts": [_part(finding) for finding in result.findings],
+        }
+        for result in results
+    ]
+    return {"protocol": _protocol(results) if results else "", "claims": claims}
 
 
 def _part(finding: Finding) -> dict[str, Any]:
-    found = finding.judgement
+    found, estimate = finding.judgement, None
+    if found.estimate:
+        ends = {name: getattr(found.estimate, name) for name in ("value", "low", "high")}
+        estimate = {name: end if math.isfinite(end) else None for name, end in ends.items()} | {"n": found.estimate.n}
     return {
         "part": finding.part,
         "counts": finding.counts,
         "verdict": finding.verdict.value,
         "ours": found.ours,
-        "estimate": _estimate(found.estimate),
+        "estimate": estimate,
         "paper": finding.paper,
         "seeds": found.n,
         "seeds_needed": found.needed,
         "why": found.why,
     }
-
-
-def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    numbers = {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-    return {name: number if math.isfinite(number) else None for name, number in numbers.items()} | {"n": estimate.n}
 
 
 def _line(finding: Finding) -> str:

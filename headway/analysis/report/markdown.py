@@ -55,23 +55,14 @@ GRID_EXPLANATION = (
     "marks a 95% interval that does not hold 1; cells share their runs of Uniform, so several may do so by the\n"
     "same chance."
 )
-MOST_STRETCHES = 6
-"""Of a source whose state has changed more often, only the latest are named."""
+MOST_STRETCHES = 6  # Of a source whose state has changed more often, only the latest are named
 
 
 def write_markdown(path: Path, source: Path, view: View, tell: Tell = lambda what, done, total: None) -> list[Path]:
     """Write a page, or its generated part anew, with its figures in `figures/PAGE` beside it.
 
-    Pages with marks in the folder `PAGE` beside it are written too: `results.md` and `results/claims.md`, say.
-
-    Args:
-        path: the page.
-        source: where the runs are.
-        view: what it shows.
-        tell: told how far it is.
-
-    Returns:
-        the files, the pages first.
+    Pages with marks in the folder `PAGE` beside it are written too: `results.md` and `results/claims.md`, say. Returns
+    the files, the pages first.
 
     Raises:
         UsageError: there is a file at the path without the marks, or marks that name another part.
@@ -80,12 +71,12 @@ def write_markdown(path: Path, source: Path, view: View, tell: Tell = lambda wha
     pages = pages_at(path)
     frames = {page: (frame(page), parts_of(page)) for page in pages}
     earlier = {file for page in pages for file in _figures_of(page, path.parent / FIGURES / path.stem)}
-    prints = print_figures(source, view.results, path.parent / FIGURES / path.stem, [FORMAT], tell)
-    figures = [file for figure in prints.printed for file in figure.files]
+    printed, _ = print_figures(source, view.results, path.parent / FIGURES / path.stem, [FORMAT], tell)
+    figures = [file for figure in printed for file in figure.files]
     for file in earlier - set(figures):
         file.unlink(missing_ok=True)
     for page, ((before, after), parts) in frames.items():
-        write_bytes(page, f"{before}{render(view, prints.printed, page.parent, parts)}{after}".encode())
+        write_bytes(page, f"{before}{render(view, printed, page.parent, parts)}{after}".encode())
     return [*pages, *figures]
 
 
@@ -97,8 +88,6 @@ def pages_at(path: Path) -> list[Path]:
 
 def _figures_of(page: Path, folder: Path) -> set[Path]:
     """The figures in a folder that the generated part of a page shows."""
-    if not page.exists():
-        return set()
     _, generated, _ = _split(page)
     shown = {page.parent / address for address in re.findall(rf"]\(([^()]+\.{FORMAT})\)", generated)}
     found = {Path(os.path.normpath(file)) for file in shown}
@@ -111,8 +100,6 @@ def frame(path: Path) -> tuple[str, str]:
     Raises:
         UsageError: there is a file at the path without the marks.
     """
-    if not path.exists():
-        return f"# Results\n\n{BEGIN}\n", f"\n{END}\n"
     before, _, after = _split(path)
     return f"{before}\n", f"\n{after}"
 
@@ -123,7 +110,7 @@ def parts_of(path: Path) -> Collection[str]:
     Raises:
         UsageError: there is no such part.
     """
-    named = _BEGIN.search(path.read_text(encoding="utf-8")) if path.exists() else None
+    named = _BEGIN.search(_split(path)[0])
     found = named[1].replace(",", " ").split() if named and named[1] else PARTS
     for part in found:
         if part not in PARTS:
@@ -133,7 +120,7 @@ def parts_of(path: Path) -> Collection[str]:
 
 def _split(path: Path) -> tuple[str, str, str]:
     """A page up to its first mark, between the marks, and from its second mark on."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8") if path.exists() else f"# Results\n\n{BEGIN}\n{END}\n"
     begin = _BEGIN.search(text)
     end = text.find(END, begin.end()) if begin else -1
     if begin is None or end < 0:
@@ -186,7 +173,7 @@ def _counts(view: View) -> str:
     for origin in view.origins:
         setting = origin.setting
         if setting.group not in points:
-            methods = " / ".join(map(_method_and_former_choices, setting.finished.values()))
+            methods = " / ".join(map(_method, setting.finished.values()))
             cells = _origin_cells(origin.facts, origin.notes)
             rows.append((f"{setting.title}: {methods}", setting.group.protocol, origin.seeds, *cells))
     for shown in view.grids:
@@ -196,7 +183,7 @@ def _counts(view: View) -> str:
     return f"{tiles}.\n\n{Table(('runs', 'protocol', 'seeds', 'computed with', 'the data'), rows).markdown()}"
 
 
-def _method_and_former_choices(runs: Sequence[RunData]) -> str:
+def _method(runs: Sequence[RunData]) -> str:
     """A method, and what its runs do as they did before the preset came to do it otherwise."""
     former = ", ".join(dict.fromkeys(choice for run in runs for choice in run.former))
     return f"{title(runs[0].method)} (with {former})" if former else title(runs[0].method)
@@ -213,16 +200,11 @@ def _setting(view: View, setting: Setting) -> str:
     """The signals of one condition: areas with intervals, last losses, and where the draws went."""
     groups = GROUP_NAMES.get(setting.group.condition, ())
     head = ["signal", "seeds", "area relative to Uniform", "95% interval", "final loss"]
-    rows: list[tuple[Cell, ...]] = [
-        (
-            title(row.method),
-            len(row.seeds),
-            *ratio_cells(None if row.method == "uniform" else row.relative, len(row.seeds)),
-            row.final_loss.value,
-            *(percent(share.value) for share in row.shares),
-        )
-        for row in view.areas[setting.key].rows
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for row in view.areas[setting.key].rows:
+        ratio = ratio_cells(None if row.method == "uniform" else row.relative, len(row.seeds))
+        shares = (percent(share.value) for share in row.shares)
+        rows.append((title(row.method), len(row.seeds), *ratio, row.final_loss.value, *shares))
     lines = _heading(view, setting)
     if setting.lender is not None:
         lines += [f"Compared with the runs of Uniform under protocol {setting.lender.group.protocol}.", ""]
@@ -235,18 +217,11 @@ def _welch(view: View) -> str:
     for setting in view.settings:
         for row in view.tests.get(setting.key, ()):
             published = published_t(setting.group.condition, setting.group.dataset or "", row.baseline)
-            rows.append(
-                (
-                    setting.title,
-                    setting.group.protocol,
-                    title(row.baseline),
-                    " and ".join(dict.fromkeys(map(str, row.n))),
-                    *((number(row.test.t, ".3f"), probability(row.test.p)) if row.test else (row.why, "")),
-                    probability(row.p_holm),
-                    _plain(row.stars),
-                    _plain(published if setting.group.protocol == STANDARD else ""),
-                )
-            )
+            names = setting.title, setting.group.protocol, title(row.baseline)
+            seeds = " and ".join(dict.fromkeys(map(str, row.n)))
+            test = (number(row.test.t, ".3f"), probability(row.test.p)) if row.test else (row.why, "")
+            marks = row.stars, published if setting.group.protocol == STANDARD else ""
+            rows.append((*names, seeds, *test, probability(row.p_holm), *map(_plain, marks)))
     head = ("condition", "protocol", "against", "seeds", "t", "p", "p (Holm)", "mark", "paper")
     return f"## Welch's tests of the areas\n\n{WELCH_EXPLANATION}\n\n{Table(head, rows).markdown()}"
 
@@ -276,7 +251,7 @@ def _grid(view: GridView) -> str:
     """What the runs of a grid share, and a table with several numbers in every cell."""
     grid = view.grid
     preset = grid.setting.group.protocol.split(",")[0]
-    seeds = seeds_text(grid.points.values())
+    seeds = seeds_text(map(len, grid.points.values()))
     about = f"Protocol {preset}, {seeds} in a cell; floors {grid.unit}; compared with Uniform under protocol"
     rows = [
         (name, *(_cell_text(view.cell(place, floor)) for floor in grid.floors)) for place, name in enumerate(view.rows)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headway.analysis.results import Results
 from headway.analysis.rundata import Problem, RunData
@@ -31,8 +32,7 @@ BAD = (State.FAILED, State.CORRUPT)
 _OVER = (State.DONE, *BAD)
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     """A number at the top of the page."""
 
     number: str
@@ -40,63 +40,37 @@ class Tile:
     is_bad: bool = False
 
 
-@dataclass(frozen=True)
-class Cover:
-    """How much there is of one method.
+class Cover(NamedTuple):
+    """How much there is of one method."""
 
-    Attributes:
-        method: its title.
-        done: runs that are finished.
-        total: all runs of it, and those that other methods have and it lacks.
-        rest: what became of the others, in words; empty if there are none.
-        is_bad: whether a run failed or is corrupt.
-    """
-
-    method: str
-    done: int
-    total: int
-    rest: str
-    is_bad: bool
+    method: str  # its title
+    done: int  # runs that are finished
+    total: int  # all runs of it, and those that other methods have and it lacks
+    rest: str  # what became of the others, in words; empty if there are none
+    is_bad: bool  # whether a run failed or is corrupt
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """The runs of an experiment.
+class Matrix(NamedTuple):
+    """The runs of an experiment."""
 
-    Attributes:
-        experiment: its title.
-        methods: titles of all methods, the columns.
-        rows: the settings, each with its seeds in words and what there is of every method (None: no runs).
-    """
-
-    experiment: str
-    methods: Sequence[str]
+    experiment: str  # its title
+    methods: Sequence[str]  # titles of all methods, the columns
+    # the settings, each with its seeds in words and what there is of every method (None: no runs)
     rows: Sequence[tuple[Setting, str, Sequence[Cover | None]]]
 
 
 @dataclass(frozen=True)
 class Overview:
-    """What was run.
+    """What was run."""
 
-    Attributes:
-        tiles: counts by state.
-        matrices: how much there is of each method in every setting, a table for each experiment.
-        failures: failed runs.
-        unfinished: runs that were stopped.
-        problems: what could not be read, and why.
-        doubles: runs that are left out because others say the same.
-        gaps: what is missing, in sentences.
-        done: how many runs are finished.
-    """
-
-    tiles: Sequence[Tile]
-    matrices: Sequence[Matrix]
-    failures: Sequence[RunData]
-    unfinished: Sequence[RunData]
-    problems: Sequence[Problem]
-    doubles: Sequence[Problem]
-    gaps: Sequence[str]
-    done: int
+    tiles: Sequence[Tile]  # counts by state
+    matrices: Sequence[Matrix]  # how much there is of each method in every setting, a table for each experiment
+    failures: Sequence[RunData]  # failed runs
+    unfinished: Sequence[RunData]  # runs that were stopped
+    problems: Sequence[Problem]  # what could not be read, and why
+    doubles: Sequence[Problem]  # runs that are left out because others say the same
+    gaps: Sequence[str]  # what is missing, in sentences
+    done: int  # how many runs are finished
 
     @property
     def total(self) -> int:
@@ -135,14 +109,10 @@ def _matrices(settings: Sequence[Setting]) -> list[Matrix]:
     for experiment in dict.fromkeys(setting.group.experiment for setting in settings):
         own = [setting for setting in settings if setting.group.experiment == experiment]
         names = sorted({name for setting in own for name in setting.all}, key=lambda name: rank(METHODS, name))
-        rows = [
-            (
-                setting,
-                ranges(run.seed for runs in setting.all.values() for run in runs),
-                [_cover(setting, name) if name in setting.all else None for name in names],
-            )
-            for setting in own
-        ]
+        rows = []
+        for setting in own:
+            seeds = ranges(run.seed for runs in setting.all.values() for run in runs)
+            rows.append((setting, seeds, [_cover(setting, name) if name in setting.all else None for name in names]))
         found.append(Matrix(title(experiment), [title(name) for name in names], rows))
     return found
 
@@ -155,62 +125,43 @@ def _cover(setting: Setting, method: str) -> Cover:
         seeds = [run.seed for run in runs if run.state is state]
         if seeds and state is not State.DONE:
             rest.append(f"{word}: {_seeds(seeds)}")
-    if missing := _missing(setting, method):
+    if missing := _lacking(setting, method):
         rest.append(f"not in the store: {_seeds(missing)}")
     is_bad = any(run.state in BAD for run in runs)
     return Cover(title(method), len(done), len(runs) + len(missing), "; ".join(rest), is_bad)
 
 
-def _missing(setting: Setting, method: str) -> list[int]:
-    """Seeds that another method of the setting has, and this one has not."""
-    every = {run.seed for runs in setting.all.values() for run in runs}
-    return sorted(every - {run.seed for run in setting.all[method]})
+def _lacking(setting: Setting, method: str, states: Collection[State] = tuple(State)) -> list[int]:
+    """Seeds of which another method of the setting has a run in one of these states, and this one has not."""
+    seeds = {name: {run.seed for run in runs if run.state in states} for name, runs in setting.all.items()}
+    return sorted(set().union(*seeds.values()) - seeds[method])
 
 
 def _gaps(setting: Setting) -> list[str]:
     """What comparisons will miss: seeds that not all methods have finished."""
-    short = {name: _unfinished_seeds(setting, name) for name in setting.all}
-    short = {name: seeds for name, seeds in short.items() if seeds}
-    if not short:
-        return []
+    short = {name: seeds for name in setting.all if (seeds := _lacking(setting, name, [State.DONE]))}
     parts = [f"{title(name)} lacks {_seeds(seeds)}" for name, seeds in short.items()]
     if len(parts) > 4:
         parts = [*parts[:3], f"{count(len(parts) - 3, 'more method')}"]
-    return [f"{setting.title} ({setting.group.protocol}): {_listed(parts)}."]
-
-
-def _listed(words: Sequence[str]) -> str:
-    """Words with commas and an "and", such as "a, b and c"."""
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
+    if len(parts) > 1:
+        parts = [f"{', '.join(parts[:-1])} and {parts[-1]}"]
+    return [f"{setting.title} ({setting.group.protocol}): {text}." for text in parts]
 
 
 def _seeds(seeds: Sequence[int]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {ranges(seeds)}"
 
 
-def _unfinished_seeds(setting: Setting, method: str) -> list[int]:
-    finished = {run.seed for runs in setting.all.values() for run in runs if run.finished}
-    return sorted(finished - {run.seed for run in setting.all[method] if run.finished})
-
-
 @dataclass(frozen=True)
 class Campaign:
-    """Where the runs of a store stand.
+    """Where the runs of a store stand."""
 
-    Attributes:
-        total: all runs.
-        over: runs that are done, failed or corrupt.
-        share: the part of the work that is done, from 0 to 1.
-        seconds_left: an estimate for the rest at the pace of the runs under way; None if none is, or it is unknown.
-        active: the runs under way.
-    """
-
-    total: int
-    over: int
-    share: float
+    total: int  # all runs
+    over: int  # runs that are done, failed or corrupt
+    share: float  # the part of the work that is done, from 0 to 1
+    # an estimate for the rest at the pace of the runs under way; None if none is, or it is unknown
     seconds_left: float | None
-    active: Sequence[RunData]
+    active: Sequence[RunData]  # the runs under way
 
     @property
     def is_over(self) -> bool:
@@ -276,55 +227,33 @@ PACKAGES = ("headway", "numpy", "scipy", "pyarrow", "matplotlib", "jinja2")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the runs of one setting come from.
+    """Where the runs of one setting come from."""
 
-    Attributes:
-        setting: the runs.
-        seeds: its seeds, in words.
-        facts: what its runs wrote down, such as versions and the data's fingerprint, by name.
-        machines: where they ran.
-        time: how long they took.
-        notes: what was remarked about the data, such as that it is not the official copy.
-    """
-
-    setting: Setting
-    seeds: str
-    facts: Mapping[str, str]
-    machines: str
-    time: str
-    notes: Sequence[str]
+    setting: Setting  # the runs
+    seeds: str  # its seeds, in words
+    facts: Mapping[str, str]  # what its runs wrote down, such as versions and the data's fingerprint, by name
+    machines: str  # where they ran
+    time: str  # how long they took
+    notes: Sequence[str]  # what was remarked about the data, such as that it is not the official copy
 
 
-@dataclass(frozen=True)
-class ProtocolFields:
-    """A protocol with all its fields.
+class ProtocolFields(NamedTuple):
+    """A protocol with all its fields."""
 
-    Attributes:
-        label: its name.
-        experiment: the experiment.
-        fields: names and values.
-    """
-
-    label: str
-    experiment: str
-    fields: Sequence[tuple[str, str]]
+    label: str  # its name
+    experiment: str  # the experiment
+    fields: Sequence[tuple[str, str]]  # names and values
 
 
 def origins(settings: Sequence[Setting]) -> list[Origin]:
     """Where the runs of every setting come from."""
-    return [_origin(setting) for setting in settings]
-
-
-def _origin(setting: Setting) -> Origin:
-    runs = [run for members in setting.all.values() for run in members]
-    return Origin(
-        setting,
-        ranges(run.seed for run in runs),
-        facts_of(runs),
-        _distinct(run.host for run in runs),
-        duration(sum(run.progress.seconds for run in runs)),
-        notes_of(runs),
-    )
+    found = []
+    for setting in settings:
+        runs = [run for members in setting.all.values() for run in members]
+        seeds, machines = ranges(run.seed for run in runs), _distinct(run.host for run in runs)
+        time = duration(sum(run.progress.seconds for run in runs))
+        found.append(Origin(setting, seeds, facts_of(runs), machines, time, notes_of(runs)))
+    return found
 
 
 def shared_facts(origins: Sequence[Origin]) -> dict[str, str]:

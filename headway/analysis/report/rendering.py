@@ -34,12 +34,10 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 STYLES = ("vendor/uPlot.min.css", "page.css")
-EARLY = ("theme.js",)
-"""Scripts that run before the page is drawn."""
+EARLY = ("theme.js",)  # Scripts that run before the page is drawn
 LATE = ("vendor/uPlot.iife.min.js", "kit.js", "panels.js", "marks.js", "figures.js", "page.js")
 """Scripts that run when it is there."""
-LIVE = ("live.js",)
-"""What a live page runs besides."""
+LIVE = ("live.js",)  # What a live page runs besides
 
 SECTIONS: Mapping[str, str] = {
     "progress": "Progress",
@@ -62,19 +60,12 @@ SECTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Links:
-    """What a written report links to; on a live page there is none.
+    """What a written report links to; on a live page there is none."""
 
-    Attributes:
-        runs: addresses of the folders of runs, by id.
-        tables: tables with the addresses of their files.
-        figures: names of figures with the addresses of their files.
-        omissions: names of figures that could not be drawn, and why.
-    """
-
-    runs: Mapping[str, str]
-    tables: Sequence[tuple[str, Sequence[tuple[str, str]]]]
-    figures: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]
-    omissions: Sequence[tuple[str, str]] = ()
+    runs: Mapping[str, str]  # addresses of the folders of runs, by id
+    tables: Sequence[tuple[str, Sequence[tuple[str, str]]]]  # tables with the addresses of their files
+    figures: Sequence[tuple[str, str, Sequence[tuple[str, str]]]]  # names of figures with the addresses of their files
+    omissions: Sequence[tuple[str, str]] = ()  # names of figures that could not be drawn, and why
 
 
 NO_LINKS = Links({}, (), ())
@@ -82,17 +73,11 @@ NO_LINKS = Links({}, (), ())
 
 @dataclass(frozen=True)
 class Live:
-    """How a live page updates itself.
+    """How a live page updates itself."""
 
-    Attributes:
-        interval: seconds between two looks.
-        version: what it shows now.
-        figures_version: which figures.
-    """
-
-    interval: float
-    version: str
-    figures_version: str
+    interval: float  # seconds between two looks
+    version: str  # what it shows now
+    figures_version: str  # which figures
 
 
 def render_sections(view: View, links: Links = NO_LINKS, live: bool = False) -> dict[str, str]:
@@ -107,16 +92,12 @@ def render_page(view: View, links: Links = NO_LINKS, live: Live | None = None) -
     sections = render_sections(view, links, live is not None)
     early, late = _read(EARLY), _read((*LATE, *LIVE) if live else LATE)
     style = _read(STYLES)
-    return str(
+    text: str = (
         _environment()
         .get_template("page.html")
         .render(
-            view=view,
-            links=links,
-            live=live,
-            sections=sections,
+            {"view": view, "links": links, "live": live, "sections": sections, "names": SECTIONS},
             marks={name: mark(html) for name, html in sections.items()},
-            names=SECTIONS,
             policy=policy([early, late], style, live is not None),
             style=_safe(style),
             early=_safe(early),
@@ -124,6 +105,7 @@ def render_page(view: View, links: Links = NO_LINKS, live: Live | None = None) -
             data=_safe(embed(view.figures)),
         )
     )
+    return text
 
 
 def live_policy() -> str:
@@ -180,29 +162,13 @@ def _environment() -> Any:
         import jinja2
     except ImportError as error:
         raise MissingExtraError("jinja2", "report") from error
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        title=title,
-        caption=caption,
-        count=count,
-        duration=duration,
-        number=table.number,
-        interval=table.interval,
-        compared=table.compared,
-        probability=table.probability,
-        percent=table.percent,
-        setting=number_text,
-        reach=reach,
-        is_finite=math.isfinite,
-        takes=what_it_takes,
-        shared_facts=shared_facts,
-    )
+    loader = jinja2.FileSystemLoader(HERE / "templates")
+    options: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(loader=loader, autoescape=True, **options)
+    filters = title, caption, count, duration, reach, shared_facts
+    numbers = table.number, table.interval, table.compared, table.probability, table.percent
+    environment.filters.update({each.__name__: each for each in (*filters, *numbers)})
+    environment.filters.update(setting=number_text, is_finite=math.isfinite, takes=what_it_takes)
     environment.globals.update(group_names=GROUP_NAMES)
     return environment
 
@@ -218,10 +184,8 @@ def reach(estimates: Sequence[Any]) -> Any:
     return lambda value: round(2 + 140 * (value - low) / width, 1)
 
 
-DIGITS = 5
-"""Digits of a number that the page keeps; the raw data has all."""
-DASH_SCALE = 1.7
-"""Pixels per unit of the printed dashes, for lines of two pixels."""
+DIGITS = 5  # Digits of a number that the page keeps; the raw data has all
+DASH_SCALE = 1.7  # Pixels per unit of the printed dashes, for lines of two pixels
 _DARK_RANGE = (0.48, 0.9)
 
 Numbers: TypeAlias = list[float | None]
@@ -259,11 +223,8 @@ def caption(chart: Chart) -> str:
     bands = [band for panel in chart.panels for band in panel.series.values()]
     text, hint = chart.page_caption or chart.caption, ""
     if any(1 < band.n < chart.few for band in bands):
-        hint = (
-            " “Seeds” changes single runs for intervals."
-            if chart.singles
-            else f" No intervals below {chart.few} seeds."
-        )
+        seeds = " “Seeds” changes single runs for intervals."
+        hint = seeds if chart.singles else f" No intervals below {chart.few} seeds."
     if hint and all(band.n < chart.few for band in bands):
         text = text.replace("ean and 95% interval", "ean and single runs" if chart.singles else "ean")
     return text + hint + chart.remark
@@ -309,17 +270,10 @@ def _panel(panel: Panel, chart: Chart) -> dict[str, Any]:
 def curves(
     bands: Mapping[str, Band], places: Array | None = None, *, singles: bool = False, few: int = 0
 ) -> tuple[list[float], list[dict[str, Any]]]:
-    """Series on common positions.
+    """The positions of all series, unless given, and each series on them.
 
-    Args:
-        bands: the series by key; they may have different positions.
-        places: all positions; None for those of the series.
-        singles: whether to give the single curves of each key too, where there are several.
-        few: with fewer seeds than this, the single curves are drawn instead of the interval unless one asks for it.
-
-    Returns:
-        the positions, and a series for each key: "key", "n", "mean", "low" and "high" if there is an interval, and with
-        single curves "seeds" and whether they are drawn at first, "single".
+    A series has "key", "n", "mean", "low" and "high" if there is an interval, and if `singles` are asked for and there
+    are several, these as "seeds" and whether they are drawn at first, "single": with fewer seeds than `few`.
     """
     x = np.unique(np.concatenate([band.x for band in bands.values()] or [np.empty(0)])) if places is None else places
     found = []

@@ -28,11 +28,9 @@ from headway.telemetry.writers import COLUMNS, LATER, NUMBERS
 
 REQUIRED = tuple(name for name in COLUMNS if name not in LATER)
 """What a file must have to count as telemetry; it may have more."""
-STATES = tuple(str(state) for state in State if state != State.UNSEEN)
-"""The states that a row can have."""
+STATES = tuple(str(state) for state in State if state != State.UNSEEN)  # The states that a row can have
 CSV, PARQUET = ".csv", ".parquet"
-MOST_BYTES = 1 << 26
-"""A file larger than this is not read."""
+MOST_BYTES = 1 << 26  # A file larger than this is not read
 _LONGEST_HEAD = 1 << 16
 PANELS: Sequence[tuple[str, str, Axis]] = (
     ("loss", "Loss", Axis("mean of the samples", zero=True)),
@@ -43,27 +41,18 @@ PANELS: Sequence[tuple[str, str, Axis]] = (
     ("coupling", "Coupling", Axis("GMC / gradient norm, log scale", log=True)),
 )
 """The columns that are drawn, with their titles and axes."""
-MOST_STEPS = 1000
-"""Of more steps than this, the figure leaves some out; the states are those of all."""
+MOST_STEPS = 1000  # Of more steps than this, the figure leaves some out; the states are those of all
 
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of one source at one step.
+    """What is known of one source at one step."""
 
-    Attributes:
-        step: batches so far.
-        source: its name.
-        state: its state.
-        values: its numbers by column; NaN for one that is not known.
-        advice: what to do about it; empty in files of earlier versions.
-    """
-
-    step: int
-    source: str
-    state: str
-    values: Mapping[str, float]
-    advice: str = ""
+    step: int  # batches so far
+    source: str  # its name
+    state: str  # its state
+    values: Mapping[str, float]  # its numbers by column; NaN for one that is not known
+    advice: str = ""  # what to do about it; empty in files of earlier versions
 
 
 def telemetry_files(source: Path) -> list[Path]:
@@ -123,23 +112,21 @@ def read_rows(file: Path) -> tuple[list[Row], int]:
         if file.suffix == PARQUET:
             content = open_parquet(data, most_bytes=MOST_BYTES)
             present = [name for name in COLUMNS if name in content.schema_arrow.names]
-            found = _rows(content.read(columns=present, use_threads=False).to_pylist())
+            entries: Iterable[Any] = content.read(columns=present, use_threads=False).to_pylist()
         else:
-            found = _rows(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline="")))
+            entries = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))
+        found = [_row(entry) for entry in entries]
     except (arrow.ArrowException, OSError, StoreError, ValueError, MemoryError, csv.Error) as error:
         raise DamagedError(f"{file.name}: expected rows of a SourceMonitor, got {str(error)[:200]}") from None
     rows = [row for row in found if row is not None]
     return sorted(rows, key=lambda row: row.step), len(found) - len(rows)
 
 
-def _rows(entries: Iterable[Mapping[str, Any]]) -> list[Row | None]:
-    return [_row(entry) for entry in entries]
-
-
 def _row(entry: Mapping[str, Any]) -> Row | None:
     """A row, or None if it is not whole."""
     try:
-        values = {name: _number(entry.get(name) if name in LATER else entry[name]) for name in NUMBERS}
+        told = {name: entry.get(name) if name in LATER else entry[name] for name in NUMBERS}
+        values = {name: math.nan if value in (None, "") else float(value) for name, value in told.items()}
         advice = entry.get("advice") or ""
         row = Row(int(entry["step"]), str(entry["source"]), str(entry["state"]), values, str(advice))
     except (ValueError, TypeError, OverflowError):
@@ -147,43 +134,24 @@ def _row(entry: Mapping[str, Any]) -> Row | None:
     return row if row.state in STATES else None
 
 
-def _number(value: Any) -> float:
-    """A number; NaN where there is none."""
-    return math.nan if value is None or value == "" else float(value)
-
-
 @dataclass(frozen=True)
 class Stretch:
-    """Rows of one source, one after the other, that have the same state.
+    """Rows of one source, one after the other, that have the same state."""
 
-    Attributes:
-        state: the state.
-        first: the step at which it begins.
-        last: the step at which it ends.
-        left: where it begins on the strip, in percent.
-        width: how long it is, in percent.
-    """
-
-    state: str
-    first: int
-    last: int
-    left: float
-    width: float
+    state: str  # the state
+    first: int  # the step at which it begins
+    last: int  # the step at which it ends
+    left: float  # where it begins on the strip, in percent
+    width: float  # how long it is, in percent
 
 
 @dataclass(frozen=True)
 class Strip:
-    """The states of one source over time.
+    """The states of one source over time."""
 
-    Attributes:
-        source: its name.
-        stretches: in the order of time.
-        advice: what to do about it, as the last row says.
-    """
-
-    source: str
-    stretches: Sequence[Stretch]
-    advice: str = ""
+    source: str  # its name
+    stretches: Sequence[Stretch]  # in the order of time
+    advice: str = ""  # what to do about it, as the last row says
 
     @property
     def state(self) -> str:
@@ -198,25 +166,15 @@ class Strip:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """What one file says about data sources.
+    """What one file says about data sources."""
 
-    Attributes:
-        file: the file.
-        name: its name, as seen from where the runs are.
-        remark: what is wrong with it, in a sentence; empty if nothing is.
-        last: the last step.
-        chart: the figure; None without rows.
-        strips: the states of each source.
-        latest: the last row of each source.
-    """
-
-    file: Path
-    name: str
-    remark: str = ""
-    last: int = 0
-    chart: Chart | None = None
-    strips: Sequence[Strip] = ()
-    latest: Sequence[Row] = ()
+    file: Path  # the file
+    name: str  # its name, as seen from where the runs are
+    remark: str = ""  # what is wrong with it, in a sentence; empty if nothing is
+    last: int = 0  # the last step
+    chart: Chart | None = None  # the figure; None without rows
+    strips: Sequence[Strip] = ()  # the states of each source
+    latest: Sequence[Row] = ()  # the last row of each source
 
     @property
     def states(self) -> list[str]:
@@ -272,7 +230,9 @@ def chart(rows: Sequence[Row], name: str, key: str) -> Chart:
 
 
 def _panels(sources: Mapping[str, Sequence[Row]]) -> list[Panel]:
-    steps = _thinned(sorted({row.step for own in sources.values() for row in own}))
+    every = sorted({row.step for own in sources.values() for row in own})
+    stride = math.ceil(len(every) / MOST_STEPS)
+    steps = every[::-1][::stride][::-1]  # so many at most, evenly, with the last
     kept = set(steps)
     panels: list[Panel] = []
     for column, heading, axis in PANELS:
@@ -280,17 +240,10 @@ def _panels(sources: Mapping[str, Sequence[Row]]) -> list[Panel]:
         for source, own in sources.items():
             values = {row.step: row.values[column] for row in own if row.step in kept}
             mean = np.array([values.get(step, math.nan) for step in steps])
-            unknown = np.full(len(steps), math.inf)
-            curves[source] = Band(np.array(steps, float), mean, -unknown, unknown, 1)
+            curves[source] = Band.of(np.array(steps, float), mean)
         if any(math.isfinite(row.values[column]) for own in sources.values() for row in own):
             panels.append(Panel(column, heading, axis, curves, row=len(panels)))
     return panels
-
-
-def _thinned(steps: Sequence[int]) -> list[int]:
-    """So many steps at most, evenly, with the last."""
-    stride = math.ceil(len(steps) / MOST_STEPS)
-    return list(steps[::-1][::stride][::-1]) if stride else []
 
 
 def strips(rows: Sequence[Row]) -> list[Strip]:
@@ -309,9 +262,9 @@ def strips(rows: Sequence[Row]) -> list[Strip]:
                 stretches[-1] = (row.state, stretches[-1][1], row.step)
             else:
                 stretches.append((row.state, stretches[-1][2] if stretches else before[row.step], row.step))
-        found.append(Strip(source, [_stretch(*each, end) for each in stretches], own[-1].advice))
+        shown = [
+            Stretch(state, first, last, round(100 * first / end, 2), round(100 * (last - first) / end, 2))
+            for state, first, last in stretches
+        ]
+        found.append(Strip(source, shown, own[-1].advice))
     return found
-
-
-def _stretch(state: str, first: int, last: int, end: int) -> Stretch:
-    return Stretch(state, first, last, round(100 * first / end, 2), round(100 * (last - first) / end, 2))

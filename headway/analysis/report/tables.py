@@ -32,25 +32,22 @@ from headway.study.protocols.names import GROUP_NAMES, title
 
 @dataclass(frozen=True)
 class Areas:
-    """Areas under the test-loss curves of a setting's finished runs.
+    """Areas under the test-loss curves of a setting's finished runs."""
 
-    Attributes:
-        rows: a line for each signal.
-        seeds: the area of each seed relative to Uniform's with the same seed, by signal.
-        times: how many epochs each signal needs to the loss that Uniform has in the last half of its curve; empty
-            without runs of Uniform, or if one of them diverged.
-        remark: why there are no times although there are runs of Uniform; empty otherwise.
-    """
-
-    rows: Sequence[MethodRow]
-    seeds: Mapping[str, Sequence[float]]
+    rows: Sequence[MethodRow]  # a line for each signal
+    seeds: Mapping[str, Sequence[float]]  # the area of each seed relative to Uniform's with the same seed, by signal
+    # how many epochs each signal needs to the loss that Uniform has in the last half of its curve; empty without runs
+    # of Uniform, or if one of them diverged
     times: Mapping[str, Survival]
-    remark: str = ""
+    remark: str = ""  # why there are no times although there are runs of Uniform; empty otherwise
 
     @property
     def ratios(self) -> dict[str, Estimate]:
         """The area of every signal relative to Uniform's; empty without runs of Uniform."""
-        return {row.method: _one(row) if row.method == BASELINE else row.relative for row in self.rows if row.relative}
+        found = {row.method: row.relative for row in self.rows if row.relative}
+        if BASELINE in found:  # relative to itself, without an interval
+            found[BASELINE] = Estimate(1.0, float("-inf"), float("inf"), found[BASELINE].n)
+        return found
 
 
 def areas_of(setting: Setting) -> Areas | None:
@@ -72,15 +69,10 @@ def areas_of(setting: Setting) -> Areas | None:
 
 @dataclass(frozen=True)
 class Overall:
-    """The signals over all conditions of one protocol.
+    """The signals over all conditions of one protocol."""
 
-    Attributes:
-        rows: a line for each signal.
-        profiles: the share of its runs that reach each relative area, by signal.
-    """
-
-    rows: Sequence[OverallRow]
-    profiles: Mapping[str, Profile]
+    rows: Sequence[OverallRow]  # a line for each signal
+    profiles: Mapping[str, Profile]  # the share of its runs that reach each relative area, by signal
 
 
 def overall_of(settings: Sequence[Setting]) -> dict[str, Overall]:
@@ -126,11 +118,6 @@ def final_rewards(setting: Setting) -> dict[str, Estimate]:
     return {name: t_interval([final_return(run) for run in runs]) for name, runs in setting.finished.items()}
 
 
-def _one(row: MethodRow) -> Estimate:
-    """Uniform relative to itself, without an interval."""
-    return Estimate(1.0, float("-inf"), float("inf"), len(row.seeds))
-
-
 def summary_table(settings: Sequence[Setting], found: Mapping[str, Areas]) -> Table | None:
     """One line for each setting and signal."""
     rows: list[list[Cell]] = []
@@ -171,9 +158,7 @@ def welch_table(settings: Sequence[Setting], tests: Mapping[str, Sequence[WelchR
     for setting in settings:
         for row in tests.get(setting.key, ()):
             test = row.test
-            numbers: list[Cell] = [None] * 7
-            if test:
-                numbers = [test.t, test.df, test.p, row.p_holm, *_ends(test.difference)]
+            numbers = [test.t, test.df, test.p, row.p_holm, *_ends(test.difference)] if test else [None] * 7
             rows.append([*_names(setting), title(row.method), title(row.baseline), *row.n, *numbers, row.stars])
     heads = ["setting", "protocol", "signal", "against", "seeds", "seeds against", "t", "df", "p", "p (Holm)"]
     heads += ["difference", "difference low", "difference high", "mark"]
@@ -227,20 +212,15 @@ def _ends(estimate: Estimate) -> list[Cell]:
     return [estimate.value, estimate.low, estimate.high]
 
 
-MOST_SENTENCES = 3
-"""Settings of which the page's first section speaks."""
+MOST_SENTENCES = 3  # Settings of which the page's first section speaks
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a page opens with.
+    """What a page opens with."""
 
-    Attributes:
-        sentences: what happened, in words.
-        charts: the figure that shows what the first sentence says; empty if there is none.
-    """
-
-    sentences: Sequence[str] = ()
+    sentences: Sequence[str] = ()  # what happened, in words
+    # the figure that shows what the first sentence says; empty if there is none
     charts: Sequence[Chart] = field(default_factory=tuple)
 
 
@@ -250,15 +230,10 @@ def findings_of(
     rewards: Mapping[str, Mapping[str, Estimate]],
     charts: Mapping[str, Sequence[Chart]],
 ) -> Findings:
-    """The most telling settings in sentences: noise first, then other controlled settings, then exploration.
-
-    Args:
-        settings: what was run.
-        areas: the numbers of the controlled study, by the key of the setting.
-        rewards: the returns of exploration, by the key of the setting and method.
-        charts: the figures, by section or by the key of a setting.
-    """
-    found = [(setting, text) for setting in settings if (text := _sentence(setting, areas, rewards))]
+    """The most telling settings in sentences: noise first, then other controlled settings, then exploration."""
+    said = {key: _about_returns(returns) for key, returns in rewards.items()}
+    said |= {key: conclusion(area.rows) for key, area in areas.items() if key not in rewards}
+    found = [(setting, text) for setting in settings if (text := said.get(setting.key))]
     found.sort(key=lambda each: (each[0].key not in areas, each[0].group.condition != "noise"))
     found = found[:MOST_SENTENCES]
     if not found:
@@ -267,12 +242,6 @@ def findings_of(
     shown = [chart for chart in charts.get(first, ()) if chart.id.startswith("groups")] or charts.get(first, ())
     several = len(found) > 1
     return Findings([f"{setting.title}: {text}" if several else text for setting, text in found], shown[:1])
-
-
-def _sentence(setting: Setting, areas: Mapping[str, Areas], rewards: Mapping[str, Mapping[str, Estimate]]) -> str:
-    if setting.key in rewards:
-        return _about_returns(rewards[setting.key])
-    return conclusion(areas[setting.key].rows) if setting.key in areas else ""
 
 
 def _about_returns(rewards: Mapping[str, Estimate]) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from headway.analysis.charts.catalogue import page_charts
 from headway.analysis.charts.model import Chart
+from headway.analysis.charts.sensitivity import Gates, GridView, gates_of, grid_views
 from headway.analysis.claims import ClaimResult, evaluate_claims
 from headway.analysis.claims.evaluation import exploration_label
 from headway.analysis.report import overview, tables
@@ -28,83 +29,47 @@ from headway.runs.files import read_bytes
 from headway.study.protocols.labels import STANDARD
 from headway.study.protocols.names import title
 
-if TYPE_CHECKING:
-    from headway.analysis.charts.sensitivity import Gates, GridView
-
 MOST_PROTOCOLS = 3
 """Claims are judged for this many protocols at most: presets first, then those with the most finished runs."""
 RECORDING_FILE = "play.gif"
-MOST_BYTES = 2 << 20
-"""A recording larger than this is not put into the page ..."""
-MOST_BYTES_IN_ALL = 7 << 20
-"""... nor one that would make all of them together larger than this."""
+MOST_BYTES = 2 << 20  # A recording larger than this is not put into the page ...
+MOST_BYTES_IN_ALL = 7 << 20  # ... nor one that would make all of them together larger than this.
 _GIF = (b"GIF87a", b"GIF89a")
 
 
-@dataclass(frozen=True)
-class Recording:
-    """A recording.
+class Recording(NamedTuple):
+    """A recording."""
 
-    Attributes:
-        title: what it shows.
-        source: a data: URL.
-    """
-
-    title: str
-    source: str
+    title: str  # what it shows
+    source: str  # a data: URL
 
 
 @dataclass(frozen=True)
 class View:
-    """A page.
+    """A page."""
 
-    Attributes:
-        source: where the runs are.
-        made_at: when they were read.
-        results: the runs.
-        settings: the same, sorted.
-        findings: what happened, in words, and the figure that shows it.
-        overview: what was run.
-        campaign: how far it is.
-        areas: the numbers of the controlled study, by setting.
-        overall: the same over all conditions, by protocol.
-        tests: its tests, by setting.
-        rewards: the numbers of exploration, by setting and method.
-        claims: the paper's claims with their verdicts, by protocol.
-        grids: sensitivity to the signal's constants.
-        gates: GMC with and without a noise gate; None without runs of one.
-        charts: the interactive figures, by section or by the key of a setting.
-        figures: the same as data for the page's script, by id.
-        recordings: of exploration runs.
-        origins: where the runs come from.
-        rules: the protocols with all fields.
-        versions: what the page was made with.
-        tables: what is written as CSV and LaTeX.
-        telemetry: what is known about data sources.
-    """
-
-    source: Path
-    made_at: datetime
-    results: Results
-    settings: Sequence[Setting]
-    findings: Findings
-    overview: Overview
-    campaign: Campaign
-    areas: Mapping[str, Areas]
-    overall: Mapping[str, Overall]
-    tests: Mapping[str, Sequence[WelchRow]]
-    rewards: Mapping[str, Mapping[str, Estimate]]
-    claims: Mapping[str, Sequence[ClaimResult]]
-    grids: Sequence[GridView]
-    gates: Gates | None
-    charts: Mapping[str, Sequence[Chart]]
-    figures: Mapping[str, Any]
-    recordings: Sequence[Recording]
-    origins: Sequence[Origin]
-    rules: Sequence[ProtocolFields]
-    versions: Sequence[tuple[str, str]]
-    tables: Sequence[Table] = field(default_factory=tuple)
-    telemetry: Sequence[Telemetry] = field(default_factory=tuple)
+    source: Path  # where the runs are
+    made_at: datetime  # when they were read
+    results: Results  # the runs
+    settings: Sequence[Setting]  # the same, sorted
+    findings: Findings  # what happened, in words, and the figure that shows it
+    overview: Overview  # what was run
+    campaign: Campaign  # how far it is
+    areas: Mapping[str, Areas]  # the numbers of the controlled study, by setting
+    overall: Mapping[str, Overall]  # the same over all conditions, by protocol
+    tests: Mapping[str, Sequence[WelchRow]]  # its tests, by setting
+    rewards: Mapping[str, Mapping[str, Estimate]]  # the numbers of exploration, by setting and method
+    claims: Mapping[str, Sequence[ClaimResult]]  # the paper's claims with their verdicts, by protocol
+    grids: Sequence[GridView]  # sensitivity to the signal's constants
+    gates: Gates | None  # GMC with and without a noise gate; None without runs of one
+    charts: Mapping[str, Sequence[Chart]]  # the interactive figures, by section or by the key of a setting
+    figures: Mapping[str, Any]  # the same as data for the page's script, by id
+    recordings: Sequence[Recording]  # of exploration runs
+    origins: Sequence[Origin]  # where the runs come from
+    rules: Sequence[ProtocolFields]  # the protocols with all fields
+    versions: Sequence[tuple[str, str]]  # what the page was made with
+    tables: Sequence[Table] = field(default_factory=tuple)  # what is written as CSV and LaTeX
+    telemetry: Sequence[Telemetry] = field(default_factory=tuple)  # what is known about data sources
 
     @property
     def is_of_runs(self) -> bool:
@@ -127,21 +92,15 @@ def make_view(
     bench: Mapping[str, Any] | None = None,
     telemetry: Sequence[Telemetry] | None = None,
 ) -> View:
-    """Work everything out.
+    """Work everything out. A live page shows also what is not finished, and leaves out the recordings, which take long.
 
-    Args:
-        source: where the runs are.
-        results: the runs.
-        now: the time of the page.
-        live: show also what is not finished, and leave out what takes long: the recordings.
-        claims: what `claims_of` gave for these runs, if that is known already.
-        bench: a benchmark's results as parsed JSON, for the claim about time.
-        telemetry: what `telemetry_at` gave for the source, if that is known already.
+    Claims and telemetry are what `claims_of` and `telemetry_at` gave, if that is known already; `bench` is a
+    benchmark's results as parsed JSON, for the claim about time.
     """
     telemetry = telemetry_at(source) if telemetry is None else telemetry
     results = _without(telemetry, results)
     settings = settings_of(results, with_unfinished=live)
-    found, gates = _sensitivity(settings)
+    found = grid_views([setting for setting in settings if setting.finished])
     on_grid = {group for grid in found for group in grid.only}
     single = [setting for setting in settings if setting.group not in on_grid]
     areas = {setting.key: area for setting in settings if (area := tables.areas_of(setting))}
@@ -174,7 +133,7 @@ def make_view(
         rewards=rewards,
         claims=claims_of(results, bench) if claims is None else claims,
         grids=found,
-        gates=gates,
+        gates=gates_of(settings),
         charts=charts,
         figures={chart.id: chart_data(chart) for members in charts.values() for chart in members},
         recordings=[] if live else recordings_of(source, settings),
@@ -196,13 +155,8 @@ def update_view(view: View, results: Results, now: datetime) -> View:
     """The view with what is quickly told anew: what was run, and how far it is."""
     results = _without(view.telemetry, results)
     settings = settings_of(results, with_unfinished=True)
-    return replace(
-        view,
-        made_at=now,
-        results=results,
-        overview=overview.overview_of(results, settings),
-        campaign=overview.campaign_of(results),
-    )
+    told, campaign = overview.overview_of(results, settings), overview.campaign_of(results)
+    return replace(view, made_at=now, results=results, overview=told, campaign=campaign)
 
 
 def claims_of(results: Results, bench: Mapping[str, Any] | None = None) -> dict[str, list[ClaimResult]]:
@@ -226,16 +180,6 @@ def _is_preset(label: str) -> bool:
     return "," not in label
 
 
-def _sensitivity(settings: Sequence[Setting]) -> tuple[Sequence[GridView], Gates | None]:
-    """The grids of runs over a signal's constants, and its noise gates; a single setting has neither."""
-    finished = [setting for setting in settings if setting.finished]
-    if len(finished) < 2 and not any(len(setting.finished) > 1 for setting in finished):
-        return (), None
-    from headway.analysis.charts.sensitivity import gates_of, grid_views
-
-    return grid_views(finished) if len(finished) > 1 else (), gates_of(settings)
-
-
 def recordings_of(source: Path, settings: Sequence[Setting]) -> list[Recording]:
     """The recordings of a store: for each setting of exploration and method that of its first seed that has one."""
     stores, found, room = stores_at(source), [], MOST_BYTES_IN_ALL
@@ -245,10 +189,8 @@ def recordings_of(source: Path, settings: Sequence[Setting]) -> list[Recording]:
                 content = next(filter(None, (_read(store / run.id) for store in stores)), b"")
                 if content and len(content) <= room:
                     room -= len(content)
-                    data = base64.b64encode(content).decode()
-                    found.append(
-                        Recording(f"{title(name)}, {setting.title}, seed {run.seed}", f"data:image/gif;base64,{data}")
-                    )
+                    url = f"data:image/gif;base64,{base64.b64encode(content).decode()}"
+                    found.append(Recording(f"{title(name)}, {setting.title}, seed {run.seed}", url))
                     break
     return found
 

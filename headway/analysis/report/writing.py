@@ -14,43 +14,34 @@ from typing import Any
 from urllib.parse import quote
 
 from headway.analysis.charts.catalogue import Plan, plan_figures, protocol_folders
+from headway.analysis.charts.drawing import draw
+from headway.analysis.charts.figure import house_style, save
 from headway.analysis.charts.model import FORMATS, Chart
 from headway.analysis.exports import find_exports
 from headway.analysis.report.rendering import Links, render_page
 from headway.analysis.report.sources import CSV, REQUIRED, Telemetry, telemetry_at, telemetry_files
 from headway.analysis.report.view import View, make_view
-from headway.analysis.results import Results, load_results, stores_at
+from headway.analysis.results import Results, load_results, nothing_at, stores_at
 from headway.errors import FigureError, StoreError
 from headway.runs.files import write_bytes
 from headway.runs.status import METRICS_FILE
 
 INDEX, TABLES, FIGURES = "index.html", "tables", "figures"
-WORTH_A_PROCESS = 6
-"""A further process reads all runs again, which pays from this many figures on."""
-MOST_PROCESSES = 2
-"""Each takes a few hundred MB, so more are not used however many cores there are."""
+WORTH_A_PROCESS = 6  # A further process reads all runs again, which pays from this many figures on
+MOST_PROCESSES = 2  # Each takes a few hundred MB, so more are not used however many cores there are
 
-Tell = Callable[[str, int, int], None]
-"""Told what is being done, and how many steps of how many are."""
+Tell = Callable[[str, int, int], None]  # Told what is being done, and how many steps of how many are
 
 
 @dataclass(frozen=True)
 class Written:
-    """What was written.
+    """What was written."""
 
-    Attributes:
-        index: the page.
-        size: its size in bytes.
-        files: all files, the page included.
-        view: what it shows.
-        omissions: figures that could not be drawn, and why.
-    """
-
-    index: Path
-    size: int
-    files: Sequence[Path]
-    view: View
-    omissions: Sequence[tuple[str, str]] = field(default_factory=tuple)
+    index: Path  # the page
+    size: int  # its size in bytes
+    files: Sequence[Path]  # all files, the page included
+    view: View  # what it shows
+    omissions: Sequence[tuple[str, str]] = field(default_factory=tuple)  # figures that could not be drawn, and why
 
 
 def write_report(
@@ -89,17 +80,17 @@ def write_report(
     tell("working out the numbers", 0, 1)
     view = make_view(source, results, now or datetime.now().astimezone(), bench=bench, telemetry=telemetry)
     tables, table_files = _write_tables(view, out)
-    prints = print_figures(source, results, out / FIGURES, formats, tell, processes)
+    printed, omitted = print_figures(source, results, out / FIGURES, formats, tell, processes)
     figures = [
         (each.name, each.caption, [(path.suffix[1:].upper(), address(path, out)) for path in each.files])
-        for each in prints.printed
+        for each in printed
     ]
-    links = Links(run_addresses(source, out, results), tables, figures, prints.omissions)
+    links = Links(run_addresses(source, out, results), tables, figures, omitted)
     tell("writing the page", 0, 1)
     page = render_page(view, links).encode()
     write_bytes(out / INDEX, page)
-    files = [out / INDEX, *table_files, *(path for each in prints.printed for path in each.files)]
-    return Written(out / INDEX, len(page), files, view, prints.omissions)
+    files = [out / INDEX, *table_files, *(path for each in printed for path in each.files)]
+    return Written(out / INDEX, len(page), files, view, omitted)
 
 
 def _load(source: Path, telemetry: Sequence[Telemetry]) -> Results:
@@ -113,28 +104,16 @@ def _load(source: Path, telemetry: Sequence[Telemetry]) -> Results:
         raise StoreError(f"expected rows of a SourceMonitor in {source}, got none that can be shown. {remarks}")
     if source.suffix == CSV and source.is_file():
         raise StoreError(f"expected the columns of a SourceMonitor ({', '.join(REQUIRED)}) in {source}, got others")
-    raise StoreError(_nothing_at(source))
+    what = "a run store, exported runs (*.parquet), or telemetry of data sources (CSV or Parquet of a SourceMonitor)"
+    raise nothing_at(source, what)
 
 
 def holds_runs(source: Path, telemetry: Iterable[Path] | None = None) -> bool:
-    """Whether there are runs, in a store or exported, and not only telemetry.
-
-    Args:
-        source: the place.
-        telemetry: what `telemetry_files` gave for it, if that is known already.
-    """
+    """Whether there are runs, stored or exported, and not only telemetry (by default that of `telemetry_files`)."""
     if stores_at(source):
         return True
     files = set(find_exports(source))
     return bool(files and files - set(telemetry_files(source) if telemetry is None else telemetry))
-
-
-def _nothing_at(source: Path) -> str:
-    """Say that there is nothing for a report, and what there is."""
-    known = "a run store, exported runs (*.parquet), or telemetry of data sources (CSV or Parquet of a SourceMonitor)"
-    if not source.exists():
-        return f"expected {known} at {source}, got nothing; check the path"
-    return f"expected {known} at {source}, got {'a folder without any' if source.is_dir() else 'another file'}"
 
 
 def run_addresses(source: Path, out: Path, results: Results) -> dict[str, str]:
@@ -192,34 +171,19 @@ class Printed:
     part: str = ""
 
 
-@dataclass
-class Prints:
-    """What came of all figures.
-
-    Attributes:
-        printed: those that were drawn.
-        omissions: names of those that were not, and why.
-    """
-
-    printed: list[Printed] = field(default_factory=list)
-    omissions: list[tuple[str, str]] = field(default_factory=list)
+Omitted = list[tuple[str, str]]  # Names of figures that could not be drawn, and why
 
 
 def print_figures(
     source: Path, results: Results, folder: Path, formats: Sequence[str], tell: Tell, processes: int = 1
-) -> Prints:
-    """Draw every figure that the runs allow; one that fails is left out with its reason.
+) -> tuple[list[Printed], Omitted]:
+    """Draw every figure that the runs allow in a folder; one that fails is left out with its reason.
 
-    Args:
-        source: where the runs are, for further processes to read.
-        results: the runs.
-        folder: where the figures go; with several protocols each gets a folder of its own.
-        formats: "pdf", "svg", "png"; none draws nothing.
-        tell: told how far it is.
-        processes: how many to use at most.
+    With several protocols each gets a folder of its own. Further processes read the runs from the source again.
     """
     plans = plan_figures(results) if formats else []
-    found = Prints(omissions=[(item.id, item.reason) for plan in plans for item in plan.omissions])
+    printed: list[Printed] = []
+    omitted = [(item.id, item.reason) for plan in plans for item in plan.omissions]
     charts = list(named_charts(plans))
     for name, _ in charts:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -233,11 +197,11 @@ def print_figures(
             try:
                 _print(chart, folder / name, formats)
             except (FigureError, ValueError, ArithmeticError) as error:
-                found.omissions.append((name, str(error)))
+                omitted.append((name, str(error)))
                 continue
         files = [folder / f"{name}.{kind}" for kind in formats]
-        found.printed.append(Printed(name, chart.caption, files, chart.part))
-    return found
+        printed.append(Printed(name, chart.caption, files, chart.part))
+    return printed, omitted
 
 
 def named_charts(plans: Sequence[Plan]) -> Iterator[tuple[str, Chart]]:
@@ -250,9 +214,6 @@ def named_charts(plans: Sequence[Plan]) -> Iterator[tuple[str, Chart]]:
 
 
 def _print(chart: Chart, stem: Path, formats: Sequence[str]) -> None:
-    from headway.analysis.charts.drawing import draw
-    from headway.analysis.charts.figure import house_style, save
-
     with house_style():
         save(draw(chart), stem, formats)
 
@@ -275,8 +236,7 @@ def _print_in_processes(
     return left
 
 
-_prepared: dict[str, Chart] = {}
-"""In a further process: what it can draw."""
+_prepared: dict[str, Chart] = {}  # In a further process: what it can draw
 
 
 def _prepare(source: Path) -> None:

@@ -310,8 +310,8 @@ def test_words_for_file_names_and_seeds() -> None:
     assert slug("average loss", "CIFAR-10", "../noise") == "average-loss-cifar-10-noise"
     assert slug("") == "figure"
     assert seeds_text([]) == "no seeds"
-    assert seeds_text([(None,), (None,)]) == "1 seed"
-    assert seeds_text([(None,) * 18, (None,) * 20]) == "18 to 20 seeds"
+    assert seeds_text([1, 1]) == "1 seed"
+    assert seeds_text([18, 20]) == "18 to 20 seeds"
 
 
 def test_exploration_in_small_with_noise_is_drawn(tmp_path: Path) -> None:

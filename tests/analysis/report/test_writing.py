@@ -136,7 +136,7 @@ def test_a_figure_that_cannot_be_drawn_is_left_out_with_its_reason(
     def refuse(*arguments: object) -> None:
         raise FigureError("too beautiful")
 
-    monkeypatch.setattr("headway.analysis.charts.figure.save", refuse)
+    monkeypatch.setattr("headway.analysis.report.writing.save", refuse)
     written = write_report(small.root, tmp_path, formats=("png",))
     assert ("auc", "too beautiful") in written.omissions
     assert "too beautiful" in written.index.read_text()

@@ -7,7 +7,6 @@ import pytest
 
 from headway.analysis import watch as module
 from headway.analysis.watch import FULL_INTERVAL, INTERVAL, LivePage
-from headway.errors import StoreError
 from headway.runs import RunStore
 from tests.analysis.stores import controlled_spec, controlled_specs, fail, finish, finish_all, start
 
@@ -96,8 +95,3 @@ def test_an_update_carries_the_figures_only_if_they_are_new(store: RunStore) -> 
     snapshot = LivePage(store.root).snapshot()
     assert json.loads(snapshot.update(""))["figures"] == snapshot.view.figures
     assert json.loads(snapshot.update(snapshot.figures_version))["figures"] is None
-
-
-def test_no_store_is_said_before_anything_is_served(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="check the path"):
-        LivePage(tmp_path / "none")
