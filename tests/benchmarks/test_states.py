@@ -20,7 +20,7 @@ def test_wrong_states_and_changes_by_hand() -> None:
 @pytest.mark.parametrize("mixture", TASKS)
 def test_states_are_right_on_seeds_other_than_those_of_the_thresholds(mixture: str) -> None:
     """After the first tenth at most one wrong state in twenty rows, and at most two needless changes."""
-    for seed in range(6):
+    for seed in (30, 31, 32):
         for name, (wrong, extra) in score(train(mixture, seed, rows=200)).items():
             assert wrong <= 0.05, (seed, name)
             assert extra <= 2, (seed, name)
