@@ -12,9 +12,8 @@ from typing import Any
 from headway.analysis.claims import CLAIMS, ClaimResult, as_dict, as_markdown, as_text, evaluate_claims
 from headway.analysis.claims.verdicts import SCHEMA, parts_table
 from headway.analysis.results import Results, load_results
-from headway.commands.options import add_format_option
+from headway.commands.options import add_format_option, add_runs_argument, whole
 from headway.errors import UsageError
-from headway.runs.address import parse_folder
 from headway.runs.files import store_error, write_bytes
 from headway.runs.text import complain, count, emit
 from headway.study.protocols.labels import STANDARD, nearest_first
@@ -37,8 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "another one count."
     )
     add = parser.add_argument
-    what = "a run store or exported runs (runs)"
-    add("path", type=parse_folder, nargs="?", default=Path("runs"), metavar="PATH", help=what)
+    add_runs_argument(parser, "a run store or exported runs")
     add(
         "--protocol",
         metavar="LABEL",
@@ -50,20 +48,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--markdown", type=Path, metavar="FILE", help="also write Markdown")
     add("--only", action="extend", nargs="+", metavar="ID", help="judge only these claims, such as C5 C7")
     add("--brief", action="store_true", help="one line per claim, without its parts")
-    add("--seed", type=int, default=0, metavar="N", help="where the bootstrap's randomness starts (0)")
+    add("--seed", type=whole(0), default=0, metavar="N", help="where the bootstrap's randomness starts (0)")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    try:
-        options.bench = options.bench or measured_beside(options.path)
-        bench = read_bench(options.bench)
-        results = load_results(options.path)
-        labels = choose_protocols(results, options.protocol)
-        _check(options)
-    except UsageError as error:
-        complain(f"headway claims: {error}")
-        return 2
+    options.bench = options.bench or measured_beside(options.path)
+    bench = read_bench(options.bench)
+    results = load_results(options.path)
+    labels = choose_protocols(results, options.protocol)
+    for claim_id in options.only or ():
+        if claim_id not in CLAIMS:
+            known = ", ".join(sorted(CLAIMS, key=lambda name: int(name[1:])))
+            raise UsageError(f"expected claims out of {known}, got {claim_id!r}")
     judged = [evaluate_claims(results, label, bench, options.seed, options.only) for label in labels]
     _say_what_is_missing(results)
     made: dict[str, Callable[[], str]] = {
@@ -80,15 +77,6 @@ def execute(options: argparse.Namespace) -> int:
         if path := getattr(options, kind):
             _write(path, made[kind]())
     return 0
-
-
-def _check(options: argparse.Namespace) -> None:
-    if options.seed < 0:
-        raise UsageError(f"expected a seed of at least 0, got {options.seed}")
-    for claim_id in options.only or ():
-        if claim_id not in CLAIMS:
-            known = ", ".join(sorted(CLAIMS, key=lambda name: int(name[1:])))
-            raise UsageError(f"expected claims out of {known}, got {claim_id!r}")
 
 
 def choose_protocols(results: Results, asked: str | None) -> list[str]:
@@ -201,11 +189,7 @@ def _checked_case(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file as a whole.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
+    """Write a file as a whole."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headway.commands.options import add_format_option
+from headway.commands.options import Place, Url, add_format_option, parse_place
 from headway.errors import StoreError, UsageError
 from headway.runs import RunRecord, RunStore, State
-from headway.runs.address import Place, Url, open_store, parse_place
 from headway.runs.files import store_error
 from headway.runs.text import aligned, complain, count, dataset_of, duration, emit, last_line, plain, steps, values_text
 
@@ -33,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    found = {place: open_store(place).status() for place in _stores(options.store)}
+    found = {place: RunStore(place).status() for place in _stores(options.store)}
     if options.format == "text":
         text = "\n".join(_in_words(place, records, options.failed) for place, records in found.items())
     else:

@@ -20,9 +20,20 @@ from multiprocessing.context import SpawnProcess
 from headway.errors import LauncherError, UsageError
 from headway.runs.attempt import Message, Ready, Setup, Task, Trouble, main
 from headway.runs.experiments import registered_experiments
-from headway.runs.launchers import InProcess, Job, Launcher, Queue, Request, Work, cores
+from headway.runs.launchers import (
+    STALL_SECONDS,
+    STOP_SECONDS,
+    InProcess,
+    Job,
+    Launcher,
+    Queue,
+    Request,
+    Silence,
+    StopRequest,
+    Work,
+    cores,
+)
 from headway.runs.progress import Ended, Notify, Outcome, Stalled
-from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
 
 END_SECONDS = 1.0
 """Seconds that workers have to end by themselves when there is nothing more to do, before they are killed ..."""

@@ -17,11 +17,20 @@ from headway.errors import LauncherError, UsageError
 from headway.runs import ray_cluster
 from headway.runs.attempt import Task, Trouble
 from headway.runs.experiments import load_datasets, registered_experiments
-from headway.runs.launchers import Job, Launcher, Queue, Request, Work
+from headway.runs.launchers import (
+    STALL_SECONDS,
+    STOP_SECONDS,
+    Job,
+    Launcher,
+    Queue,
+    Request,
+    Silence,
+    StopRequest,
+    Work,
+)
 from headway.runs.progress import Advanced, Ended, Notify, Outcome, Stalled, Started, Stopping
 from headway.runs.ray_cluster import Cluster, Pulse, Resources, connected, import_ray
 from headway.runs.ray_worker import Board, RaySetup, carry_out, versions
-from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
 
 __all__ = ["RayLauncher", "Resources", "make_ray"]
 

@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import io
 import logging
-import signal
 import sys
 import threading
 import time
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from headway.errors import LauncherError, MissingExtraError, UsageError
-from headway.runs.launchers import Request, cores
+from headway.runs.launchers import Request, cores, restored_signal_handlers
 
 PATIENCE = 45.0
 """Seconds without an answer of the head after which a campaign gives up; Ray itself ends the process after 60."""
@@ -144,8 +143,9 @@ class Remarks(io.TextIOBase):
 
 
 def _connect(ray: Any, address: str | None, workers: int | None) -> str:
-    with _own_signals(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about what will change in Ray
+    with restored_signal_handlers(), warnings.catch_warnings():
+        # Ray replaces the handlers by its own when it starts, and warns about what will change in it
+        warnings.simplefilter("ignore")
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         own = {"num_cpus": workers or cores(), "include_dashboard": False}
         try:
@@ -183,20 +183,6 @@ def _first_line(error: Exception) -> str:
 def _name(info: Any, address: str | None) -> str:
     found = getattr(info, "address_info", None) or {}
     return str(found.get("gcs_address", address))
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Keep the handlers of Ctrl-C and SIGTERM, which Ray replaces by its own when it starts."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _within(seconds: float, act: Callable[[], object]) -> bool:
