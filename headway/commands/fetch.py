@@ -8,7 +8,7 @@ from pathlib import Path
 from headway.commands.options import Url, parse_place
 from headway.errors import UsageError
 from headway.runs import RunRecord, RunStore
-from headway.runs.remote import fetch
+from headway.runs.fetch import fetch
 from headway.runs.text import count, emit, label
 
 

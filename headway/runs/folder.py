@@ -27,15 +27,26 @@ from headway.runs.jsonable import MAX_BYTES
 from headway.runs.locks import LeaseWatch, Lock, Sighting
 from headway.runs.run import WorkingCopy
 from headway.runs.spec import RunSpec
-from headway.runs.status import METRICS_FILE, SPEC_FILE, STATUS_FILE, RunRecord, State, Status, parse_spec
-from headway.runs.storage import RUN_ID, STORE_FILE, VERSION, unknown_run
+from headway.runs.status import (
+    METRICS_FILE,
+    RUN_ID,
+    SPEC_FILE,
+    STATUS_FILE,
+    STORE_FILE,
+    VERSION,
+    RunRecord,
+    State,
+    Status,
+    parse_spec,
+    unknown_run,
+)
 
 STAGING = ".new-"
 """How the names of folders begin in which a run's files are put together."""
 
 
 class FolderStorage:
-    """Keeps runs in a folder; see `storage.Storage` for what its methods do."""
+    """Keeps runs in a folder."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)

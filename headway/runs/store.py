@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from headway.errors import DamagedError, MissingExtraError, StoreError
 from headway.runs.files import FileSum
@@ -19,9 +20,17 @@ from headway.runs.metrics import Columns, RowLog, metrics_of
 from headway.runs.pages import MAX_PAGE_BYTES
 from headway.runs.run import Run
 from headway.runs.spec import RunSpec
-from headway.runs.status import METRICS_FILE, RunRecord, State, Status
-from headway.runs.storage import STORE_FILE, STORE_SCHEMA, Storage
+from headway.runs.status import METRICS_FILE, STORE_FILE, STORE_SCHEMA, RunRecord, State, Status
 
+if TYPE_CHECKING:
+    from headway.runs.url_storage import UrlStorage
+
+Storage: TypeAlias = "FolderStorage | UrlStorage"
+"""How runs are kept: the two have the same methods, which speak of runs and not of files.
+
+They are made safe in different ways: a folder by renames and staging folders (`folder`), a URL by objects that never
+change and manifests that name them (`url_storage`).
+"""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://", re.ASCII)
 
 

@@ -40,8 +40,18 @@ from headway.runs.jsonable import parse_object
 from headway.runs.locks import LeaseWatch, Lock, Owner, Sighting
 from headway.runs.run import WorkingCopy
 from headway.runs.spec import RunSpec
-from headway.runs.status import METRICS_FILE, SPEC_FILE, RunRecord, State, Status, parse_spec
-from headway.runs.storage import RUN_ID, STORE_FILE, VERSION, unknown_run
+from headway.runs.status import (
+    METRICS_FILE,
+    RUN_ID,
+    SPEC_FILE,
+    STORE_FILE,
+    VERSION,
+    RunRecord,
+    State,
+    Status,
+    parse_spec,
+    unknown_run,
+)
 from headway.runs.url_locks import UrlLock
 from headway.runs.url_manifest import (
     NAME,
@@ -60,7 +70,7 @@ OWNER_FILE = "owner.json"
 
 
 class UrlStorage:
-    """Keeps runs behind a URL; see `headway.runs.storage.Storage` for what its methods do."""
+    """Keeps runs behind a URL."""
 
     def __init__(self, url: str) -> None:
         self.bucket = Bucket(url)

@@ -1,4 +1,4 @@
-"""Stores behind URLs, such as s3://bucket/runs (`url_storage` says how they are kept), and copying them to a folder."""
+"""Copying runs from a store behind a URL, such as s3://bucket/runs, to a folder."""
 
 from __future__ import annotations
 
@@ -8,20 +8,12 @@ from headway.errors import DamagedError, UsageError
 from headway.runs.files import read_bytes, store_error, write_bytes
 from headway.runs.folder import read_status
 from headway.runs.jsonable import MAX_BYTES
-from headway.runs.locks import DEFAULT_LEASE
 from headway.runs.status import STATUS_FILE, RunRecord, State, Status
 from headway.runs.store import RunStore
 from headway.runs.url_storage import UrlStorage
 
-__all__ = ["RemoteStore", "UrlStorage", "fetch"]
-
 FETCHED_FILE = ".fetched.json"
 """The status that a run was copied with: another one beside it was written here."""
-
-
-def RemoteStore(url: str, lease: float = DEFAULT_LEASE) -> RunStore:  # noqa: N802 - it was a class
-    """The former name of a `RunStore` behind a URL."""
-    return RunStore(UrlStorage(url), lease)
 
 
 def fetch(
