@@ -65,7 +65,7 @@ class StopRequest:
 class Silence:
     """For how long nothing was heard of a run under way."""
 
-    def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, patience: float = STALL_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._patience = patience
         self._clock = clock
         self.end()

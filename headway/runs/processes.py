@@ -167,7 +167,7 @@ class _Pool(Work):
             if time.monotonic() >= self._deadline:
                 return  # whoever has not stopped by now is killed by `close`
             self._start_runs()
-            if not self.queue and not self._busy():
+            if not self.queue and not any(worker.task for worker in self._workers.values()):
                 return
             sources = [*self._workers] if self.is_stopping else [*self._workers, self.stop.reader]
             for source in wait(sources, self._patience()):
@@ -199,9 +199,6 @@ class _Pool(Work):
             if worker.task and (seconds := worker.silence.is_worth_saying()) is not None:
                 self.notify(Stalled(worker.task.spec.run_id, seconds, worker.process.pid or 0))
 
-    def _busy(self) -> bool:
-        return any(worker.task for worker in self._workers.values())
-
     def _can_start(self) -> bool:
         return len(self._workers) < self._size or any(worker.is_free for worker in self._workers.values())
 
@@ -210,15 +207,11 @@ class _Pool(Work):
         while self._can_start() and (task := self.take()):
             free = next((worker for worker in self._workers.values() if worker.is_free), None)
             if free is None:
-                setup = replace(self._setup, context=replace(self.job.context, device=self._next_device()))
-                free = _Worker(setup, self._stall_seconds)
+                used = [worker.device for worker in self._workers.values()]
+                context = replace(self.job.context, device=min(self._devices, key=used.count))
+                free = _Worker(replace(self._setup, context=context), self._stall_seconds)
                 self._workers[free.connection] = free
             free.send(task)
-
-    def _next_device(self) -> str:
-        """The device with the fewest workers."""
-        used = [worker.device for worker in self._workers.values()]
-        return min(self._devices, key=used.count)
 
     def begin_to_stop(self) -> None:
         """Ask the runs under way to stop, and kill workers whose run has not begun: nothing is lost with them."""
@@ -257,18 +250,14 @@ class _Pool(Work):
         if self.is_stopping:
             if worker.task and worker.has_started:
                 self.notify(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
-        elif not worker.is_ready:
-            self._note_failed_start(worker, why)
-        elif worker.task:
+        elif worker.task and worker.is_ready:
             self.start_again(worker.task, why)
-
-    def _note_failed_start(self, worker: _Worker, why: str) -> None:
-        assert worker.task is not None  # workers are started for a task
-        self._failed_starts += 1
-        if self._failed_starts >= MOST_FAILED_STARTS:
-            self.give_up_all(f"expected worker processes to start, got none: {why}; --workers 0 does without them")
-        else:
-            self.queue.push(worker.task)
+        elif worker.task:  # it was started for a task, and died before it said a word
+            self._failed_starts += 1
+            if self._failed_starts < MOST_FAILED_STARTS:
+                self.queue.push(worker.task)
+            else:
+                self.give_up_all(f"expected worker processes to start, got none: {why}; --workers 0 does without them")
 
 
 def end(processes: Sequence[SpawnProcess], seconds: float) -> None:
@@ -290,7 +279,7 @@ def end(processes: Sequence[SpawnProcess], seconds: float) -> None:
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Lock back Ctrl-C and SIGTERM, here and in a process that is started meanwhile, until it handles them."""
+    """Hold back Ctrl-C and SIGTERM, here and in a process that is started meanwhile, until it handles them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

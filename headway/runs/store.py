@@ -16,7 +16,7 @@ from headway.runs.files import FileSum
 from headway.runs.folder import FolderStorage
 from headway.runs.jsonable import check_schema, parse_object
 from headway.runs.locks import DEFAULT_LEASE, LeaseWatch, Lock, wait_for_lock
-from headway.runs.metrics import Columns, RowLog, metrics_of
+from headway.runs.metrics import Columns, RowLog, check_owner, from_parquet
 from headway.runs.pages import MAX_PAGE_BYTES
 from headway.runs.run import Run
 from headway.runs.spec import RunSpec
@@ -268,8 +268,10 @@ class RunStore:
             found, _ = self.storage.newest_checkpoint(run_id, with_payload=False)
             if found or not self._is_done(run_id):  # it may have ended since, which removes its checkpoints
                 return RowLog(found.rows if found else b"").columns()
-        data = self.read_file(run_id, METRICS_FILE, MAX_PAGE_BYTES)
-        return metrics_of(data, run_id, f"{self.place}/{run_id}/{METRICS_FILE}")
+        what = f"{self.place}/{run_id}/{METRICS_FILE}"
+        columns, metadata = from_parquet(self.read_file(run_id, METRICS_FILE, MAX_PAGE_BYTES), what)
+        check_owner(metadata, run_id, what)
+        return columns
 
     def read_file(self, run_id: str, name: str, limit: int | None = None) -> bytes:
         """Return a file that a run has saved, after checking that it is whole.

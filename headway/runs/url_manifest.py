@@ -227,8 +227,7 @@ class Publisher:
             self._bucket.remove([f"{self._run_id}/{name}" for name in (other, *replaced)])
         if manifest.generation > 1 and not manifest.is_done:
             return
-        start = len(self._run_id) + 1
-        names = [name[start:] for name in self._bucket.names(self._run_id)]
+        names = list(self._bucket.names_in(self._run_id))
         # Only what earlier attempts have left: a later one may have taken the run over since this one looked.
         owners = {holder for name in names if (holder := attempt_of(name)) and holder.number < manifest.holder.number}
         lost = {holder for holder in owners if manifest.is_done or self._shuts_out(holder, manifest.holder)}

@@ -163,7 +163,7 @@ class UrlStorage:
             folder.mkdir(mode=0o700)
         except OSError as error:
             raise store_error("make", folder, error) from error
-        status, gone = self._bring(spec.run_id, folder)
+        status, gone = self.bring(spec.run_id, folder)
         write_bytes(folder / SPEC_FILE, spec.to_json().encode())
         note = f"expected the objects of {', '.join(gone)}, got none: the run goes on without" if gone else ""
         if status:
@@ -188,18 +188,13 @@ class UrlStorage:
     def newest_checkpoint(self, run_id: str, with_payload: bool = True) -> tuple[Found | None, tuple[str, ...]]:
         """Return the newest whole checkpoint, and what is wrong with the others."""
         with tempfile.TemporaryDirectory(dir=self._work()) as folder:
-            if self.bring(run_id, Path(folder)) is None:
-                return None, ()
+            self.bring(run_id, Path(folder))
             return find_newest(Path(folder), run_id, with_payload=with_payload)
-
-    def bring(self, run_id: str, folder: Path) -> Status | None:
-        """Copy all that a run has stored into a folder; return the status that goes with it."""
-        return self._bring(run_id, folder)[0]
 
     def reset(self, run_id: str, lock: Lock) -> None:
         """Forget everything about a run but its spec."""
         self.bucket.put(f"{run_id}/{reset_name(lock.number)}", b"")
-        owned = [name for name in self._names(run_id) if attempt_of(name)]
+        owned = [name for name in self.bucket.names_in(run_id) if attempt_of(name)]
         manifests_first = sorted(owned, key=lambda name: not NAME.fullmatch(name))
         self.bucket.remove([f"{run_id}/{name}" for name in manifests_first])
 
@@ -207,14 +202,10 @@ class UrlStorage:
         """Remove what a process left that was killed when its run was done but its checkpoints not yet removed."""
         if run_id in self._untidy:
             self._untidy.discard(run_id)
-            names = self._names(run_id)
+            names = self.bucket.names_in(run_id)
             manifest = self._manifest(run_id)
             if manifest and manifest.is_done:
                 self.bucket.remove([f"{run_id}/{name}" for name in superfluous(manifest, names)])
-
-    def _names(self, run_id: str) -> dict[str, int]:
-        """The names of a run's objects within it, and their lengths."""
-        return {name[len(run_id) + 1 :]: length for name, length in self.bucket.names(run_id).items()}
 
     def _check_known(self, run_id: str) -> None:
         if not RUN_ID.fullmatch(run_id) or not self.has(run_id):
@@ -222,7 +213,7 @@ class UrlStorage:
 
     def _manifest(self, run_id: str) -> Manifest | None:
         """The manifest that counts; None when the run has stored nothing yet."""
-        names = self._names(run_id)
+        names = self.bucket.names_in(run_id)
         wanted = [f"{run_id}/{name}" for name in manifest_names(names)]
         return self._newest(run_id, self.bucket.get_all(wanted), names)
 
@@ -233,10 +224,11 @@ class UrlStorage:
                 manifests.append(Manifest.from_bytes(content, run_id, f"{self.place}/{name}"))
         return newest(manifests, names)
 
-    def _bring(self, run_id: str, folder: Path) -> tuple[Status | None, list[str]]:
-        """Copy a run's files; look again if some were replaced meanwhile, and name those that are just gone.
+    def bring(self, run_id: str, folder: Path) -> tuple[Status | None, list[str]]:
+        """Copy all that a run has stored into a folder; return the status that goes with it, and which files are gone.
 
-        Nothing is checked: whoever reads the files compares them with their sums, and passes over what is damaged.
+        It looks again if some were replaced meanwhile. Nothing is checked: whoever reads the files compares them with
+        their sums, and passes over what is damaged.
         """
         before, manifest = None, self._manifest(run_id)
         gone: list[str] = []
