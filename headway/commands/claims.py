@@ -12,7 +12,7 @@ from typing import Any
 from headway.analysis.claims import CLAIMS, ClaimResult, as_dict, as_markdown, as_text, evaluate_claims
 from headway.analysis.claims.verdicts import SCHEMA, parts_table
 from headway.analysis.results import Results, load_results
-from headway.commands.options import add_format_option, add_runs_argument, whole
+from headway.commands.options import BENCH_HELP, add_format_option, add_runs_argument, whole
 from headway.errors import UsageError
 from headway.runs.files import store_error, write_bytes
 from headway.runs.text import complain, count, emit
@@ -20,10 +20,6 @@ from headway.study.protocols.labels import STANDARD, nearest_first
 from headway.study.protocols.names import title
 
 ALL = "all"
-BENCH_HELP = (
-    "results of headway bench and of benchmarks/controlled.py as JSON, for the claim about time (those in "
-    "benchmarks/results beside PATH, if there are any)"
-)
 TIME = "C16"
 """The claim that a benchmark decides, and no run."""
 
@@ -42,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LABEL",
         help=f"which runs count: a protocol's label, or {ALL} (released, or what there is)",
     )
-    add("--bench", type=Path, nargs="+", metavar="FILE", help=BENCH_HELP)
+    add("--bench", type=Path, nargs="+", metavar="FILE", help=f"{BENCH_HELP} (those in benchmarks/results beside RUNS)")
     add_format_option(parser)
     add("--json", type=Path, metavar="FILE", help="also write JSON")
     add("--markdown", type=Path, metavar="FILE", help="also write Markdown")
@@ -80,14 +76,9 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def choose_protocols(results: Results, asked: str | None) -> list[str]:
-    """The labels of the protocols to judge by.
+    """The labels of the protocols to judge by: the one asked for, or "all".
 
-    Args:
-        results: the runs.
-        asked: a label; "all"; or None for the released one, or for all there are if that has no finished run.
-
-    Raises:
-        UsageError: no run has the label that was asked for.
+    None means the released one, or all there are if that has no finished run.
     """
     known = results.finished().protocols()
     if asked == ALL:
@@ -147,11 +138,7 @@ def measured_beside(path: Path) -> list[Path] | None:
 
 
 def read_bench(paths: Sequence[Path] | None) -> Mapping[str, Any] | None:
-    """The results of benchmarks, with what the claims need; None without a file.
-
-    Raises:
-        UsageError: a file cannot be read, or is another.
-    """
+    """The results of benchmarks, with what the claims need; None without a file."""
     if not paths:
         return None
     found = [_read_one(path) for path in paths]

@@ -18,6 +18,7 @@ from headway.runs import RunSpec
 from headway.runs.launchers import LAUNCHERS, STALL_SECONDS, cores
 from headway.runs.store import is_url
 
+BENCH_HELP = "results of headway bench and of benchmarks/controlled.py as JSON, for the claim about time"
 _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
 
 

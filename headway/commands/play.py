@@ -17,7 +17,7 @@ from headway.commands.options import add_plugin_option, parse_folder, whole
 from headway.commands.report import ProgressLine
 from headway.errors import UsageError
 from headway.rl.agent import Policy
-from headway.rl.film import Array, Choose, Shot, Title, check_suffix, watch, write_film
+from headway.rl.film import Choose, Shot, Title, check_suffix, watch, write_film
 from headway.runs import RunRecord, RunSpec, RunStore, State
 from headway.runs.checkpoints import find_newest
 from headway.runs.experiments import load_plugins
@@ -120,18 +120,9 @@ class Player:
     has_noise: bool
 
     def actor(self, seed: int, greedy: bool = False) -> Choose:
-        """The agent as a function from observations to actions.
-
-        Args:
-            seed: of the actions.
-            greedy: take the most likely actions instead of drawing them.
-        """
+        """The agent as a function from observations to actions, which it draws by a seed or, greedy, does not draw."""
         generator = None if greedy else torch.Generator().manual_seed(seed)
-
-        def choose(observations: Array) -> Array:
-            return self.policy.choose(observations, generator)
-
-        return choose
+        return lambda observations: self.policy.choose(observations, generator)
 
 
 def find_run(text: str, store: Path) -> tuple[RunStore, RunRecord]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from headway.commands.options import add_runs_argument
+from headway.commands.options import BENCH_HELP, add_runs_argument
 from headway.errors import HeadwayError, MissingExtraError, UsageError
 from headway.runs.text import complain, emit
 
@@ -37,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FORMAT",
         help=f"of the figures for print of runs, out of {', '.join(FORMATS)} (all); none draws no such figures",
     )
-    what = "results of headway bench and of benchmarks/controlled.py as JSON, for the claim about time"
-    add("--bench", type=Path, nargs="+", metavar="FILE", help=what)
+    add("--bench", type=Path, nargs="+", metavar="FILE", help=BENCH_HELP)
     add(
         "--markdown",
         type=Path,

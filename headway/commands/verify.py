@@ -66,11 +66,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def choose(results: Results, number: int | None, seed: int | None, only: Sequence[str] | None) -> list[RunData]:
-    """The runs to repeat: those that are named, or some at random.
-
-    Raises:
-        UsageError: there are no finished runs, or none of that name, or the number makes no sense beside them.
-    """
+    """The runs to repeat: those that are named, or some at random."""
     finished = {run.id: run for run in results.finished()}
     if not finished:
         raise UsageError("expected finished runs to repeat, got none")
@@ -85,12 +81,7 @@ def choose(results: Results, number: int | None, seed: int | None, only: Sequenc
 
 
 def prepare(options: argparse.Namespace) -> list[RunData]:
-    """Choose the runs, say which they are and how to go on with them, and fill in the options that were left open.
-
-    Raises:
-        UsageError: there are none, or they would be compared with themselves.
-        StoreError: there are no results at the path.
-    """
+    """Choose the runs, say which they are and how to go on with them, and fill in the options that were left open."""
     options.seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     options.out = options.out or Path("verify") / f"{datetime.now():%Y%m%d-%H%M%S}"
     path, out = options.path.resolve(), options.out.resolve()
@@ -105,15 +96,7 @@ def prepare(options: argparse.Namespace) -> list[RunData]:
 
 
 def check_data(runs: Sequence[RunData], fingerprints: Mapping[str, str]) -> None:
-    """Make sure that the datasets here are those that runs were made with.
-
-    Args:
-        runs: the runs.
-        fingerprints: of the datasets here, by name.
-
-    Raises:
-        UsageError: one is another copy, with which a run cannot come out the same.
-    """
+    """Refuse datasets (their fingerprints by name) that are other copies: with them no run can come out the same."""
     for run in runs:
         was, here = run.environment.get("fingerprint"), fingerprints.get(run.dataset or "")
         if was and here and was != here:
@@ -175,14 +158,10 @@ def differences(before: Mapping[str, Array], after: Mapping[str, Array]) -> list
         elif first.shape != second.shape:
             found.append(f"{name} has the shape {first.shape} before and {second.shape} now")
         elif not same_numbers(first, second) and not is_rounded(first, second):
-            row = int(np.argwhere(_unequal(first, second))[0][0])
+            both_missing = np.isnan(first) & np.isnan(second) if first.dtype.kind == "f" else np.False_
+            row = int(np.argwhere((first != second) & ~both_missing)[0][0])
             found.append(f"{name} differs from row {row + 1}: {first[row].tolist()} before, {second[row].tolist()} now")
     return found
-
-
-def _unequal(first: Array, second: Array) -> Array:
-    both_missing = np.isnan(first) & np.isnan(second) if first.dtype.kind == "f" else False
-    return np.asarray((first != second) & ~np.asarray(both_missing))
 
 
 def _compared(columns: Mapping[str, Array]) -> set[str]:
