@@ -134,7 +134,9 @@ class FolderStorage:
         """Return all runs, in any order."""
         try:
             with os.scandir(self.root) as entries:
-                names = [entry.name for entry in entries if RUN_ID.fullmatch(entry.name) and _is_run(entry)]
+                runs = [entry for entry in entries if RUN_ID.fullmatch(entry.name)]
+                # a link leads elsewhere, and is shown as corrupt
+                names = [entry.name for entry in runs if entry.is_symlink() or entry.is_dir()]
         except OSError as exc:
             raise store_error("read", self.root, exc) from exc
         return [read_record(self.root, name) for name in names]
@@ -204,11 +206,6 @@ class FolderStorage:
     def _is_done(self, folder: Path) -> bool:
         status = read_status(folder, folder.name)
         return status is not None and status.state is State.DONE
-
-
-def _is_run(entry: os.DirEntry[str]) -> bool:
-    """Whether a listing shows it; a link leads elsewhere, and is shown as corrupt."""
-    return entry.is_symlink() or entry.is_dir()
 
 
 def read_record(root: str | Path, run_id: str) -> RunRecord:

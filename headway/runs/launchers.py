@@ -18,10 +18,10 @@ from multiprocessing import Pipe
 from types import FrameType
 from typing import Protocol
 
-from headway.errors import UsageError, did_you_mean
+from headway.errors import LauncherError, UsageError, did_you_mean
 from headway.runs.attempt import Task, attempt, give_up
 from headway.runs.experiments import Context
-from headway.runs.progress import Ended, Lost, Notify, Outcome, Stopping
+from headway.runs.progress import Ended, Lost, Notify, Outcome, Stalled, Stopping
 from headway.runs.spec import RunSpec
 from headway.runs.store import RunStore
 
@@ -302,6 +302,27 @@ class Work:
         self.queue = queue
         self.trouble = ""
         self.is_stopping = False
+
+    def work(self) -> None:
+        """Start runs until none is left and none is under way."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Leave nothing behind; runs under way end at once."""
+
+    def carry_out(self) -> None:
+        """Work, close, and raise what is wrong that concerns every run."""
+        try:
+            self.work()
+        finally:
+            self.close()
+        if self.trouble:
+            raise LauncherError(self.trouble)
+
+    def report_stall(self, task: Task, silence: Silence, pid: int = 0) -> None:
+        """Name a run under way of which nothing was heard for long."""
+        if (seconds := silence.is_worth_saying()) is not None:
+            self.notify(Stalled(task.spec.run_id, seconds, pid))
 
     def take(self) -> Task | None:
         """The next run to attempt, as `Queue.take` gives it; those before it that are to be given up are."""

@@ -17,7 +17,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from headway.errors import LauncherError, UsageError
+from headway.errors import UsageError
 from headway.runs.attempt import Message, Ready, Setup, Task, Trouble, main
 from headway.runs.experiments import registered_experiments
 from headway.runs.launchers import (
@@ -33,7 +33,7 @@ from headway.runs.launchers import (
     Work,
     cores,
 )
-from headway.runs.progress import Ended, Notify, Outcome, Stalled
+from headway.runs.progress import Ended, Notify, Outcome
 
 END_SECONDS = 1.0
 """Seconds that workers have to end by themselves when there is nothing more to do, before they are killed ..."""
@@ -61,13 +61,7 @@ class LocalProcesses:
 
     def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
         """Attempt all runs; see `Launcher`."""
-        pool = _Pool(job, notify, stop, self)
-        try:
-            pool.work()
-        finally:
-            pool.close()
-        if pool.trouble:
-            raise LauncherError(pool.trouble)
+        _Pool(job, notify, stop, self).carry_out()
 
 
 def make_local(request: Request) -> Launcher:
@@ -174,7 +168,9 @@ class _Pool(Work):
                 worker = self._workers.get(source)  # type: ignore[call-overload]
                 if worker:
                     self._listen(worker)
-            self._report_stalls()
+            for worker in self._workers.values():
+                if worker.task:
+                    self.report_stall(worker.task, worker.silence, worker.process.pid or 0)
 
     def close(self) -> None:
         """Let idle workers end, kill the busy ones, and wait for all that can be waited for."""
@@ -192,12 +188,6 @@ class _Pool(Work):
         waits += [max(0.0, self._deadline - time.monotonic())] if self.is_stopping else []
         delay = self.queue.delay() if self._can_start() else None
         return min([*waits, *([] if delay is None else [delay])], default=None)
-
-    def _report_stalls(self) -> None:
-        """Name the runs under way of which nothing was heard for long."""
-        for worker in self._workers.values():
-            if worker.task and (seconds := worker.silence.is_worth_saying()) is not None:
-                self.notify(Stalled(worker.task.spec.run_id, seconds, worker.process.pid or 0))
 
     def _can_start(self) -> bool:
         return len(self._workers) < self._size or any(worker.is_free for worker in self._workers.values())

@@ -28,7 +28,7 @@ from headway.runs.launchers import (
     StopRequest,
     Work,
 )
-from headway.runs.progress import Advanced, Ended, Notify, Outcome, Stalled, Started, Stopping
+from headway.runs.progress import Advanced, Ended, Notify, Outcome, Started, Stopping
 from headway.runs.ray_cluster import Cluster, Pulse, Resources, connected, import_ray
 from headway.runs.ray_worker import Board, RaySetup, carry_out, versions
 from headway.runs.text import last_line
@@ -80,13 +80,7 @@ class RayLauncher:
         """Attempt all runs; see `Launcher`."""
         with connected(self.address, self.workers) as found:
             found.check_room(self.resources)
-            tasks = _Tasks(job, notify, stop, found, self)
-            try:
-                tasks.work()
-            finally:
-                tasks.close()
-        if tasks.trouble:
-            raise LauncherError(tasks.trouble)
+            _Tasks(job, notify, stop, found, self).carry_out()
 
 
 def make_ray(request: Request) -> Launcher:
@@ -143,7 +137,9 @@ class _Tasks(Work):
                 return
             ready = self._wait()
             self._hear()
-            self._report_stalls()
+            for attempt in self._attempts.values():
+                if attempt.has_started:
+                    self.report_stall(attempt.task, attempt.silence)
             for reference in ready:
                 self._conclude(self._attempts.pop(self._references.pop(reference)), reference)
             if problem := self._pulse.problem():
@@ -210,12 +206,6 @@ class _Tasks(Work):
                 self._ray.cancel(reference)
         self.is_stopping = True
         self._deadline = time.monotonic() + STOP_SECONDS
-
-    def _report_stalls(self) -> None:
-        """Name the runs under way of which nothing was heard for long."""
-        for attempt in self._attempts.values():
-            if attempt.has_started and (seconds := attempt.silence.is_worth_saying()) is not None:
-                self.notify(Stalled(attempt.task.spec.run_id, seconds))
 
     def _hear(self) -> None:
         """Pass on what the workers have written on the board."""
