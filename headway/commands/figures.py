@@ -57,7 +57,7 @@ def execute(options: argparse.Namespace) -> int:
     formats = list(dict.fromkeys(options.format))
     below = protocol_folders(plan.protocol for plan in plans if plan.protocol)
     folders = [options.out / below.get(plan.protocol, "") for plan in plans]  # the output itself if there is only one
-    _announce(results, plans)
+    _announce(results)
     number = 0
     for plan, folder in zip(plans, folders, strict=True):
         number += _draw(plan, folder, formats)
@@ -105,7 +105,7 @@ def _restrict(plan: Plan, only: Sequence[str]) -> Plan:
     )
 
 
-def _announce(results: Results, plans: Sequence[Plan]) -> None:
+def _announce(results: Results) -> None:
     """Say what the figures rest on, and what is not in them."""
     finished = results.finished()
     others = {state: number for state, number in results.counts().items() if state is not State.DONE}

@@ -16,7 +16,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 
 from headway.errors import DamagedError, NewerSchemaError, SpecError, StoreError
@@ -195,17 +194,17 @@ class FolderStorage:
         """Remove what a process left that was killed when its run was done but its checkpoints not yet removed."""
         folder = self.folder(run_id)
         slots = [folder / slot for slot in SLOTS if (folder / slot).exists()]
-        is_done = partial(self._is_done, folder)
-        if (slots or has_left_staging(folder)) and is_done() and (lock := try_lock()):
+        if (slots or has_left_staging(folder)) and _is_done(folder) and (lock := try_lock()):
             try:
-                for slot in slots if is_done() else ():
+                for slot in slots if _is_done(folder) else ():
                     remove(slot, lock.staging)
             finally:
                 lock.release()
 
-    def _is_done(self, folder: Path) -> bool:
-        status = read_status(folder, folder.name)
-        return status is not None and status.state is State.DONE
+
+def _is_done(folder: Path) -> bool:
+    status = read_status(folder, folder.name)
+    return status is not None and status.state is State.DONE
 
 
 def read_record(root: str | Path, run_id: str) -> RunRecord:

@@ -73,7 +73,7 @@ class RunStore:
         Raises:
             StoreError: the store is behind a URL.
         """
-        return self.storage.root
+        return self._disk().root
 
     @property
     def place(self) -> str:
@@ -216,9 +216,9 @@ class RunStore:
         Raises:
             StoreError: there is no such run, or the store is behind a URL.
         """
-        _ = self.root  # first: a store behind a URL has no folders, whatever is there
+        storage = self._disk()  # first: a store behind a URL has no folders, whatever is there
         self._check()
-        return self.storage.folder(run_id)
+        return storage.folder(run_id)
 
     def status(self) -> list[RunRecord]:
         """List all runs, in the order of their specs; corrupt ones come last, with the reason.
@@ -312,6 +312,13 @@ class RunStore:
         if not found and (problem := _problem_of(partial(self.metrics, run_id))):
             found.append(problem)
         return found
+
+    def _disk(self) -> FolderStorage:
+        if not isinstance(self.storage, FolderStorage):
+            raise StoreError(
+                f"expected a run store on a disk, got {self.place}; copy it: headway fetch {self.place} FOLDER"
+            )
+        return self.storage
 
     def _try_lock(self, run_id: str) -> Lock | None:
         return self.storage.try_lock(run_id, self._watch, self.lease)

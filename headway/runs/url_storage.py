@@ -86,17 +86,6 @@ class UrlStorage:
         """The URL."""
         return self.bucket.url
 
-    @property
-    def root(self) -> Path:
-        """There is no folder here."""
-        raise StoreError(
-            f"expected a run store on a disk, got {self.place}; copy it: headway fetch {self.place} FOLDER"
-        )
-
-    def folder(self, run_id: str) -> Path:
-        """There is no folder here; see `root`."""
-        return self.root / run_id
-
     def read_version(self) -> bytes | None:
         """Return the content of store.json; None when there is no store."""
         return self.bucket.get(STORE_FILE)
