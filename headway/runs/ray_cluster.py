@@ -153,15 +153,17 @@ def _connect(ray: Any, address: str | None, workers: int | None) -> str:
     return str(found.get("gcs_address", address or "auto"))
 
 
-def _start(ray: Any, options: Mapping[str, Any]) -> bool:
+def _start(ray: Any, options: Mapping[str, Any], has_another_try: bool = True) -> bool:
     """Start a cluster of this process's own; False if $RAY_ADDRESS or `ray start` offers one."""
     try:
         ray.init(**options)
     except ValueError:  # there is a cluster, which has its own idea of its cores
         return False
-    except Exception:  # Ray gives up after half a minute, which a busy machine may take: try once more
+    except Exception:
         ray.shutdown()
-        ray.init(**options)
+        if not has_another_try:  # Ray gives up after half a minute, which a busy machine may take
+            raise
+        return _start(ray, options, has_another_try=False)
     return True
 
 

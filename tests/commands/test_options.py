@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headway.commands.main import main
-from headway.commands.options import Url, parse_folder, parse_place
+from headway.commands.options import RunOptions, Url, parse_folder, parse_place
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,8 @@ def test_numbers_that_are_too_small_are_refused(words: list[str], capsys: pytest
         main(words)
     assert stop.value.code == 2
     assert f"got {words[-1]!r}" in capsys.readouterr().err
+
+
+def test_there_are_no_more_workers_than_runs_unless_a_number_is_given() -> None:
+    assert RunOptions().workers_for(1) == 1
+    assert [RunOptions(workers=workers).workers_for(1) for workers in (0, 3)] == [0, 3]
