@@ -63,7 +63,7 @@ def freeze(value: Any, where: str, depth: int = 0) -> Any:
         for key, item in value.items():
             if not isinstance(key, str):
                 raise SpecError(f"expected string keys in {where}, got {key!r}; JSON has no other keys")
-            name = _freeze_string(key, where)
+            name = key if _is_plain(key) else _freeze_string(key, where)
             items[name] = item if _is_plain(item) else freeze(item, f"{where}.{name}", depth + 1)
         return FrozenDict(items)
     if isinstance(value, (list, tuple)):
