@@ -40,8 +40,7 @@ from headway.runs.checkpoints import SLOTS
 from headway.runs.jsonable import MAX_BYTES
 from headway.runs.metrics import check_owner
 from headway.runs.pages import MAX_PAGE_BYTES
-from headway.runs.status import METRICS_FILE
-from headway.runs.storage import STORE_FILE
+from headway.runs.status import METRICS_FILE, STORE_FILE
 
 __all__ = ["Failure", "Group", "Problem", "Progress", "Results", "ResultsReader", "RunData", "load_results"]
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,11 +57,7 @@ class Section:
     path: Path
 
     def specs(self) -> list[RunSpec]:
-        """The runs.
-
-        Raises:
-            UsageError: something in the request does not exist.
-        """
+        """The runs; a `UsageError` if something in the request does not exist."""
         try:
             return self.request.specs()
         except UsageError as error:
@@ -76,11 +73,7 @@ class CampaignFile:
     sections: tuple[Section, ...]
 
     def choose(self, names: Sequence[str]) -> tuple[Section, ...]:
-        """The sections of these names, in the file's order; all of them if no name is given.
-
-        Raises:
-            UsageError: there is no such section.
-        """
+        """The sections of these names, in the file's order; all of them if no name is given."""
         known = [section.name for section in self.sections]
         for name in names:
             if name not in known:
@@ -117,9 +110,8 @@ def read_campaign_file(path: Path, not_here: Sequence[str] = ()) -> CampaignFile
         raise UsageError(f"{path}: expected plugins to be a list of modules, got {shown(plugins)}")
     load_plugins(plugins)
     sections = tuple(_section(path, number, table, not_here) for number, table in enumerate(tables, start=1))
-    names = [section.name for section in sections]
-    for name in names:
-        if names.count(name) > 1:
+    for name, number in Counter(section.name for section in sections).items():
+        if number > 1:
             raise UsageError(f"{path}: expected sections of different names, got {name!r} twice")
     return CampaignFile(str(contents.get("description", "")), tuple(plugins), sections)
 
@@ -136,14 +128,11 @@ def _section(path: Path, number: int, table: Any, not_here: Sequence[str]) -> Se
             f"{path}: expected a section's name of small letters, digits, '.', '_' and '-', got {shown(name)}"
         )
     try:
-        values = {}
-        for key, value in table.items():
-            option = key.replace("-", "_")
-            if option in not_here:
+        values = {key.replace("-", "_"): value for key, value in table.items() if key not in ("name", "experiment")}
+        for key, value in values.items():
+            if key in not_here:
                 raise UsageError(f"expected what to run, got {key}; where and how to run is for the command line")
-            if key not in ("name", "experiment"):
-                _check(key, value)
-                values[option] = value
+            _check(key, value)
         return Section(name, REQUESTS.find(table["experiment"]).read(values), path)
     except UsageError as error:
         raise UsageError(f"{path}: {name}: {error}") from error

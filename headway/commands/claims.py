@@ -12,19 +12,14 @@ from typing import Any
 from headway.analysis.claims import CLAIMS, ClaimResult, as_dict, as_markdown, as_text, evaluate_claims
 from headway.analysis.claims.verdicts import SCHEMA, parts_table
 from headway.analysis.results import Results, load_results
-from headway.commands.options import add_format_option
+from headway.commands.options import BENCH_HELP, add_format_option, add_runs_argument, whole
 from headway.errors import UsageError
-from headway.runs.address import parse_folder
 from headway.runs.files import store_error, write_bytes
 from headway.runs.text import complain, count, emit
 from headway.study.protocols.labels import STANDARD, nearest_first
 from headway.study.protocols.names import title
 
 ALL = "all"
-BENCH_HELP = (
-    "results of headway bench and of benchmarks/controlled.py as JSON, for the claim about time (those in "
-    "benchmarks/results beside PATH, if there are any)"
-)
 TIME = "C16"
 """The claim that a benchmark decides, and no run."""
 
@@ -37,33 +32,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "another one count."
     )
     add = parser.add_argument
-    what = "a run store or exported runs (runs)"
-    add("path", type=parse_folder, nargs="?", default=Path("runs"), metavar="PATH", help=what)
+    add_runs_argument(parser, "a run store or exported runs")
     add(
         "--protocol",
         metavar="LABEL",
         help=f"which runs count: a protocol's label, or {ALL} (released, or what there is)",
     )
-    add("--bench", type=Path, nargs="+", metavar="FILE", help=BENCH_HELP)
+    add("--bench", type=Path, nargs="+", metavar="FILE", help=f"{BENCH_HELP} (those in benchmarks/results beside RUNS)")
     add_format_option(parser)
     add("--json", type=Path, metavar="FILE", help="also write JSON")
     add("--markdown", type=Path, metavar="FILE", help="also write Markdown")
     add("--only", action="extend", nargs="+", metavar="ID", help="judge only these claims, such as C5 C7")
     add("--brief", action="store_true", help="one line per claim, without its parts")
-    add("--seed", type=int, default=0, metavar="N", help="where the bootstrap's randomness starts (0)")
+    add("--seed", type=whole(0), default=0, metavar="N", help="where the bootstrap's randomness starts (0)")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    try:
-        options.bench = options.bench or measured_beside(options.path)
-        bench = read_bench(options.bench)
-        results = load_results(options.path)
-        labels = choose_protocols(results, options.protocol)
-        _check(options)
-    except UsageError as error:
-        complain(f"headway claims: {error}")
-        return 2
+    options.bench = options.bench or measured_beside(options.path)
+    bench = read_bench(options.bench)
+    results = load_results(options.path)
+    labels = choose_protocols(results, options.protocol)
+    for claim_id in options.only or ():
+        if claim_id not in CLAIMS:
+            known = ", ".join(sorted(CLAIMS, key=lambda name: int(name[1:])))
+            raise UsageError(f"expected claims out of {known}, got {claim_id!r}")
     judged = [evaluate_claims(results, label, bench, options.seed, options.only) for label in labels]
     _say_what_is_missing(results)
     made: dict[str, Callable[[], str]] = {
@@ -82,24 +75,10 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _check(options: argparse.Namespace) -> None:
-    if options.seed < 0:
-        raise UsageError(f"expected a seed of at least 0, got {options.seed}")
-    for claim_id in options.only or ():
-        if claim_id not in CLAIMS:
-            known = ", ".join(sorted(CLAIMS, key=lambda name: int(name[1:])))
-            raise UsageError(f"expected claims out of {known}, got {claim_id!r}")
-
-
 def choose_protocols(results: Results, asked: str | None) -> list[str]:
-    """The labels of the protocols to judge by.
+    """The labels of the protocols to judge by: the one asked for, or "all".
 
-    Args:
-        results: the runs.
-        asked: a label; "all"; or None for the released one, or for all there are if that has no finished run.
-
-    Raises:
-        UsageError: no run has the label that was asked for.
+    None means the released one, or all there are if that has no finished run.
     """
     known = results.finished().protocols()
     if asked == ALL:
@@ -159,11 +138,7 @@ def measured_beside(path: Path) -> list[Path] | None:
 
 
 def read_bench(paths: Sequence[Path] | None) -> Mapping[str, Any] | None:
-    """The results of benchmarks, with what the claims need; None without a file.
-
-    Raises:
-        UsageError: a file cannot be read, or is another.
-    """
+    """The results of benchmarks, with what the claims need; None without a file."""
     if not paths:
         return None
     found = [_read_one(path) for path in paths]
@@ -201,11 +176,7 @@ def _checked_case(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file as a whole.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
+    """Write a file as a whole."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

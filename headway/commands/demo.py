@@ -10,11 +10,12 @@ from headway.analysis import Results, load_results
 from headway.analysis.report.tables import conclusion
 from headway.analysis.table import Cell, Table, interval, number, percent
 from headway.analysis.tables import MethodRow, method_rows
-from headway.commands.options import add_format_option
+from headway.commands.options import add_format_option, parse_new_folder, whole
 from headway.commands.report import report_if_possible
 from headway.runs import RunSpec, RunStore
-from headway.runs.address import parse_new_folder
-from headway.runs.campaign import Campaign, make_launcher, run_campaign
+from headway.runs.campaign import Campaign, run_campaign
+from headway.runs.launchers import Request
+from headway.runs.processes import make_local
 from headway.runs.progress import Outcome
 from headway.runs.text import emit
 from headway.study.controlled import specs
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the demo."""
     add = parser.add_argument
     add("--out", type=parse_new_folder, default=Path("runs/demo"), help="where the runs are kept (%(default)s)")
-    add("--workers", type=int, help="processes; 0 runs in this one (default: one per core)")
+    add("--workers", type=whole(0), help="processes; 0 runs in this one (default: one per core)")
     add("--report", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
     add("--seeds", type=int, default=3, choices=range(2, 21), metavar="N", help="2 to 20 (%(default)s)")
     add_format_option(parser)
@@ -43,9 +44,7 @@ def execute(options: argparse.Namespace) -> int:
     """Run what is not done, print the table, and write a report if its packages are installed."""
     runs = demo_specs(options.seeds)
     emit(f"Digits, two conditions, six signals, {options.seeds} seeds: {len(runs)} runs in {options.out}")
-    store = RunStore(options.out)
-    launcher = None if options.workers is None else make_launcher(options.workers)
-    progress = run_campaign(Campaign(runs, store), launcher)
+    progress = run_campaign(Campaign(runs, RunStore(options.out)), make_local(Request(options.workers)))
     if progress.failures():
         emit(f"{len(progress.failures())} runs failed; see: headway status {options.out} --failed")
         return 1

@@ -10,11 +10,11 @@ from headway.analysis.exports import SUFFIX, write_export
 from headway.analysis.results import Results, load_results
 from headway.analysis.rundata import RunData
 from headway.analysis.table import Cell, Table
-from headway.commands.options import add_format_option
+from headway.commands.options import add_format_option, add_runs_argument
+from headway.errors import UsageError
 from headway.runs import State
-from headway.runs.address import parse_folder
 from headway.runs.files import write_bytes
-from headway.runs.text import complain, emit
+from headway.runs.text import complain, count, emit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,14 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "The commands that say what runs say (report, watch, claims, figures, verify) read such files too."
     )
     add = parser.add_argument
-    add(
-        "path",
-        type=parse_folder,
-        nargs="?",
-        default=Path("runs"),
-        metavar="STORE",
-        help="a run store, or exported runs to put together (%(default)s)",
-    )
+    add_runs_argument(parser, "a run store, or exported runs to put together")
     add("--out", type=Path, metavar="FILE", help=f"the file, ending in {SUFFIX}; other formats are printed without one")
     add_format_option(parser, ("parquet",))
     add("--finished", action="store_true", help="leave out runs that are not finished")
@@ -44,15 +37,12 @@ def execute(options: argparse.Namespace) -> int:
     is_export = options.format == "parquet"
     if is_export and (options.out is None or options.out.suffix != SUFFIX):
         got = options.out or "none"
-        complain(f"headway export: expected a file name that ends in {SUFFIX}, got {got}; --out names it")
-        return 2
+        raise UsageError(f"expected a file name that ends in {SUFFIX}, got {got}; --out names it")
     results = load_results(options.path)
     kept = results.finished() if options.finished else results
-    unknown = set(options.columns or ()) - {name for run in kept for name in run.columns}
-    if unknown:
-        known = ", ".join(sorted({name for run in kept for name in run.columns}))
-        complain(f"headway export: expected metrics out of {known}, got {', '.join(sorted(unknown))}")
-        return 2
+    known = {name for run in kept for name in run.columns}
+    if unknown := set(options.columns or ()) - known:
+        raise UsageError(f"expected metrics out of {', '.join(sorted(known))}, got {', '.join(sorted(unknown))}")
     if not is_export:
         text = metrics_table(kept, options.columns).formatted(options.format)
         if options.out is None:
@@ -60,7 +50,7 @@ def execute(options: argparse.Namespace) -> int:
         write_bytes(options.out, f"{text}\n".encode())
     number = write_export(kept, options.out, options.columns, single=options.float32) if is_export else len(kept)
     _say_what_is_left_out(results, kept)
-    emit(f"{number} {'run' if number == 1 else 'runs'} in {options.out}, {_size(options.out)}")
+    emit(f"{count(number, 'run')} in {options.out}, {_size(options.out)}")
     return 0
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from headway.commands.options import Url, parse_place
+from headway.errors import UsageError
 from headway.runs import RunRecord, RunStore
-from headway.runs.address import Url, parse_place
-from headway.runs.remote import RemoteStore, fetch
-from headway.runs.text import complain, count, emit, label
+from headway.runs.fetch import fetch
+from headway.runs.text import count, emit, label
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,12 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     if not isinstance(options.url, Url):
-        complain(
-            f"headway fetch: expected a URL such as s3://bucket/runs, got {options.url} on this machine, which "
-            f"can be used as it is: headway report {options.url}"
+        raise UsageError(
+            f"expected a URL such as s3://bucket/runs, got {options.url} on this machine, which can be used as it is: "
+            f"headway report {options.url}"
         )
-        return 2
-    copied = fetch(RemoteStore(options.url), RunStore(options.folder), _tell)
+    copied = fetch(RunStore(options.url), RunStore(options.folder), _tell)
     emit(f"{count(copied, 'run')} copied from {options.url} to {options.folder}")
     return 0
 

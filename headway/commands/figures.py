@@ -11,9 +11,9 @@ from headway.analysis.charts.drawing import draw
 from headway.analysis.charts.figure import house_style, require, save
 from headway.analysis.charts.model import FORMATS
 from headway.analysis.results import Results, load_results
+from headway.commands.options import add_runs_argument
 from headway.errors import FigureError, StoreError
 from headway.runs import State
-from headway.runs.address import parse_folder
 from headway.runs.files import write_bytes
 from headway.runs.text import complain, emit
 
@@ -24,14 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = "Draws every figure that the finished runs of a store allow, and says which are left out."
     add = parser.add_argument
-    add(
-        "path",
-        type=parse_folder,
-        nargs="?",
-        default=Path("runs"),
-        metavar="PATH",
-        help="a run store, or a folder of exported runs (%(default)s)",
-    )
+    add_runs_argument(parser, "a run store, or a folder of exported runs")
     add("--out", type=Path, default=Path("figures"), metavar="DIR", help="where the figures go (%(default)s)")
     add(
         "--format",
@@ -62,14 +55,15 @@ def execute(options: argparse.Namespace) -> int:
     results = load_results(options.path)
     plans = _choose(plan_figures(results, options.protocol), results, options)
     formats = list(dict.fromkeys(options.format))
-    folders = _folders(plans, options.out)
-    _announce(results, plans)
+    below = protocol_folders(plan.protocol for plan in plans if plan.protocol)
+    folders = [options.out / below.get(plan.protocol, "") for plan in plans]  # the output itself if there is only one
+    _announce(results)
     number = 0
     for plan, folder in zip(plans, folders, strict=True):
         number += _draw(plan, folder, formats)
         for reason, names in _by_reason(plan, folder, options.out).items():
             emit(f"left out {', '.join(names)}: {reason}")
-    write_captions(plans, options.out)
+    write_bytes(options.out / CAPTIONS_FILE, "\n".join(_captions(plans)).encode())
     emit(f"{number} figures in {options.out}, each as {', '.join(formats)}; captions in {CAPTIONS_FILE}")
     return 0
 
@@ -111,13 +105,7 @@ def _restrict(plan: Plan, only: Sequence[str]) -> Plan:
     )
 
 
-def _folders(plans: Sequence[Plan], out: Path) -> list[Path]:
-    """A folder for each plan: the output itself, or one for each protocol below it if there are several."""
-    names = protocol_folders(plan.protocol for plan in plans if plan.protocol)
-    return [out / names.get(plan.protocol, "") for plan in plans]
-
-
-def _announce(results: Results, plans: Sequence[Plan]) -> None:
+def _announce(results: Results) -> None:
     """Say what the figures rest on, and what is not in them."""
     finished = results.finished()
     others = {state: number for state, number in results.counts().items() if state is not State.DONE}
@@ -158,8 +146,3 @@ def _captions(plans: Sequence[Plan]) -> Iterator[str]:
             yield f"# Protocol: {plan.protocol}\n"
         for chart in plan.charts:
             yield f"**{chart.id}.** {chart.caption}\n"
-
-
-def write_captions(plans: Sequence[Plan], out: Path) -> None:
-    """Write the captions of all figures to one file."""
-    write_bytes(out / CAPTIONS_FILE, "\n".join(_captions(plans)).encode())

@@ -15,21 +15,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from types import ModuleType
 
 from headway.errors import HeadwayError, MissingExtraError, UsageError, did_you_mean
-
-
-class CommandModule(Protocol):
-    """What a subcommand is made of."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options of the subcommand."""
-        ...
-
-    def execute(self, options: argparse.Namespace) -> int:
-        """Run it and return the exit code."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -46,15 +34,10 @@ class Command:
     module: str
     extra: str = "experiments"
 
-    def load(self) -> CommandModule:
-        """Import it.
-
-        Raises:
-            MissingExtraError: a package that it imports is not installed.
-            UsageError: it is a part of the repository that is not installed.
-        """
+    def load(self) -> ModuleType:
+        """Import it; a package that is missing is named, with the extra that brings it."""
         try:
-            return cast(CommandModule, importlib.import_module(self.module))
+            return importlib.import_module(self.module)
         except ModuleNotFoundError as error:
             package = (error.name or "").split(".")[0]
             if package == "benchmarks":
@@ -96,10 +79,12 @@ COMMANDS = {
 
 def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser, with the options of the subcommand that the arguments begin with."""
+    from headway import __version__
+
     parser = argparse.ArgumentParser(
         prog="headway", description="Measures learning progress: a score for every training sample."
     )
-    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--version", action="version", version=f"headway {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=command.summary)
@@ -169,9 +154,3 @@ def _fill_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
-
-
-def _version() -> str:
-    from headway import __version__
-
-    return f"headway {__version__}"

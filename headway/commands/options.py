@@ -1,4 +1,4 @@
-"""Options as dataclasses: each field is an option of the same name, and argparse fills in those that are given."""
+"""Options that commands share: places, numbers, and dataclasses such as `RunOptions`, whose fields are options."""
 
 from __future__ import annotations
 
@@ -10,16 +10,68 @@ import shlex
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 from headway.errors import UsageError
 from headway.runs import RunSpec
-from headway.runs.address import Place, parse_new_folder, parse_place
-from headway.runs.launchers import known_launchers
-from headway.runs.stopping import STALL_SECONDS
+from headway.runs.launchers import LAUNCHERS, STALL_SECONDS, cores
+from headway.runs.store import is_url
 
-Kind = TypeVar("Kind")
+BENCH_HELP = "results of headway bench and of benchmarks/controlled.py as JSON, for the claim about time"
 _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
+
+
+class Url(str):
+    """The URL of a store; like a path, it can be divided to get to what is below it."""
+
+    __slots__ = ()
+
+    def __truediv__(self, name: str) -> Url:
+        return Url(f"{self.rstrip('/')}/{name}")
+
+
+Place: TypeAlias = Path | Url
+
+
+def parse_place(text: str) -> Place:
+    """Read a path or a URL; a type for argparse. A file's URL becomes its path, and ~ a home."""
+    if is_url(text):
+        parts = urlsplit(text)
+        if parts.scheme not in ("file", "local"):
+            return Url(text)
+        text = unquote(parts.netloc + parts.path)
+    if not text:
+        raise argparse.ArgumentTypeError("expected a folder or a URL, got nothing; . is the folder at hand")
+    try:
+        return Path(text).expanduser() if text.startswith("~") else Path(text)
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(
+            f"expected a folder, got {text!r} of an unknown user; ./{text} is a folder of this name"
+        ) from error
+
+
+def parse_folder(text: str) -> Path:
+    """Read a path where only a path will do; a type for argparse."""
+    return _local(text, f"; fetch it first: headway fetch {text} FOLDER")
+
+
+def parse_new_folder(text: str) -> Path:
+    """Read a path of a folder to be written, where only a path will do; a type for argparse."""
+    return _local(text, f" ({text}), which only the --out of headway run takes")
+
+
+def _local(text: str, hint: str) -> Path:
+    place = parse_place(text)
+    if isinstance(place, Url):
+        raise argparse.ArgumentTypeError(f"expected a folder, got a URL{hint}")
+    return place
+
+
+def add_runs_argument(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the argument of a command that reads runs: where they are."""
+    text = f"{text} (%(default)s)"
+    parser.add_argument("path", type=parse_folder, nargs="?", default=Path("runs"), metavar="RUNS", help=text)
 
 
 def whole(least: int) -> Callable[[str], int]:
@@ -103,7 +155,7 @@ class RunOptions:
     workers: int | None = _option(
         None, "processes; 0 runs in this one (default: one per core)", type=whole(0), metavar="N"
     )
-    launcher: str = _option("local", f"who carries out the runs: {', '.join(known_launchers())}", metavar="NAME")
+    launcher: str = _option("local", f"who carries out the runs: {', '.join(LAUNCHERS)}", metavar="NAME")
     address: str | None = _option(
         None, "of the cluster (default: the one at hand, or one of this machine)", metavar="HOST:PORT"
     )
@@ -149,6 +201,10 @@ class RunOptions:
         metavar="MODULE",
         job=True,
     )
+
+    def workers_for(self, runs: int) -> int:
+        """How many workers go on with so many runs: one per core, but not more than runs, unless a number is given."""
+        return max(1, min(cores(), runs)) if self.workers is None else self.workers
 
     def job(self, run_id: str) -> str:
         """The command that carries out one run of the store in a process of its own, from any folder."""

@@ -13,22 +13,23 @@ from typing import Any
 
 import torch
 
-from headway.commands.options import add_plugin_option, whole
+from headway.commands.options import add_plugin_option, parse_folder, whole
+from headway.commands.report import ProgressLine
 from headway.errors import UsageError
 from headway.rl.agent import Policy
-from headway.rl.film import Array, Choose, Shot, Title, check_suffix, watch, write_film
+from headway.rl.film import Choose, Shot, Title, check_suffix, watch, write_film
 from headway.runs import RunRecord, RunSpec, RunStore, State
-from headway.runs.address import find_run, parse_folder
 from headway.runs.checkpoints import find_newest
 from headway.runs.experiments import load_plugins
 from headway.runs.files import write_bytes
-from headway.runs.text import complain, count, emit
+from headway.runs.text import count, emit
 from headway.study import doorkey
 from headway.study.environments import make_envs
 from headway.study.protocols.minigrid import ExplorationProtocol
 
 FILM = "play.gif"
 """What a film is called in the folder of its run, where the report looks for it."""
+_SHOWN = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,16 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    try:
-        load_plugins(options.plugin)
-        _play(options)
-    except UsageError as error:
-        complain(f"headway play: {error}")
-        return 2
-    return 0
-
-
-def _play(options: argparse.Namespace) -> None:
+    load_plugins(options.plugin)
     store, record = find_run(options.run, options.store)
     out = store.folder(record.run_id) / FILM if options.out is None else options.out
     check_suffix(out)
@@ -77,8 +69,11 @@ def _play(options: argparse.Namespace) -> None:
             f"the film ends in episode {film[-1].episode}, after {count(len(film), 'frame')}; --max-frames allows more"
         )
     title = Title(player.method, player.place, options.episodes)
-    write_film(out, film, title, options.fps, write_bytes, _Progress())
+    line = ProgressLine(sys.stderr)
+    write_film(out, film, title, options.fps, write_bytes, lambda done, total: line("drawing", done - 1, total))
+    line.clear()
     emit(f"{out}: {count(len(film), 'frame')}, {out.stat().st_size / 1e6:.1f} MB")
+    return 0
 
 
 def _with_endings(shots: Iterable[Shot], player: Player) -> Iterable[Shot]:
@@ -92,15 +87,6 @@ def _with_endings(shots: Iterable[Shot], player: Player) -> Iterable[Shot]:
                 f"episode {shot.episode}: {shot.ended} after {count(shot.step, 'step')}, return {shot.total:.3f}{noise}"
             )
         yield shot
-
-
-class _Progress:
-    """Shows on a terminal how much of a film is drawn."""
-
-    def __call__(self, done: int, total: int) -> None:
-        if sys.stderr.isatty() and (done % 10 == 0 or done == total):
-            end = "\r\x1b[2K" if done == total else ""
-            print(f"\rdrawing: {done} of {total} frames{end}", end="", file=sys.stderr, flush=True)
 
 
 def _speed(text: str) -> float:
@@ -134,18 +120,29 @@ class Player:
     has_noise: bool
 
     def actor(self, seed: int, greedy: bool = False) -> Choose:
-        """The agent as a function from observations to actions.
-
-        Args:
-            seed: of the actions.
-            greedy: take the most likely actions instead of drawing them.
-        """
+        """The agent as a function from observations to actions, which it draws by a seed or, greedy, does not draw."""
         generator = None if greedy else torch.Generator().manual_seed(seed)
+        return lambda observations: self.policy.choose(observations, generator)
 
-        def choose(observations: Array) -> Array:
-            return self.policy.choose(observations, generator)
 
-        return choose
+def find_run(text: str, store: Path) -> tuple[RunStore, RunRecord]:
+    """The run that is meant by the path of its folder, its id or how that begins, and the store that it is in."""
+    folder = Path(text)
+    if (folder / "spec.json").is_file():
+        home = RunStore(folder.resolve().parent)
+        return home, home.record(folder.resolve().name)
+    home = RunStore(store)
+    found = [record for record in home.status() if text and record.run_id.startswith(text)]
+    if len(found) == 1:
+        return home, found[0]
+    if not found:
+        raise UsageError(
+            f"expected the folder of a run, or an id in {store} or its beginning, got {text!r}; "
+            f"the runs: headway status {store}"
+        )
+    names = ", ".join(f"{record.run_id} ({record.spec})" for record in found[:_SHOWN])
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    raise UsageError(f"expected an id of one run in {store}, got {text!r}, which begins {len(found)}: {names}{more}")
 
 
 def load_player(store: RunStore, record: RunRecord) -> Player:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from headway.commands.options import BENCH_HELP, add_runs_argument
 from headway.errors import HeadwayError, MissingExtraError, UsageError
-from headway.runs.address import parse_folder
 from headway.runs.text import complain, emit
 
 PACKAGES = ("jinja2", "numpy", "pyarrow", "scipy")
@@ -26,8 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = "Writes one page that opens from disk, with tables and figures beside it."
     add = parser.add_argument
-    what = "a run store, a folder of exported runs, or telemetry of data sources (CSV or Parquet)"
-    add("store", type=parse_folder, nargs="?", default=Path("runs"), metavar="RUNS", help=what)
+    add_runs_argument(parser, "a run store, a folder of exported runs, or telemetry of data sources (CSV or Parquet)")
     add("--out", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
     add(
         "--format",
@@ -38,8 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FORMAT",
         help=f"of the figures for print of runs, out of {', '.join(FORMATS)} (all); none draws no such figures",
     )
-    what = "results of headway bench and of benchmarks/controlled.py as JSON, for the claim about time"
-    add("--bench", type=Path, nargs="+", metavar="FILE", help=what)
+    add("--bench", type=Path, nargs="+", metavar="FILE", help=BENCH_HELP)
     add(
         "--markdown",
         type=Path,
@@ -51,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    index = make_report(options.store, options.out, options.formats, options.bench, options.markdown)
+    index = make_report(options.path, options.out, options.formats, options.bench, options.markdown)
     if options.open:
         import webbrowser
 

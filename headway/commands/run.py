@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from headway.commands.campaign_file import read_campaign_file
-from headway.commands.options import RunOptions, add_options, check_ids, choose, given
+from headway.commands.options import Place, RunOptions, Url, add_options, check_ids, choose, given
 from headway.data import load
 from headway.errors import DataError, HeadwayError, UsageError
-from headway.runs import RunRecord, RunSpec, State
-from headway.runs.address import Place, Url, open_store
-from headway.runs.campaign import (
-    Campaign,
-    Estimator,
-    Plan,
-    default_workers,
-    left_over,
-    look_up,
-    make_plan,
-    run_campaign,
-)
+from headway.runs import RunSpec, RunStore, State
+from headway.runs.campaign import Campaign, Plan, make_plan, run_campaign
 from headway.runs.experiments import WEIGHTS_FILE, Context, load_plugins, needed_datasets
 from headway.runs.launchers import Request as LauncherRequest
 from headway.runs.launchers import cores, make_named_launcher
 from headway.runs.progress import CampaignProgress, Outcome
-from headway.runs.tensorboard import Mirror, mirrored
+from headway.runs.tensorboard import Mirror
 from headway.runs.text import aligned, complain, count, dataset_of, duration, emit, label, length_of
 from headway.study.requests import REQUESTS
 
@@ -80,42 +71,40 @@ def execute(options: argparse.Namespace) -> int:
     Everything that can be known before is checked before the first run. A section that has trouble of its own, such as
     data that cannot be had, is reported and left out; the others are carried out.
     """
+    how = _how(options)
+    busy = busy_text() if how.dry_run else ""
     troubled: list[str] = []
     plans: list[Plan] = []
+    worst = 0
     try:
-        how = _how(options)
-        busy = busy_text() if how.dry_run else ""
         work = _asked_for(options, how)
-        ready = [(each, why) for each in work if (why := _guarded(each, troubled, _find_data)) is not None]
-        worst = 0
-        for each, why_no_estimate in ready:
-            try:
-                if each.section and not how.print_jobs:
-                    emit(f"section {each.section}:")
-                store = open_store(each.how.out)
+        missing: dict[int, str] = {}
+        for number, each in enumerate(work):
+            with _trouble_reported(each, troubled):
+                missing[number] = _find_data(each)
+        for number, why_no_estimate in missing.items():
+            each = work[number]
+            with _trouble_reported(each, troubled):
                 if how.print_jobs:
                     _print_jobs(each)
                     continue
+                if each.section:
+                    emit(f"section {each.section}:")
                 launcher = make_named_launcher(how.launcher, _for_launcher(how))
-                campaign = Campaign(each.specs, store, _context(each), how.retry_failed)
+                campaign = Campaign(each.specs, RunStore(each.how.out), _context(each), how.retry_failed)
                 if how.dry_run:
-                    plans.append(_rehearse(campaign, how.workers, why_no_estimate))
+                    plans.append(_rehearse(campaign, how, why_no_estimate))
                     continue
                 _announce(campaign, each.how)
-                mirror = Mirror(store, how.tensorboard) if how.tensorboard else None
-                progress = run_campaign(campaign, launcher, mirrored(mirror) if mirror else None)
-                if mirror and progress.is_complete():
-                    mirror.catch_up(campaign.specs)
+                with _mirroring(campaign, how) as mirror:
+                    progress = run_campaign(campaign, launcher, listen=mirror.notice if mirror else None)
+                    if mirror and progress.is_complete():
+                        mirror.catch_up()
                 code = _conclude(progress, each.how.out)
                 _show_leaderboard(each)
                 if code == INTERRUPTED:
                     return code
                 worst = max(worst, code)
-            except HeadwayError as error:
-                _report_trouble(each, troubled, error)
-    except UsageError as error:
-        complain(f"headway run: {error}")
-        return 2
     except KeyboardInterrupt:
         complain("headway: stopped at once; the same command resumes from the last checkpoints")
         return INTERRUPTED
@@ -130,27 +119,18 @@ def execute(options: argparse.Namespace) -> int:
     return max(worst, FAILED) if troubled else worst
 
 
-def _guarded(work: Work, troubled: list[str], act: Callable[[Work], str]) -> str | None:
-    """What an action says; None if it failed for a section, which is reported."""
+@contextlib.contextmanager
+def _trouble_reported(work: Work, troubled: list[str]) -> Iterator[None]:
+    """Report what is wrong with one section, so that the others go on; what is wrong with the command is raised."""
     try:
-        return act(work)
+        yield
     except HeadwayError as error:
-        _report_trouble(work, troubled, error)
-        return None
-
-
-def _report_trouble(work: Work, troubled: list[str], error: HeadwayError) -> None:
-    """Report what is wrong with one section; what concerns every run is raised.
-
-    Raises:
-        HeadwayError: the command makes no sense, or there are no sections.
-    """
-    if isinstance(error, UsageError) and work.section:
-        raise UsageError(f"{work.file}: {work.section}: {error}") from error
-    if not work.section:
-        raise error
-    troubled.append(work.section)
-    complain(f"headway: section {work.section}: {error}")
+        if not work.section:
+            raise
+        if isinstance(error, UsageError):
+            raise UsageError(f"{work.file}: {work.section}: {error}") from error
+        troubled.append(work.section)
+        complain(f"headway: section {work.section}: {error}")
 
 
 # What is asked for
@@ -205,7 +185,7 @@ def _of_file(path: Path, names: Sequence[str], how: RunOptions) -> list[Work]:
 
 def _stored(how: RunOptions) -> list[RunSpec]:
     """Runs that are in the store already, by their ids."""
-    known = {record.run_id: record for record in open_store(how.out).status()}
+    known = {record.run_id: record for record in RunStore(how.out).status()}
     check_ids(how.only, known)
     found = []
     for run_id in dict.fromkeys(how.only):
@@ -228,9 +208,11 @@ def _find_data(work: Work) -> str:
     """
     how = work.how
     download = not (how.dry_run or how.print_jobs)
-    left = left_over(Campaign(work.specs, open_store(how.out), retry_failed=how.retry_failed))
+    campaign = Campaign(work.specs, RunStore(how.out), retry_failed=how.retry_failed)
     largest: dict[str, int] = {}
-    for spec in left:
+    for spec, record in zip(campaign.specs, campaign.look_up(), strict=True):
+        if campaign.end_of(record):
+            continue
         for name in needed_datasets([spec]):
             largest[name] = max(largest.get(name, 0), int(str(spec.protocol.get("batch_size", 0))))
     missing = []
@@ -278,8 +260,7 @@ def _threads(runs: int, how: RunOptions) -> int:
     """The cores that each run may use: those that it asked for on a cluster, or those that its workers leave here."""
     if how.launcher != "local":
         return max(1, int(how.cpus_per_run or 1))
-    workers = default_workers(runs) if how.workers is None else how.workers
-    return max(1, cores() // max(1, workers))
+    return max(1, cores() // max(1, how.workers_for(runs)))
 
 
 def _device(name: str) -> str:
@@ -295,6 +276,11 @@ def _device(name: str) -> str:
     return name
 
 
+def _mirroring(campaign: Campaign, how: RunOptions) -> contextlib.AbstractContextManager[Mirror | None]:
+    """A copy for TensorBoard while the campaign goes on, if it is asked for."""
+    return Mirror(campaign.store, how.tensorboard, campaign.specs) if how.tensorboard else contextlib.nullcontext()
+
+
 # What is said about it
 
 
@@ -303,27 +289,24 @@ def _print_jobs(work: Work) -> None:
 
     Failed runs are among them with `--retry-failed`, since otherwise their jobs would only say that they have failed.
     """
-    store = open_store(work.how.out)
-    store.add_all(work.specs)
-    states = {record.run_id: record.state for record in look_up(store, work.specs)}
-    done = sum(state is State.DONE for state in states.values())
-    over = {State.DONE} if work.how.retry_failed else {State.DONE, State.FAILED}
-    left = [spec for spec in work.specs if states[spec.run_id] not in over]
+    how, campaign = work.how, Campaign(work.specs, RunStore(work.how.out))
+    campaign.store.add_all(campaign.specs)
+    records = campaign.look_up()
+    over = {State.DONE} if how.retry_failed else {State.DONE, State.FAILED}
+    left = [spec for spec, record in zip(campaign.specs, records, strict=True) if record.state not in over]
     for spec in left:
-        emit(f"{work.how.job(spec.run_id)}  # {label(spec)}")
-    summary = f"{count(len(left), 'command')}; {done} of {count(len(work.specs), 'run')} done before"
-    if failed := len(work.specs) - done - len(left):
+        emit(f"{how.job(spec.run_id)}  # {label(spec)}")
+    done = sum(record.state is State.DONE for record in records)
+    summary = f"{count(len(left), 'command')}; {done} of {count(len(records), 'run')} done before"
+    if failed := len(records) - done - len(left):
         summary += f", {failed} failed, for which --retry-failed prints commands too"
     complain(f"headway: {summary}")
 
 
-def _rehearse(campaign: Campaign, workers: int | None, why_no_estimate: str) -> Plan:
+def _rehearse(campaign: Campaign, how: RunOptions, why_no_estimate: str) -> Plan:
     """List the runs, and say how long those that are left would take."""
-    records = look_up(campaign.store, campaign.specs)
-    left = sum(record.state is not State.DONE for record in records)
-    workers = default_workers(left) if workers is None else workers
-    estimate = None if why_no_estimate else Estimator(campaign.context)
-    plan = make_plan(records, campaign.specs, workers, campaign.retry_failed, estimate)
+    left = sum(record.state is not State.DONE for record in campaign.look_up())
+    plan = make_plan(campaign, how.workers_for(left), with_estimate=not why_no_estimate)
     rows = [("run", "dataset", "condition", "method", "seed", "length", "state")]
     for spec, record in zip(campaign.specs, plan.records, strict=True):
         names = (dataset_of(spec), spec.condition, spec.method, str(spec.seed), length_of(spec))
@@ -357,32 +340,29 @@ def busy_text() -> str:
 
 def _announce(campaign: Campaign, how: RunOptions) -> None:
     """Say what is about to happen."""
-    records = look_up(campaign.store, campaign.specs)
+    records = campaign.look_up()
     over = Counter(record.state for record in records)
     done, failed = over[State.DONE], 0 if campaign.retry_failed else over[State.FAILED]
     left = len(records) - done - failed
     before = "".join(f", {number} {word} before" for number, word in ((done, "done"), (failed, "failed")) if number)
-    workers = default_workers(left) if how.workers is None else how.workers
+    workers = how.workers_for(left)
     by = f"with {count(workers, 'worker')}" if workers else "in this process"
     if how.launcher != "local":
         by = f"by {how.launcher}" + (f" at {how.address}" if how.address else "")
     emit(f"{count(len(records), 'run')} in {how.out}{before}; {left} to go {by}")
-    if how.keep_weights and (bare := sum(map(_has_no_weights, records))):
+    files = [record.status.files for record in records if record.state is State.DONE and record.status]
+    bare = sum(WEIGHTS_FILE not in names for names in files)
+    if how.keep_weights and bare:
         emit(f"--keep-weights: {count(bare, 'run')} done before without it; only with another --out are weights kept")
-
-
-def _has_no_weights(record: RunRecord) -> bool:
-    return record.state is State.DONE and record.status is not None and WEIGHTS_FILE not in record.status.files
 
 
 def _show_leaderboard(work: Work) -> None:
     """Show how the methods of the arena did so far, where their runs are in a folder."""
-    if isinstance(work.how.out, Url) or any(spec.experiment != "arena" for spec in work.specs):
-        return
-    from headway.analysis.arena import leaderboard
-    from headway.analysis.results import load_results
+    if isinstance(work.how.out, Path) and all(spec.experiment == "arena" for spec in work.specs):
+        from headway.analysis.arena import leaderboard
+        from headway.analysis.results import load_results
 
-    emit(leaderboard(load_results(work.how.out)).text())
+        emit(leaderboard(load_results(work.how.out)).text())
 
 
 def _conclude(progress: CampaignProgress, out: Place) -> int:

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headway.commands.options import add_format_option
+from headway.commands.options import Place, Url, add_format_option, parse_place
 from headway.errors import StoreError, UsageError
 from headway.runs import RunRecord, RunStore, State
-from headway.runs.address import Place, Url, open_store, parse_place
 from headway.runs.files import store_error
 from headway.runs.text import aligned, complain, count, dataset_of, duration, emit, last_line, plain, steps, values_text
 
@@ -33,21 +32,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    found = {place: open_store(place).status() for place in _stores(options.store)}
+    found = {place: RunStore(place).status() for place in _stores(options.store)}
+    records = [record for members in found.values() for record in members]
+    shown = [record for record in records if _is_bad(record) or not options.failed]
     if options.format == "text":
-        text = "\n".join(_in_words(place, records, options.failed) for place, records in found.items())
+        text = "\n".join(_in_words(place, members, options.failed) for place, members in found.items())
+    elif options.format == "json":
+        text = json.dumps({"counts": counts(records), "runs": [as_dict(record) for record in shown]}, indent=1)
     else:
-        records = [record for members in found.values() for record in members]
-        text = _formatted(records, _shown(records, options.failed), options.format)
+        from headway.analysis.table import Table  # needs NumPy, which the other formats do without
+
+        rows = [[plain(cell, "") for cell in _row(record)] for record in shown]
+        text = Table(HEADS, rows).formatted(options.format)
     return 0 if emit(text) else 1
-
-
-def _formatted(records: Sequence[RunRecord], shown: Sequence[RunRecord], kind: str) -> str:
-    if kind == "json":
-        return json.dumps({"counts": counts(records), "runs": [as_dict(record) for record in shown]}, indent=1)
-    from headway.analysis.table import Table  # needs NumPy, which the other formats do without
-
-    return Table(HEADS, [[plain(cell, "") for cell in _row(record)] for record in shown]).formatted(kind)
 
 
 def _stores(place: Place) -> list[Place]:
@@ -80,14 +77,14 @@ def _is_store(folder: Path) -> bool:
         return False
 
 
-def _shown(records: Sequence[RunRecord], only_bad: bool) -> Sequence[RunRecord]:
-    return [record for record in records if _is_bad(record)] if only_bad else records
-
-
 def _in_words(place: Place, records: Sequence[RunRecord], only_bad: bool) -> str:
-    shown = _shown(records, only_bad)
-    parts = [_in_full(record) for record in shown] if only_bad else [_table(shown)] if shown else []
-    return "\n".join([*parts, _summary(place, records)])
+    """A table of all runs, or the bad ones in full; and how many are in each state."""
+    parts = [_in_full(record) for record in records if only_bad and _is_bad(record)]
+    if records and not only_bad:
+        parts = [aligned([(*HEADS[:-1], ""), *map(_row, records)])]
+    numbers = ", ".join(f"{number} {state}" for state, number in counts(records).items())
+    summary = f"{count(len(records), 'run')} in {place}" + (f": {numbers}" if numbers else "")
+    return "\n".join([*parts, summary])
 
 
 def counts(records: Sequence[RunRecord]) -> dict[str, int]:
@@ -119,10 +116,6 @@ def _is_bad(record: RunRecord) -> bool:
     return record.state in (State.FAILED, State.CORRUPT)
 
 
-def _table(records: Sequence[RunRecord]) -> str:
-    return aligned([(*HEADS[:-1], ""), *map(_row, records)])
-
-
 def _row(record: RunRecord) -> tuple[str, ...]:
     spec, status = record.spec, record.status
     names = (spec.experiment, dataset_of(spec), spec.condition, spec.method, str(spec.seed)) if spec else ("",) * 5
@@ -143,8 +136,3 @@ def _in_full(record: RunRecord) -> str:
     name = str(record.spec) if record.spec else "unreadable"
     text = record.reason or (record.status.error if record.status else "")
     return f"{record.run_id} {name}: {record.state.value}\n{textwrap.indent(text.rstrip(), '    ')}\n"
-
-
-def _summary(store: Place, records: Sequence[RunRecord]) -> str:
-    numbers = ", ".join(f"{number} {state}" for state, number in counts(records).items())
-    return f"{count(len(records), 'run')} in {store}" + (f": {numbers}" if numbers else "")

@@ -12,13 +12,14 @@ import numpy as np
 
 from headway.analysis.results import Results, load_results
 from headway.analysis.rundata import TIMES, Array, RunData, is_rounded, same_numbers
-from headway.commands.options import add_plugin_option
+from headway.commands.options import add_plugin_option, add_runs_argument, parse_new_folder, whole
 from headway.commands.run import FAILED, INTERRUPTED
 from headway.errors import UsageError, did_you_mean
 from headway.runs import RunStore
-from headway.runs.address import parse_folder, parse_new_folder
-from headway.runs.campaign import Campaign, make_launcher, run_campaign
+from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.experiments import Context, load_datasets, load_plugins
+from headway.runs.launchers import Request
+from headway.runs.processes import make_local
 from headway.runs.provenance import code_fingerprint
 from headway.runs.text import complain, emit
 
@@ -34,21 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "same machine with the same versions they are the same to the last bit."
     )
     add = parser.add_argument
-    add(
-        "path",
-        type=parse_folder,
-        nargs="?",
-        default=Path("runs"),
-        metavar="RESULTS",
-        help="exported runs, or a run store (%(default)s)",
-    )
-    add("--runs", type=int, metavar="N", help=f"how many runs, chosen at random ({DRAWN})")
+    add_runs_argument(parser, "exported runs, or a run store")
+    add("--runs", type=whole(1), metavar="N", help=f"how many runs, chosen at random ({DRAWN})")
     add("--seed", type=int, metavar="N", help="where the choice starts (default: another one each time)")
     add("--only", action="append", metavar="RUN", help="the run with this id instead; repeatable")
     add(
         "--out", type=parse_new_folder, metavar="DIR", help="where they are run again (default: a new folder in verify)"
     )
-    add("--workers", type=int, metavar="N", help="processes; 0 runs in this one (default: one per core)")
+    add("--workers", type=whole(0), metavar="N", help="processes; 0 runs in this one (default: one per core)")
     add("--data-dir", type=Path, metavar="DIR", help="where datasets are looked for first")
     add("--device", default="cpu", metavar="NAME", help="where tensors live, such as cpu or cuda:0 (cpu)")
     add_plugin_option(parser)
@@ -56,19 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the chosen ones again, compare those that came to their end, and return the exit code."""
-    try:
-        load_plugins(options.plugin)
-        runs = prepare(options)
-        specs = [run.spec for run in runs]
-        datasets = load_datasets(specs, options.data_dir)
-        check_data(runs, {name: dataset.fingerprint for name, dataset in datasets.items()})
-        launcher = None if options.workers is None else make_launcher(options.workers)
-    except UsageError as error:
-        complain(f"headway verify: {error}")
-        return 2
+    load_plugins(options.plugin)
+    runs = prepare(options)
+    specs = [run.spec for run in runs]
+    datasets = load_datasets(specs, options.data_dir)
+    check_data(runs, {name: dataset.fingerprint for name, dataset in datasets.items()})
     code = code_fingerprint()  # now, because the files may change while the runs go on
     context = Context(options.data_dir, options.device, plugins=tuple(options.plugin))
-    progress = run_campaign(Campaign(specs, RunStore(options.out), context), launcher)
+    progress = run_campaign(Campaign(specs, RunStore(options.out), context), make_local(Request(options.workers)))
     for end in progress.failures():
         complain(f"headway: {end.run_id} failed: {end.message}")
     if not progress.is_complete():
@@ -77,16 +66,10 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def choose(results: Results, number: int | None, seed: int | None, only: Sequence[str] | None) -> list[RunData]:
-    """The runs to repeat: those that are named, or some at random.
-
-    Raises:
-        UsageError: there are no finished runs, or none of that name, or the number makes no sense beside them.
-    """
+    """The runs to repeat: those that are named, or some at random."""
     finished = {run.id: run for run in results.finished()}
     if not finished:
         raise UsageError("expected finished runs to repeat, got none")
-    if number is not None and number < 1:
-        raise UsageError(f"expected --runs of at least 1, got {number}")
     if number is not None and only:
         raise UsageError(f"expected --runs or --only, got --runs {number} with {len(only)} named")
     for name in only or ():
@@ -98,12 +81,7 @@ def choose(results: Results, number: int | None, seed: int | None, only: Sequenc
 
 
 def prepare(options: argparse.Namespace) -> list[RunData]:
-    """Choose the runs, say which they are and how to go on with them, and fill in the options that were left open.
-
-    Raises:
-        UsageError: there are none, or they would be compared with themselves.
-        StoreError: there are no results at the path.
-    """
+    """Choose the runs, say which they are and how to go on with them, and fill in the options that were left open."""
     options.seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     options.out = options.out or Path("verify") / f"{datetime.now():%Y%m%d-%H%M%S}"
     path, out = options.path.resolve(), options.out.resolve()
@@ -118,15 +96,7 @@ def prepare(options: argparse.Namespace) -> list[RunData]:
 
 
 def check_data(runs: Sequence[RunData], fingerprints: Mapping[str, str]) -> None:
-    """Make sure that the datasets here are those that runs were made with.
-
-    Args:
-        runs: the runs.
-        fingerprints: of the datasets here, by name.
-
-    Raises:
-        UsageError: one is another copy, with which a run cannot come out the same.
-    """
+    """Refuse datasets (their fingerprints by name) that are other copies: with them no run can come out the same."""
     for run in runs:
         was, here = run.environment.get("fingerprint"), fingerprints.get(run.dataset or "")
         if was and here and was != here:
@@ -188,14 +158,10 @@ def differences(before: Mapping[str, Array], after: Mapping[str, Array]) -> list
         elif first.shape != second.shape:
             found.append(f"{name} has the shape {first.shape} before and {second.shape} now")
         elif not same_numbers(first, second) and not is_rounded(first, second):
-            row = int(np.argwhere(_unequal(first, second))[0][0])
+            both_missing = np.isnan(first) & np.isnan(second) if first.dtype.kind == "f" else np.False_
+            row = int(np.argwhere((first != second) & ~both_missing)[0][0])
             found.append(f"{name} differs from row {row + 1}: {first[row].tolist()} before, {second[row].tolist()} now")
     return found
-
-
-def _unequal(first: Array, second: Array) -> Array:
-    both_missing = np.isnan(first) & np.isnan(second) if first.dtype.kind == "f" else False
-    return np.asarray((first != second) & ~np.asarray(both_missing))
 
 
 def _compared(columns: Mapping[str, Array]) -> set[str]:

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from headway.commands.options import add_runs_argument
 from headway.commands.report import require
 from headway.errors import StoreError
-from headway.runs.address import parse_folder
 from headway.runs.text import emit
 
 HOST, PORT = "127.0.0.1", 8787
@@ -21,8 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Serves a page that follows the runs of a store, and telemetry that lies with them. It only reads."
     )
     add = parser.add_argument
-    what = "a run store, or a folder of exported runs"
-    add("store", type=parse_folder, nargs="?", default=Path("runs"), metavar="RUNS", help=what)
+    add_runs_argument(parser, "a run store, or a folder of exported runs")
     add("--host", default=HOST, help="the address to listen at (%(default)s: this machine only)")
     add("--port", type=_port, default=PORT, help="the port (%(default)s); 0 for any that is free")
     add("--open", action="store_true", help="open the page in a browser")
@@ -35,12 +34,12 @@ def execute(options: argparse.Namespace) -> int:
     from headway.analysis.report.writing import holds_runs
     from headway.analysis.watch import serve
 
-    wait_for_files(options.store)
-    if not holds_runs(options.store) and telemetry_files(options.store):
+    wait_for_files(options.path)
+    if not holds_runs(options.path) and telemetry_files(options.path):
         raise StoreError(
-            f"expected runs to follow at {options.store}, got telemetry alone; headway report {options.store} draws it"
+            f"expected runs to follow at {options.path}, got telemetry alone; headway report {options.path} draws it"
         )
-    serve(options.store, options.host, options.port, open_browser=options.open, say=emit)
+    serve(options.path, options.host, options.port, open_browser=options.open, say=emit)
     return 0
 
 

@@ -4,7 +4,7 @@
 """
 
 from headway.data.catalogue import Dataset, Split
-from headway.data.download import Progress
+from headway.data.files import Progress
 from headway.data.loading import DATASETS, DatasetEntry, load, register_dataset, unregister_dataset
 
 __all__ = [

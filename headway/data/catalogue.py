@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,75 +134,66 @@ class Spec:
     hint: str = ""
 
 
-_MNIST_MIRRORS = (
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    "https://raw.githubusercontent.com/fgnt/mnist/master/",
-)
-MNIST = Spec(
-    name="mnist",
-    shape=(1, 28, 28),
-    counts=(60_000, 10_000),
-    class_names=DIGITS,
-    contents={
-        "train-images-idx3-ubyte": "sha256:ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        "train-labels-idx1-ubyte": "sha256:65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        "t10k-images-idx3-ubyte": "sha256:0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        "t10k-labels-idx1-ubyte": "sha256:ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-    },
-    downloads=(
-        Download(
-            "train-images-idx3-ubyte.gz", 9_912_422,
-            "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", _MNIST_MIRRORS,
-        ),
-        Download(
-            "train-labels-idx1-ubyte.gz", 28_881,
-            "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", _MNIST_MIRRORS,
-        ),
-        Download(
-            "t10k-images-idx3-ubyte.gz", 1_648_877,
-            "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", _MNIST_MIRRORS,
-        ),
-        Download(
-            "t10k-labels-idx1-ubyte.gz", 4_542,
-            "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", _MNIST_MIRRORS,
-        ),
+def _like_mnist(
+    name: str,
+    class_names: tuple[str, ...],
+    mirrors: tuple[str, ...],
+    files: Sequence[tuple[str, int, str, str]],
+    **more: Any,
+) -> Spec:
+    """A dataset in the format of MNIST; of each file its name, its size when gzipped, and both of its sha256.
+
+    The first is that of the file once it is unpacked, the second that of the file as published.
+    """
+    contents = {file: f"sha256:{unpacked}" for file, _, unpacked, _ in files}
+    downloads = tuple(Download(f"{file}.gz", size, f"sha256:{packed}", mirrors) for file, size, _, packed in files)
+    return Spec(name, (1, 28, 28), (60_000, 10_000), class_names, contents, downloads, **more)
+
+
+MNIST = _like_mnist(
+    "mnist",
+    DIGITS,
+    (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        "https://raw.githubusercontent.com/fgnt/mnist/master/",
+    ),
+    (
+        ("train-images-idx3-ubyte", 9_912_422,
+         "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+         "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        ("train-labels-idx1-ubyte", 28_881,
+         "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+         "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        ("t10k-images-idx3-ubyte", 1_648_877,
+         "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+         "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        ("t10k-labels-idx1-ubyte", 4_542,
+         "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+         "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
     ),
     folders=("mnist", "MNIST/raw"),
 )  # fmt: skip
-
-_FASHION_MIRRORS = (
-    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-    "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
-)
-FASHION_MNIST = Spec(
-    name="fashion-mnist",
-    shape=(1, 28, 28),
-    counts=(60_000, 10_000),
-    class_names=CLOTHES,
-    contents={
-        "train-images-idx3-ubyte": "sha256:c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-        "train-labels-idx1-ubyte": "sha256:bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-        "t10k-images-idx3-ubyte": "sha256:5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-        "t10k-labels-idx1-ubyte": "sha256:0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-    },
-    downloads=(
-        Download(
-            "train-images-idx3-ubyte.gz", 26_421_880,
-            "sha256:3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", _FASHION_MIRRORS,
-        ),
-        Download(
-            "train-labels-idx1-ubyte.gz", 29_515,
-            "sha256:a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", _FASHION_MIRRORS,
-        ),
-        Download(
-            "t10k-images-idx3-ubyte.gz", 4_422_102,
-            "sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073", _FASHION_MIRRORS,
-        ),
-        Download(
-            "t10k-labels-idx1-ubyte.gz", 5_148,
-            "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5", _FASHION_MIRRORS,
-        ),
+FASHION_MNIST = _like_mnist(
+    "fashion-mnist",
+    CLOTHES,
+    (
+        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+        "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
+    ),
+    (
+        ("train-images-idx3-ubyte", 26_421_880,
+         "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+         "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+        ("train-labels-idx1-ubyte", 29_515,
+         "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+         "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+        ("t10k-images-idx3-ubyte", 4_422_102,
+         "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+         "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+        ("t10k-labels-idx1-ubyte", 5_148,
+         "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+         "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
     ),
     folders=("fashion-mnist", "FashionMNIST/raw"),
     system_folders=("/usr/share/datasets/fashion-mnist",),

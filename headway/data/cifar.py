@@ -34,8 +34,12 @@ def read_cifar(spec: Spec, found: Found) -> tuple[list[Split], list[str]]:
     batches: dict[str, Split] = {}
     differing = []
     for name, data, where in _contents(spec, found):
-        if name == META:
-            _check_meta(data, spec.class_names, where)
+        if name == META:  # do the labels stand for the same classes?
+            names = _dictionary(data, where).get("label_names")
+            texts = [_text(each) for each in names] if isinstance(names, list) else []
+            if texts != list(spec.class_names):
+                got = ", ".join(texts)[:200] or "none"
+                raise bad_file(where, f"the label names {', '.join(spec.class_names)}", got)
             continue
         batches[name] = parse_batch(data, spec, where)
         if not matches(data, spec.contents[name]):
@@ -60,30 +64,18 @@ def parse_batch(data: bytes, spec: Spec, where: Path | str) -> Split:
     if not isinstance(labels, list) or len(labels) != len(rows):
         got = f"{len(labels)}" if isinstance(labels, list) else type(labels).__name__
         raise bad_file(where, f"a list of {len(rows)} labels, one for each image", got)
-    return Split(rows.reshape(-1, *spec.shape), _as_labels(labels, len(spec.class_names), where))
+    # Plain int alone, and no numbers that int64 cannot hold.
+    if not all(type(label) is int and abs(label) < 1 << 31 for label in labels):
+        raise bad_file(where, f"labels from 0 to {len(spec.class_names) - 1}", "something else among them")
+    array = np.array(labels, dtype=np.int64)
+    check_labels(array, len(spec.class_names), where)
+    return Split(rows.reshape(-1, *spec.shape), array)
 
 
 def _joined(batches: list[Split]) -> Split:
     """Put batches, whose images lie in read-only memory, one after the other into arrays of their own."""
     images = np.concatenate([batch.images for batch in batches])
     return Split(images, np.concatenate([batch.labels for batch in batches]))
-
-
-def _as_labels(labels: list[object], classes: int, where: Path | str) -> NDArray[np.int64]:
-    # Plain int alone, and no numbers that int64 cannot hold.
-    if not all(type(label) is int and abs(label) < 1 << 31 for label in labels):
-        raise bad_file(where, f"labels from 0 to {classes - 1}", "something else among them")
-    array = np.array(labels, dtype=np.int64)
-    check_labels(array, classes, where)
-    return array
-
-
-def _check_meta(data: bytes, class_names: tuple[str, ...], where: Path | str) -> None:
-    """Refuse a copy whose labels stand for other classes."""
-    names = _dictionary(data, where).get("label_names")
-    texts = [_text(name) for name in names] if isinstance(names, list) else []
-    if texts != list(class_names):
-        raise bad_file(where, f"the label names {', '.join(class_names)}", ", ".join(texts)[:200] or "none")
 
 
 def _dictionary(data: bytes, where: Path | str) -> dict[str, object]:

@@ -1,27 +1,39 @@
-"""The files of a dataset: where they may be, and reading them without trusting them.
+"""The files of a dataset: where they may be, reading them without trusting them, and downloading them.
 
-Nothing is read beyond a given size, and every error names its file.
+Nothing is read beyond a given size, and every error names its file. Downloads go through pooch: https only, one mirror
+after the other, checked before a file gets its name. While they go on they are shown: a bar in a terminal that has
+rich, plain lines on stderr elsewhere.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
+import importlib
+import importlib.util
 import os
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, TextIO, cast
+from urllib.parse import urljoin
 
-from headway.data.catalogue import Spec
-from headway.errors import DataError
+from headway.data.catalogue import Download, Spec
+from headway.errors import DataError, MissingExtraError
 
 VARIABLE = "HEADWAY_DATA"
 PLATFORMS = {"win32": ("LOCALAPPDATA", "~/AppData/Local"), "darwin": ("", "~/Library/Caches")}
 GZIP_MAGIC = b"\x1f\x8b"
+SCHEME = "https://"
+TIMEOUT = 30.0  # seconds for a connection, and for each read
+CHUNK = 1 << 18
+LINES_PER_FILE = 4
+
+Progress = Callable[[str, int, int], None]
+"""Called with a file's name, the bytes that have arrived and the bytes that are expected."""
 DataDir = str | os.PathLike[str] | None
 
 
@@ -104,11 +116,8 @@ def find(spec: Spec, paths: list[SearchPath]) -> Found | None:
 def describe(spec: Spec, path: SearchPath) -> str:
     """Say in one line what was found on a path that has no complete copy."""
     missing = [name for name in spec.contents if name not in present(spec, path.folder)]
-    if len(missing) == len(spec.contents):
-        state = "none of the files"
-    else:
-        state = f"only some of the files, {', '.join(missing)} missing"
-    return f"{path.folder} ({path.origin}): {state}"
+    some = f"only some of the files, {', '.join(missing)} missing"
+    return f"{path.folder} ({path.origin}): {'none of the files' if len(missing) == len(spec.contents) else some}"
 
 
 def bad_file(where: Path | str, expected: str, got: str) -> DataError:
@@ -127,7 +136,7 @@ def is_file(path: Path) -> bool:
         return False
 
 
-@contextmanager
+@contextlib.contextmanager
 def reading(where: Path | str) -> Iterator[None]:
     """Turn what the operating system and gzip raise while reading into a DataError that names the file."""
     try:
@@ -136,7 +145,7 @@ def reading(where: Path | str) -> Iterator[None]:
         raise bad_file(where, "a readable, complete file", f"{type(error).__name__}: {error}") from error
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_maybe_gzip(path: Path) -> Iterator[BinaryIO]:
     """Open a file for reading, through gzip if its first bytes (not its name) say so."""
     with reading(path), path.open("rb") as file:
@@ -165,3 +174,138 @@ def matches(data: bytes, checksum: str) -> bool:
     """Tell whether data has a checksum, written as "md5:..." or "sha256:..."."""
     algorithm, _, expected = checksum.partition(":")
     return hashlib.new(algorithm, data, usedforsecurity=False).hexdigest() == expected
+
+
+class MirrorError(Exception):
+    """One mirror did not deliver; the next is tried."""
+
+
+def fetch(download: Download, folder: Path, progress: Progress) -> Path:
+    """Fetch a file from the first mirror that delivers it whole, into a folder that is made if need be.
+
+    The file appears under its name only once its checksum is right; nothing else stays behind. If no mirror delivers,
+    the error says why, for each.
+    """
+    target, failures = folder / download.name, []
+    with _writable(target):
+        for url in (mirror + download.name for mirror in download.mirrors):
+            try:
+                _retrieve(url, download, folder, progress)
+            except MirrorError as failure:
+                failures.append(f"{url}: {failure}")
+            else:
+                target.chmod(0o644)  # pooch leaves it to its owner alone
+                return target
+    listed = "\n  ".join(failures)
+    raise DataError(f"expected to download {download.name}, got no complete copy:\n  {listed}")
+
+
+@contextlib.contextmanager
+def _writable(target: Path) -> Iterator[None]:
+    """Make the folder of a file, remove it again if nothing came into it, and say the way out where that fails."""
+    folder, is_new = target.parent, False
+    try:
+        is_new = not folder.is_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{target}: expected to write it, got {type(error).__name__}: {error}; choose a folder with "
+            "room that can be written, by data_dir (--data-dir) or by $HEADWAY_DATA"
+        ) from error
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError, ValueError):  # it was never made, or is not empty
+                folder.rmdir()
+
+
+def _retrieve(url: str, download: Download, folder: Path, progress: Progress) -> None:
+    """Let pooch fetch an address into a temporary file, check it and give it its name."""
+    try:
+        pooch: Any = importlib.import_module("pooch")
+        requests: Any = importlib.import_module("requests")
+    except ImportError as error:
+        raise MissingExtraError("pooch", "experiments") from error
+    pooch.get_logger().setLevel("WARNING")  # it announces every file; `progress` does that here
+
+    def stream(url: str, output: str, _: object) -> None:
+        done = 0
+        options = {"stream": True, "timeout": TIMEOUT, "hooks": {"response": _check_redirect}}
+        headers = {"User-Agent": "headway", "Accept-Encoding": "identity"}  # the file itself is the packed one
+        with requests.get(url, headers=headers, **options) as response, Path(output).open("wb") as file:
+            response.raise_for_status()
+            progress(download.name, 0, download.size)
+            for piece in response.iter_content(CHUNK):
+                done += len(piece)
+                if done > download.size:
+                    raise MirrorError(f"expected {download.size} bytes, got more")
+                file.write(piece)
+                progress(download.name, done, download.size)
+
+    _require_https(url)
+    try:
+        pooch.retrieve(url, download.checksum, fname=download.name, path=folder, downloader=stream)
+    except requests.HTTPError as error:
+        raise MirrorError(f"HTTP {error.response.status_code} {error.response.reason}") from error
+    except requests.RequestException as error:
+        raise MirrorError(f"{type(error).__name__}: {error}") from error
+    except ValueError as error:  # another checksum; pooch says which
+        raise MirrorError(str(error)) from error
+
+
+def _require_https(url: str) -> None:
+    if not url.lower().startswith(SCHEME):
+        raise MirrorError(f"expected an https address, got {url}")
+
+
+def _check_redirect(response: Any, **_: object) -> None:
+    """Follow a redirection only if it leads to https."""
+    if response.is_redirect:
+        _require_https(urljoin(response.url, response.headers["location"]))
+
+
+@contextlib.contextmanager
+def progress_display(stream: TextIO | None = None) -> Iterator[Progress]:
+    """Give a Progress callback that shows downloads while the context lasts, on stderr if no stream is given."""
+    stream = sys.stderr if stream is None else stream
+    if stream.isatty() and importlib.util.find_spec("rich") is not None:
+        with _rich_bars(stream) as callback:
+            yield callback
+    else:
+        yield PlainLines(stream)
+
+
+class PlainLines:
+    """Writes a line at the start of a file, at each quarter and at its end."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown: tuple[str, int] | None = None
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        """Show a file's progress if it has passed another quarter."""
+        step = LINES_PER_FILE * done // max(total, 1)
+        if (name, step) == self._shown:
+            return
+        self._shown = (name, step)
+        percent = 100 * step // LINES_PER_FILE
+        print(f"downloading {name}: {percent}% of {total / 1e6:.1f} MB", file=self._stream, flush=True)
+
+
+@contextlib.contextmanager
+def _rich_bars(stream: TextIO) -> Iterator[Progress]:
+    rich: Any = importlib.import_module("rich.progress")
+    console: Any = importlib.import_module("rich.console").Console(file=stream)
+    columns = (
+        rich.TextColumn("{task.description}"), rich.BarColumn(), rich.DownloadColumn(),
+        rich.TransferSpeedColumn(), rich.TimeRemainingColumn(),
+    )  # fmt: skip
+    tasks: dict[str, Any] = {}
+    with rich.Progress(*columns, console=console) as bars:
+
+        def callback(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total)
+            bars.update(tasks[name], completed=done)
+
+        yield callback

@@ -19,18 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from headway.data.catalogue import CATALOGUE, Dataset, Spec, Split
+from headway.data.catalogue import CATALOGUE, Dataset, Spec
 from headway.data.cifar import read_cifar
-from headway.data.download import Progress, fetch, progress_display
 from headway.data.files import (
     VARIABLE,
     DataDir,
     Found,
+    Progress,
     SearchPath,
     describe,
+    fetch,
     find,
     matches,
     present,
+    progress_display,
     read_bounded,
     roots,
     search_paths,
@@ -135,49 +137,30 @@ def _entry(name: str) -> DatasetEntry:
     return _ENTRIES[name]
 
 
-def _load_digits(data_dir: DataDir, download: bool, progress: Progress | None) -> Dataset:
-    return load_digits()
-
-
 def _load_official(name: str, data_dir: DataDir, download: bool, progress: Progress | None) -> Dataset:
     spec = CATALOGUE[name]
     paths = search_paths(spec, data_dir)
     found = find(spec, paths)
-    if found is None and not download:
-        raise _missing(spec, paths, _target(spec, data_dir), "Downloading was not allowed.")
     if found is None:
-        found = _download(spec, paths, _target(spec, data_dir), progress)
-    return _read(spec, found)
+        target = roots(data_dir)[0].folder / spec.name
+        if not download:
+            raise _missing(spec, paths, target, "Downloading was not allowed.")
+        found = _download(spec, paths, target, progress)
+    (train, test), differing = read_cifar(spec, found) if spec.archive else read_mnist(spec, found.files)
+    note = _note(spec, (len(train), len(test)), differing)
+    return Dataset(spec.name, train, test, spec.class_names, source=str(found.source), note=note)
 
 
-register_dataset("digits", _load_digits, classes=10, shape=(1, 8, 8))
+register_dataset("digits", lambda data_dir, download, progress: load_digits(), classes=10, shape=(1, 8, 8))
 for _spec in CATALOGUE.values():
     register_dataset(_spec.name, functools.partial(_load_official, _spec.name), len(_spec.class_names), _spec.shape)
 
 
-def _target(spec: Spec, data_dir: DataDir) -> Path:
-    """Give the folder that downloads go to."""
-    return roots(data_dir)[0].folder / spec.name
-
-
-def _read(spec: Spec, found: Found) -> Dataset:
-    splits, differing = read_cifar(spec, found) if spec.archive else read_mnist(spec, found.files)
-    return Dataset(
-        spec.name,
-        splits[0],
-        splits[1],
-        spec.class_names,
-        source=str(found.source),
-        note=_note(spec, splits, differing),
-    )
-
-
-def _note(spec: Spec, splits: list[Split], differing: list[str]) -> str:
+def _note(spec: Spec, counts: tuple[int, int], differing: list[str]) -> str:
     """Say in what a copy differs from the official dataset; nothing if it does not."""
     if not differing:
         return ""
     note = f"checksums differ from the official ones: {', '.join(differing)}"
-    counts = tuple(len(split) for split in splits)
     if counts != spec.counts:
         note += "; {} training and {} test images instead of {} and {}".format(*counts, *spec.counts)
     return note

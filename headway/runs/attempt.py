@@ -77,7 +77,10 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, notify: Notify, re
                     with contextlib.suppress(StoreError):  # without a status it counts as interrupted too
                         run.interrupt(str(error))
                 raise
-            return _outcome(run, store)
+            state = store.record(run.run_id).state
+            if state is State.RUNNING:
+                raise ExperimentError(f"expected the experiment {spec.experiment} to finish() its run, got a return")
+            return Ended(run.run_id, Outcome.DONE if state is State.DONE else Outcome.INTERRUPTED)
     except LockLostError:
         return Ended(spec.run_id, Outcome.HELD)
     except Exception as error:
@@ -127,14 +130,6 @@ def _notify_start(run: Run, notify: Notify) -> None:
         with contextlib.suppress(StoreError):
             run.interrupt(f"stopped by {type(error).__name__}")
         raise
-
-
-def _outcome(run: Run, store: RunStore) -> Ended:
-    """How a run ended whose experiment has returned."""
-    state = store.record(run.run_id).state
-    if state is State.RUNNING:
-        raise ExperimentError(f"expected the experiment {run.spec.experiment} to finish() its run, got a return")
-    return Ended(run.run_id, Outcome.DONE if state is State.DONE else Outcome.INTERRUPTED)
 
 
 def _found(store: RunStore, spec: RunSpec, retry_failed: bool) -> Ended:

@@ -126,6 +126,10 @@ class Bucket:
 
         return self._try("read", folder, list_all)
 
+    def names_in(self, folder: str) -> dict[str, int]:
+        """The same, by names within the folder."""
+        return {name[len(folder) + 1 :]: length for name, length in self.names(folder).items()}
+
     def remove(self, names: Sequence[str]) -> None:
         """Remove objects; those that are not there are no trouble."""
         for name in names:

@@ -7,15 +7,48 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headway.errors import StoreError, UsageError
+from headway.errors import StoreError
 from headway.runs import RunRecord, RunSpec, RunStore, State
 from headway.runs.display import Display, make_display
 from headway.runs.experiments import Context, find_experiment
-from headway.runs.launchers import InProcess, Job, Launcher, cores
+from headway.runs.launchers import Job, Launcher, StopRequest, cores, stop_on_signals
 from headway.runs.processes import LocalProcesses
-from headway.runs.progress import CampaignProgress, Ended, Outcome
-from headway.runs.stopping import StopRequest, stop_on_signals
+from headway.runs.progress import CampaignProgress, Ended, Event, Notify, Outcome
 from headway.runs.text import last_line
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Runs that belong together.
+
+    Attributes:
+        specs: the runs, in the order in which they are started; equal ones count once.
+        store: where they are kept. Any number of campaigns, on any number of machines, may share it.
+        context: what the runs may use.
+        retry_failed: run again what has failed in the store; otherwise it counts as failed.
+    """
+
+    specs: Sequence[RunSpec]
+    store: RunStore
+    context: Context = field(default_factory=Context)
+    retry_failed: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "specs", tuple(dict.fromkeys(self.specs)))
+
+    def look_up(self) -> tuple[RunRecord, ...]:
+        """Where its runs stand. Nothing is written, and there may be no store yet."""
+        known = {record.run_id: record for record in self.store.status()} if self.store.exists() else {}
+        return tuple(known.get(spec.run_id, RunRecord(spec.run_id, State.PENDING, spec)) for spec in self.specs)
+
+    def end_of(self, record: RunRecord) -> Ended | None:
+        """How a run ended that needs no attempt; None for one that does."""
+        if record.state is State.DONE and self.store.has_metrics(record):
+            return Ended(record.run_id, Outcome.DONE, here=False)
+        if record.state is State.FAILED and not self.retry_failed:
+            error = record.status.error if record.status else ""
+            return Ended(record.run_id, Outcome.FAILED, last_line(error), here=False)
+        return None
 
 
 @dataclass(frozen=True)
@@ -42,82 +75,24 @@ class Plan:
         return max(free)
 
 
-def look_up(store: RunStore, specs: Sequence[RunSpec]) -> tuple[RunRecord, ...]:
-    """Where runs stand in a store. Nothing is written, and there may be no store yet."""
-    if not store.exists():
-        return tuple(RunRecord(spec.run_id, State.PENDING, spec) for spec in specs)
-    known = {record.run_id: record for record in store.status()}
-    return tuple(known.get(spec.run_id, RunRecord(spec.run_id, State.PENDING, spec)) for spec in specs)
-
-
-def make_plan(
-    records: tuple[RunRecord, ...],
-    specs: Sequence[RunSpec],
-    workers: int,
-    retry_failed: bool,
-    estimate: Callable[[RunSpec], float] | None,
-) -> Plan:
-    """Guess how long the runs that are left take."""
-    over = {State.DONE} if retry_failed else {State.DONE, State.FAILED}
-    left = [(record, spec) for record, spec in zip(records, specs, strict=True) if record.state not in over]
-    seconds = {record.run_id: estimate(spec) * _share_left(record) for record, spec in left} if estimate else {}
-    return Plan(records, seconds, workers, estimate is None)
-
-
-class Estimator:
-    """Asks experiments how long runs take, once for all seeds: a guess takes a moment of training."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._known: dict[str, float] = {}
-
-    def __call__(self, spec: RunSpec) -> float:
-        """Seconds on one core."""
+def make_plan(campaign: Campaign, workers: int, with_estimate: bool = True) -> Plan:
+    """Guess how long the runs that are left take; the experiments are asked once for all seeds, as that takes time."""
+    records = campaign.look_up()
+    if not with_estimate:
+        return Plan(records, {}, workers, is_unknown=True)
+    over = {State.DONE} if campaign.retry_failed else {State.DONE, State.FAILED}
+    whole: dict[str, float] = {}
+    seconds = {}
+    for spec, record in zip(campaign.specs, records, strict=True):
+        if record.state in over:
+            continue
         model = replace(spec, seed=0)
-        if model.run_id not in self._known:
-            self._known[model.run_id] = find_experiment(spec.experiment).estimate(model, self._context)
-        return self._known[model.run_id]
-
-
-def _share_left(record: RunRecord) -> float:
-    status = record.status
-    return 1.0 - min(1.0, status.step / status.total) if status and status.total else 1.0
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """Runs that belong together.
-
-    Attributes:
-        specs: the runs, in the order in which they are started; equal ones count once.
-        store: where they are kept. Any number of campaigns, on any number of machines, may share it.
-        context: what the runs may use.
-        retry_failed: run again what has failed in the store; otherwise it counts as failed.
-    """
-
-    specs: Sequence[RunSpec]
-    store: RunStore
-    context: Context = field(default_factory=Context)
-    retry_failed: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "specs", tuple(dict.fromkeys(self.specs)))
-
-
-def default_workers(runs: int) -> int:
-    """One worker per core, but not more than there are runs."""
-    return max(1, min(cores(), runs))
-
-
-def make_launcher(workers: int) -> Launcher:
-    """The launcher for a number of local processes; 0 is this process itself.
-
-    Raises:
-        UsageError: the number is negative.
-    """
-    if workers < 0:
-        raise UsageError(f"expected 0 or more workers, got {workers}")
-    return LocalProcesses(workers) if workers else InProcess()
+        if model.run_id not in whole:
+            whole[model.run_id] = find_experiment(spec.experiment).estimate(model, campaign.context)
+        status = record.status
+        done = min(1.0, status.step / status.total) if status and status.total else 0.0
+        seconds[record.run_id] = whole[model.run_id] * (1.0 - done)
+    return Plan(records, seconds, workers)
 
 
 def run_campaign(
@@ -125,6 +100,7 @@ def run_campaign(
     launcher: Launcher | None = None,
     display: Callable[[CampaignProgress], Display] | None = None,
     stop: StopRequest | None = None,
+    listen: Notify | None = None,
 ) -> CampaignProgress:
     """Carry out all runs of a campaign that are not done, and return where it then stands.
 
@@ -136,6 +112,7 @@ def run_campaign(
         launcher: who carries them out; local processes, one per core, by default.
         display: makes a display out of a progress; by default what suits the standard output.
         stop: asks to stop.
+        listen: called with everything that happens, after it was shown.
 
     Raises:
         StoreError: the store cannot be written to, or is of a newer version. No finished run is lost.
@@ -145,42 +122,25 @@ def run_campaign(
     stop = stop or StopRequest()
     with stop_on_signals(stop):
         campaign.store.add_all(campaign.specs)
-        records = {record.run_id: record for record in campaign.store.records(spec.run_id for spec in campaign.specs)}
+        records = campaign.store.records(spec.run_id for spec in campaign.specs)
         progress = CampaignProgress(campaign.specs)
-        for record in records.values():
-            if end := _end(campaign, record):
+        for record in records:
+            if end := campaign.end_of(record):
                 progress.apply(end)
             if record.state is State.DONE:
                 with contextlib.suppress(StoreError):  # it is done all the same
                     campaign.store.tidy(record.run_id)
-        job = _job(campaign, records, progress)
-        if job.specs:
-            launcher = launcher or LocalProcesses(default_workers(len(job.specs)))
+        failed = frozenset(record.run_id for record in records if record.state is State.FAILED)
+        left = tuple(spec for spec in campaign.specs if spec.run_id not in progress.ends)
+        if left:
+            launcher = launcher or LocalProcesses(cores())
+            job = Job(campaign.store, left, campaign.context, failed)
             with (display or make_display)(progress) as shown:
-                launcher.launch(job, shown.show, stop)
+
+                def notify(event: Event) -> None:
+                    shown.show(event)
+                    if listen:
+                        listen(event)
+
+                launcher.launch(job, notify, stop)
     return progress
-
-
-def left_over(campaign: Campaign) -> list[RunSpec]:
-    """The runs of a campaign that it would attempt now. Nothing is written, and there may be no store yet.
-
-    Raises:
-        StoreError: the store cannot be read, or is of a newer version.
-    """
-    records = look_up(campaign.store, campaign.specs)
-    return [spec for spec, record in zip(campaign.specs, records, strict=True) if _end(campaign, record) is None]
-
-
-def _end(campaign: Campaign, record: RunRecord) -> Ended | None:
-    """How a run ended that needs no attempt; None for one that does."""
-    if record.state is State.DONE and campaign.store.has_metrics(record):
-        return Ended(record.run_id, Outcome.DONE, here=False)
-    if record.state is State.FAILED and not campaign.retry_failed:
-        return Ended(record.run_id, Outcome.FAILED, last_line(record.status.error if record.status else ""), here=False)
-    return None
-
-
-def _job(campaign: Campaign, records: Mapping[str, RunRecord], progress: CampaignProgress) -> Job:
-    failed = frozenset(run_id for run_id, record in records.items() if record.state is State.FAILED)
-    left = tuple(spec for spec in campaign.specs if spec.run_id not in progress.ends)
-    return Job(campaign.store, left, campaign.context, failed)

@@ -54,7 +54,6 @@ class Found:
 
 @dataclass(frozen=True)
 class _Footer:
-    run_id: str
     step: int
     rows: FileSum
     payload: FileSum
@@ -70,7 +69,8 @@ def write_checkpoint(
         file.write(rows)
         payload = SummingWriter(file)
         write(payload)
-        footer = _encode_footer(_Footer(run_id, step, FileSum.of(rows), payload.sum()))
+        sums = {"rows": vars(FileSum.of(rows)), "payload": vars(payload.sum())}
+        footer = json.dumps({"schema": CHECKPOINT_SCHEMA, "run_id": run_id, "step": step, **sums}).encode()
         file.write(footer + len(footer).to_bytes(8, "little") + hashlib.sha256(footer).digest())
 
     write_atomic(path, write_all, staging)
@@ -97,10 +97,10 @@ def _step_of(path: Path, run_id: str, problems: list[str]) -> int:
         with _reading(path) as file:
             return _read_footer(file, path, run_id).step
     except FileNotFoundError:
-        return -1
+        pass
     except DamagedError as exc:
         problems.append(str(exc))
-        return -1
+    return -1
 
 
 def _load(path: Path, run_id: str, with_payload: bool) -> Found:
@@ -140,31 +140,15 @@ def _read_footer(file: BinaryIO, path: Path, run_id: str) -> _Footer:
     footer = footer[len(footer) - length :] if length <= len(footer) else b""
     if len(end) <= _TAIL or hashlib.sha256(footer).digest() != tail[8:]:
         raise DamagedError(f"{path}: expected a whole checkpoint, got {size} bytes without a valid end")
-    result = _decode_footer(footer, str(path))
-    if len(_MAGIC) + result.rows.length + result.payload.length + length + _TAIL != size:
+    kinds = {"run_id": TEXT, "step": COUNT, "rows": MAPPING, "payload": MAPPING}
+    data = parse_object(footer, str(path), DamagedError)
+    fields = take_fields(data, kinds, str(path), DamagedError, CHECKPOINT_SCHEMA)
+    rows, payload = (FileSum.from_json(fields[name], str(path)) for name in ("rows", "payload"))
+    if len(_MAGIC) + rows.length + payload.length + length + _TAIL != size:
         raise DamagedError(f"{path}: expected a whole checkpoint, got {size} bytes, which do not add up")
     file.seek(0)
     if file.read(len(_MAGIC)) != _MAGIC:
         raise DamagedError(f"{path}: expected a headway checkpoint, got something else")
-    if result.run_id != run_id:
-        raise DamagedError(f"{path}: expected a checkpoint of run {run_id}, got one of run {result.run_id!r}")
-    return result
-
-
-def _encode_footer(footer: _Footer) -> bytes:
-    return json.dumps(
-        {
-            "schema": CHECKPOINT_SCHEMA,
-            "run_id": footer.run_id,
-            "step": footer.step,
-            "rows": vars(footer.rows),
-            "payload": vars(footer.payload),
-        }
-    ).encode()
-
-
-def _decode_footer(text: bytes, what: str) -> _Footer:
-    kinds = {"run_id": TEXT, "step": COUNT, "rows": MAPPING, "payload": MAPPING}
-    fields = take_fields(parse_object(text, what, DamagedError), kinds, what, DamagedError, CHECKPOINT_SCHEMA)
-    sums = {name: FileSum.from_json(fields[name], what) for name in ("rows", "payload")}
-    return _Footer(**{**fields, **sums})
+    if fields["run_id"] != run_id:
+        raise DamagedError(f"{path}: expected a checkpoint of run {run_id}, got one of run {fields['run_id']!r}")
+    return _Footer(fields["step"], rows, payload)

@@ -89,7 +89,8 @@ class PlainDisplay:
         if line := describe(event, self._progress):
             self._write(line)
         if isinstance(event, (Advanced, Ended)) and self._is_due():
-            self._write(self._progress_line())
+            active = "; ".join(_in_words(run, self._progress) for run in self._progress.active.values())
+            self._write(" | ".join(filter(None, (summary_line(self._progress), active))))
 
     def _is_due(self) -> bool:
         tenths, now = int(self._progress.fraction() * _LINES + 1e-9), self._progress.now()
@@ -98,10 +99,6 @@ class PlainDisplay:
         self._tenths = tenths
         self._next_time = now + _SECONDS_PER_LINE
         return True
-
-    def _progress_line(self) -> str:
-        active = "; ".join(_in_words(run, self._progress) for run in self._progress.active.values())
-        return " | ".join(filter(None, (summary_line(self._progress), active)))
 
     def _write(self, line: str) -> None:
         if self._stream is None:
@@ -138,8 +135,9 @@ class LiveDisplay:
         """Take an event into the progress; what goes wrong stays as a line above the table."""
         with self._lock:
             self._progress.apply(event)
-            line = describe(event, self._progress) if _is_remarkable(event) else ""
-        if line:
+            line = describe(event, self._progress)
+        has_failed = isinstance(event, Ended) and event.outcome is Outcome.FAILED
+        if isinstance(event, (Lost, Stalled)) or has_failed:
             self._console.print(plain(line), markup=False, highlight=False)
 
     def _draw(self) -> Any:
@@ -213,10 +211,6 @@ def describe(event: Event, progress: CampaignProgress) -> str:
         case Ended(outcome=outcome, here=True):
             return f"{name}: {outcome.value}"
     return ""
-
-
-def _is_remarkable(event: Event) -> bool:
-    return isinstance(event, (Lost, Stalled)) or (isinstance(event, Ended) and event.outcome is Outcome.FAILED)
 
 
 def _in_words(run: Active, progress: CampaignProgress) -> str:

@@ -168,17 +168,13 @@ def use_common_instructions(processor: Path = _PROCESSOR) -> None:
     Args:
         processor: where the system tells what the processor can do; where it does not, nothing happens.
     """
-    if _has_avx512(processor):
-        for name, value in COMMON.items():
-            os.environ.setdefault(name, value)
-
-
-def _has_avx512(processor: Path) -> bool:
     try:
         lines = processor.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return False
-    return any("avx512f" in line.split() for line in lines if line.startswith("flags"))
+        return
+    if any("avx512f" in line.split() for line in lines if line.startswith("flags")):
+        for name, value in COMMON.items():
+            os.environ.setdefault(name, value)
 
 
 GROUP = "headway.plugins"

@@ -16,7 +16,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 
 from headway.errors import DamagedError, NewerSchemaError, SpecError, StoreError
@@ -27,15 +26,26 @@ from headway.runs.jsonable import MAX_BYTES
 from headway.runs.locks import LeaseWatch, Lock, Sighting
 from headway.runs.run import WorkingCopy
 from headway.runs.spec import RunSpec
-from headway.runs.status import METRICS_FILE, SPEC_FILE, STATUS_FILE, RunRecord, State, Status, parse_spec
-from headway.runs.storage import RUN_ID, STORE_FILE, VERSION, unknown_run
+from headway.runs.status import (
+    METRICS_FILE,
+    RUN_ID,
+    SPEC_FILE,
+    STATUS_FILE,
+    STORE_FILE,
+    VERSION,
+    RunRecord,
+    State,
+    Status,
+    parse_spec,
+    unknown_run,
+)
 
 STAGING = ".new-"
 """How the names of folders begin in which a run's files are put together."""
 
 
 class FolderStorage:
-    """Keeps runs in a folder; see `storage.Storage` for what its methods do."""
+    """Keeps runs in a folder."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
@@ -123,7 +133,9 @@ class FolderStorage:
         """Return all runs, in any order."""
         try:
             with os.scandir(self.root) as entries:
-                names = [entry.name for entry in entries if RUN_ID.fullmatch(entry.name) and _is_run(entry)]
+                runs = [entry for entry in entries if RUN_ID.fullmatch(entry.name)]
+                # a link leads elsewhere, and is shown as corrupt
+                names = [entry.name for entry in runs if entry.is_symlink() or entry.is_dir()]
         except OSError as exc:
             raise store_error("read", self.root, exc) from exc
         return [read_record(self.root, name) for name in names]
@@ -182,22 +194,17 @@ class FolderStorage:
         """Remove what a process left that was killed when its run was done but its checkpoints not yet removed."""
         folder = self.folder(run_id)
         slots = [folder / slot for slot in SLOTS if (folder / slot).exists()]
-        is_done = partial(self._is_done, folder)
-        if (slots or has_left_staging(folder)) and is_done() and (lock := try_lock()):
+        if (slots or has_left_staging(folder)) and _is_done(folder) and (lock := try_lock()):
             try:
-                for slot in slots if is_done() else ():
+                for slot in slots if _is_done(folder) else ():
                     remove(slot, lock.staging)
             finally:
                 lock.release()
 
-    def _is_done(self, folder: Path) -> bool:
-        status = read_status(folder, folder.name)
-        return status is not None and status.state is State.DONE
 
-
-def _is_run(entry: os.DirEntry[str]) -> bool:
-    """Whether a listing shows it; a link leads elsewhere, and is shown as corrupt."""
-    return entry.is_symlink() or entry.is_dir()
+def _is_done(folder: Path) -> bool:
+    status = read_status(folder, folder.name)
+    return status is not None and status.state is State.DONE
 
 
 def read_record(root: str | Path, run_id: str) -> RunRecord:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import marshal
 import math
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -16,22 +15,15 @@ MAX_DEPTH = 32
 MAX_BYTES = 1 << 20
 MAX_INTEGER = 2**64  # exclusive; wide enough for every seed and counter
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, check_circular=False)
-_MOST_KEPT = 256
-_LONGEST_KEPT = 1 << 14
 
 
 class FrozenDict(Mapping[str, Any]):
-    """A mapping that cannot be changed, but can be pickled and copied (``MappingProxyType`` cannot).
+    """A mapping that cannot be changed, but can be pickled and copied (``MappingProxyType`` cannot)."""
 
-    Attributes:
-        text: its canonical text, if `freeze_parsed` has made it; then everything in it is frozen too.
-    """
-
-    __slots__ = ("_items", "text")
+    __slots__ = ("_items",)
 
     def __init__(self, items: Mapping[str, Any]) -> None:
         self._items = dict(items)
-        self.text: str | None = None
 
     def __getitem__(self, key: str) -> Any:
         return self._items[key]
@@ -54,12 +46,12 @@ def freeze(value: Any, where: str, depth: int = 0) -> Any:
     """Return an immutable copy of a JSON value: mappings become `FrozenDict`, lists become tuples."""
     if _is_plain(value):
         return value
-    if type(value) is FrozenDict and value.text is not None and not depth:
-        return value
     if isinstance(value, str):
         return _freeze_string(value, where)
     if isinstance(value, int):
-        return _freeze_integer(value, where)
+        if not -MAX_INTEGER < value < MAX_INTEGER:
+            raise SpecError(f"expected an integer between -2**64 and 2**64 at {where}, got one beyond")
+        return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
             raise SpecError(f"expected a finite number at {where}, got {value}; leave it out or use null")
@@ -69,7 +61,9 @@ def freeze(value: Any, where: str, depth: int = 0) -> Any:
     if isinstance(value, (dict, Mapping)):
         items = {}
         for key, item in value.items():
-            name = key if type(key) is str and key.isascii() else _freeze_key(key, where)
+            if not isinstance(key, str):
+                raise SpecError(f"expected string keys in {where}, got {key!r}; JSON has no other keys")
+            name = key if _is_plain(key) else _freeze_string(key, where)
             items[name] = item if _is_plain(item) else freeze(item, f"{where}.{name}", depth + 1)
         return FrozenDict(items)
     if isinstance(value, (list, tuple)):
@@ -94,12 +88,6 @@ def _is_plain(value: Any) -> bool:
     return kind is bool or value is None
 
 
-def _freeze_key(key: Any, where: str) -> str:
-    if not isinstance(key, str):
-        raise SpecError(f"expected string keys in {where}, got {key!r}; JSON has no other keys")
-    return _freeze_string(key, where)
-
-
 def _freeze_string(value: str, where: str) -> str:
     plain = str.__str__(value)
     try:
@@ -107,35 +95,6 @@ def _freeze_string(value: str, where: str) -> str:
     except UnicodeEncodeError:
         raise SpecError(f"expected valid Unicode at {where}, got a lone surrogate in {value!r}") from None
     return plain
-
-
-def _freeze_integer(value: int, where: str) -> int:
-    if not -MAX_INTEGER < value < MAX_INTEGER:
-        raise SpecError(f"expected an integer between -2**64 and 2**64 at {where}, got one beyond")
-    return int(value)
-
-
-_kept: dict[bytes, FrozenDict] = {}
-
-
-def freeze_parsed(value: dict[str, Any], where: str) -> FrozenDict:
-    """Freeze a mapping that a JSON parser has made, and keep the outcome for the next one that is equal.
-
-    The runs of a study have nearly all of their settings in common, and a listing reads thousands of them.
-    """
-    try:
-        key = marshal.dumps(value, 2)  # a name for exactly this content, types and order included; never read back
-    except ValueError:  # nested too deeply, which `freeze` explains
-        key = b""
-    found = _kept.get(key)
-    if found is None:
-        found = freeze(value, where)
-        found.text = canonical_text(found)
-        if 0 < len(key) <= _LONGEST_KEPT:
-            if len(_kept) >= _MOST_KEPT:
-                _kept.clear()
-            _kept[key] = found
-    return found
 
 
 def thaw(value: Any) -> Any:
@@ -153,14 +112,7 @@ def canonical(value: Any) -> bytes:
     Keys are sorted, and a float that is a whole number within the range of integers is written as that
     integer, because a trip through another JSON library may turn 1.0 into 1 (and -0.0 into 0).
     """
-    return canonical_text(value).encode()
-
-
-def canonical_text(value: Any) -> str:
-    """`canonical` before it is encoded."""
-    if type(value) is FrozenDict and value.text is not None:
-        return value.text
-    return _CANONICAL.encode(_whole_floats_as_integers(value))
+    return _CANONICAL.encode(_whole_floats_as_integers(value)).encode()
 
 
 def _whole_floats_as_integers(value: Any) -> Any:

@@ -1,27 +1,129 @@
-"""Launchers: who carries out the runs of a campaign. In-process here; `processes` and `ray` have the others."""
+"""Launchers: who carries out the runs of a campaign, and how it is asked to stop: once in good order, twice at once.
+
+The launcher for this process is here; `processes` and `ray` have the others.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import signal
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from multiprocessing import Pipe
+from types import FrameType
 from typing import Protocol
 
-from headway.errors import UsageError, did_you_mean
+from headway.errors import LauncherError, UsageError, did_you_mean
 from headway.runs.attempt import Task, attempt, give_up
 from headway.runs.experiments import Context
-from headway.runs.progress import Ended, Lost, Notify, Outcome, Stopping
+from headway.runs.progress import Ended, Lost, Notify, Outcome, Stalled, Stopping
 from headway.runs.spec import RunSpec
-from headway.runs.stopping import STALL_SECONDS, StopRequest
 from headway.runs.store import RunStore
 
 ASK_AGAIN = 1.0
 """Seconds after which a run that another process held is asked for again."""
 MOST_LOSSES = 1
 """How many times a run that lost its worker is started again before it counts as failed."""
+STOP_SECONDS = 6.0
+"""Seconds that runs under way have to stop in good order; then their workers are killed."""
+STALL_SECONDS = 600.0
+"""Seconds without progress after which a campaign reports a run as stalled, by default."""
+
+
+class StopRequest:
+    """Somebody's wish that a campaign stop after the batches under way.
+
+    Attributes:
+        reader: becomes readable when it is made, to be waited for together with other connections.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+        self.reader, self._writer = Pipe(duplex=False)
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody has asked to stop."""
+        return self._asked
+
+    def ask(self) -> None:
+        """Ask to stop; asking again changes nothing."""
+        if not self._asked:
+            self._asked = True
+            self._writer.send_bytes(b"stop")
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until somebody asks to stop, but not longer than so many seconds; say whether somebody did."""
+        return self._asked or self.reader.poll(seconds)
+
+
+class Silence:
+    """For how long nothing was heard of a run under way."""
+
+    def __init__(self, patience: float = STALL_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._patience = patience
+        self._clock = clock
+        self.end()
+
+    def end(self) -> None:
+        """Something was heard."""
+        self._since = self._clock()
+        self._due = self._since + self._patience
+
+    def left(self) -> float:
+        """Seconds until it is worth saying."""
+        return max(0.0, self._due - self._clock())
+
+    def is_worth_saying(self) -> float | None:
+        """How long it has lasted, in seconds, if that is to be said now."""
+        now = self._clock()
+        if now < self._due:
+            return None
+        self._due = now + self._patience
+        return now - self._since
+
+
+@contextlib.contextmanager
+def stop_on_signals(stop: StopRequest) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM ask to stop, and a Ctrl-C after that raise KeyboardInterrupt.
+
+    SIGTERM never stops at once: whoever sends it to a group of processes may well send it twice.
+    Signals stay as they are outside of the main thread, which alone may handle them.
+    """
+
+    def on_interrupt(_number: int, _frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.ask()
+
+    with restored_signal_handlers() as may_set:
+        if may_set:
+            signal.signal(signal.SIGINT, on_interrupt)
+            signal.signal(signal.SIGTERM, lambda _number, _frame: stop.ask())
+        yield
+
+
+@contextlib.contextmanager
+def restored_signal_handlers() -> Iterator[bool]:
+    """Put the handlers of Ctrl-C and SIGTERM back at the end; False in a thread that may not set any."""
+    if threading.current_thread() is not threading.main_thread():
+        yield False
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield True
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+LAUNCHERS = {"local": "headway.runs.processes:make_local", "ray": "headway.runs.ray:make_ray"}
+"""The functions that make launchers of a request, by name; their modules are imported when they are used."""
 
 
 class Queue:
@@ -111,11 +213,6 @@ class Queue:
         self._held.clear()
 
 
-LAUNCHERS = {"local": "headway.runs.processes:make_local", "ray": "headway.runs.ray:make_ray"}
-"""The functions that make launchers of a request, by name; their modules are imported when they are used."""
-UNASKED = "the run stopped although nobody asked it to"
-
-
 def cores() -> int:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -176,11 +273,6 @@ class Launcher(Protocol):
         ...
 
 
-def known_launchers() -> list[str]:
-    """The names of all launchers."""
-    return list(LAUNCHERS)
-
-
 def make_named_launcher(name: str, request: Request) -> Launcher:
     """Make a launcher."""
     if name not in LAUNCHERS:
@@ -211,6 +303,27 @@ class Work:
         self.trouble = ""
         self.is_stopping = False
 
+    def work(self) -> None:
+        """Start runs until none is left and none is under way."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Leave nothing behind; runs under way end at once."""
+
+    def carry_out(self) -> None:
+        """Work, close, and raise what is wrong that concerns every run."""
+        try:
+            self.work()
+        finally:
+            self.close()
+        if self.trouble:
+            raise LauncherError(self.trouble)
+
+    def report_stall(self, task: Task, silence: Silence, pid: int = 0) -> None:
+        """Name a run under way of which nothing was heard for long."""
+        if (seconds := silence.is_worth_saying()) is not None:
+            self.notify(Stalled(task.spec.run_id, seconds, pid))
+
     def take(self) -> Task | None:
         """The next run to attempt, as `Queue.take` gives it; those before it that are to be given up are."""
         while (task := self.queue.take()) and task.failure:
@@ -224,7 +337,7 @@ class Work:
         nobody asked it to is started again; `reached` says how far it had come, if that is known.
         """
         if ended.outcome is Outcome.INTERRUPTED and not (self.is_stopping or self.stop.asked):
-            self.start_again(task, UNASKED, reached)
+            self.start_again(task, "the run stopped although nobody asked it to", reached)
         elif self.is_stopping or ended.outcome is not Outcome.HELD or self.queue.postpone(task):
             self.notify(ended)
 

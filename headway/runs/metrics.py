@@ -48,7 +48,10 @@ class RowLog:
         """Add a row."""
         if not isinstance(row, Mapping):
             raise StoreError(f"expected a mapping for a metrics row, got {type(row).__name__}")
-        clean = {_column_name(name): _clean(value, name) for name, value in row.items()}
+        for name in row:
+            if not isinstance(name, str) or not name or not name.isprintable():
+                raise StoreError(f"expected a printable name for a metrics column, got {name!r}")
+        clean = {name: _clean(value, name) for name, value in row.items()}
         for name, value in clean.items():
             kind, known = _kind(value), self._kinds.get(name)
             if kind and known and kind != known:
@@ -61,7 +64,7 @@ class RowLog:
     def _count(self, row: Mapping[str, Value]) -> None:
         """Refuse a row with which the metrics could not be read back."""
         names = self._names | row.keys()
-        items = self._items + sum(len(_items(value)) for value in row.values())
+        items = self._items + sum(len(value) for value in row.values() if isinstance(value, list))
         if (len(self._rows) + 1) * len(names) + items > MAX_VALUES:
             raise StoreError(
                 f"expected at most {MAX_VALUES} values in a run's metrics, got more; log less often, or save() a file"
@@ -80,12 +83,6 @@ class RowLog:
         """Return a list of values for each column, with None where a row has none."""
         names = dict.fromkeys(name for row in self._rows for name in row)
         return {name: [row.get(name) for row in self._rows] for name in names}
-
-
-def _column_name(name: Any) -> str:
-    if not isinstance(name, str) or not name or not name.isprintable():
-        raise StoreError(f"expected a printable name for a metrics column, got {name!r}")
-    return name
 
 
 def _clean(value: Any, name: str) -> Value:
@@ -199,13 +196,6 @@ def _open(source: bytes | BinaryIO, **options: Any) -> Any:
     return parquet.ParquetFile(source, page_checksum_verification=True, pre_buffer=False, **options)
 
 
-def metrics_of(data: bytes, run_id: str, what: str) -> Columns:
-    """Return the columns of a run's metrics."""
-    columns, metadata = from_parquet(data, what)
-    check_owner(metadata, run_id, what)
-    return columns
-
-
 def check_owner(metadata: Mapping[str, str], run_id: str, what: str) -> None:
     """Make sure that metrics belong to a run."""
     if metadata.get("headway.run_id") != run_id:
@@ -230,30 +220,23 @@ def _check_count(values: int) -> None:
 
 
 def _read(arrow: Any, file: Any, names: list[str]) -> Any:
-    """Read a file piece by piece and stop when there is too much, whatever the file says about itself.
+    """Read a file piece by piece and stop when there is more than `RowLog` takes, whatever the file says about itself.
 
     What it says about its columns is not asked for: pyarrow ends the process if that is damaged.
     """
-    batches = []
-    count = 0
+    compute = importlib.import_module("pyarrow.compute")
+    batches, count = [], 0
     for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=names, use_threads=False):
         count += sum(len(array.flatten()) if hasattr(array, "offsets") else len(array) for array in batch.columns)
         _check_count(count)
-        for array in batch.columns:
-            _check_texts(array)
+        for texts in (array.dictionary for array in batch.columns if hasattr(array, "dictionary")):
+            longest = compute.max(compute.binary_length(texts)).as_py() or 0
+            if longest > MAX_TEXT:
+                raise ValueError(f"a text of {longest} bytes, where {MAX_TEXT} are the most")
         batches.append(batch)
     if batches:
         return arrow.Table.from_batches(batches)
     return file.schema_arrow.empty_table().select(names)
-
-
-def _check_texts(array: Any) -> None:
-    """Refuse texts that are longer than `RowLog` takes."""
-    if hasattr(array, "dictionary"):
-        compute = importlib.import_module("pyarrow.compute")
-        longest = compute.max(compute.binary_length(array.dictionary)).as_py() or 0
-        if longest > MAX_TEXT:
-            raise ValueError(f"a text of {longest} bytes, where {MAX_TEXT} are the most")
 
 
 def _texts(array: Any, words: dict[Value, Value]) -> list[Value]:
@@ -263,35 +246,22 @@ def _texts(array: Any, words: dict[Value, Value]) -> list[Value]:
 
 
 def _arrow_array(arrow: Any, values: Sequence[Value]) -> Any:
-    kind = _arrow_type(arrow, values)
-    if arrow.float64() in (kind, getattr(kind, "value_type", None)):  # to which pyarrow converts small integers only
+    """An array of the type that holds all values: float64 as soon as one is a float, or if there is none."""
+    kind = next(filter(None, map(_kind, values)), "number")
+    if kind in ("string", "truth value"):
+        return arrow.array(values, type=arrow.string() if kind == "string" else arrow.bool_())
+    lists = [value if isinstance(value, list) else [value] for value in values if value is not None]
+    items = [item for each in lists for item in each]
+    number = arrow.int64() if items and all(isinstance(item, int) for item in items) else arrow.float64()
+    if number == arrow.float64():  # to which pyarrow converts small integers only
         values = [_as_floats(value) for value in values]
-    return arrow.array(values, type=kind)
+    return arrow.array(values, type=arrow.list_(number) if kind == "list" else number)
 
 
 def _as_floats(value: Value) -> Value:
     if isinstance(value, list):
         return [float(item) for item in value]
     return float(value) if isinstance(value, int) else value
-
-
-def _arrow_type(arrow: Any, values: Sequence[Value]) -> Any:
-    """Return the type that holds all values: float64 as soon as one is a float."""
-    kind = next(filter(None, map(_kind, values)), "")
-    if kind == "list":
-        return arrow.list_(_number_type(arrow, [item for value in values for item in _items(value)]))
-    if kind == "string":
-        return arrow.string()
-    return arrow.bool_() if kind == "truth value" else _number_type(arrow, values)
-
-
-def _items(value: Value) -> list[Number]:
-    return value if isinstance(value, list) else []
-
-
-def _number_type(arrow: Any, values: Sequence[Value]) -> Any:
-    whole = bool(values) and all(value is None or isinstance(value, int) for value in values)
-    return arrow.int64() if whole and any(value is not None for value in values) else arrow.float64()
 
 
 def pyarrow(extra: str = "experiments") -> tuple[Any, Any]:

@@ -17,12 +17,23 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from headway.errors import LauncherError, UsageError
+from headway.errors import UsageError
 from headway.runs.attempt import Message, Ready, Setup, Task, Trouble, main
 from headway.runs.experiments import registered_experiments
-from headway.runs.launchers import InProcess, Job, Launcher, Queue, Request, Work, cores
-from headway.runs.progress import Ended, Notify, Outcome, Stalled
-from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
+from headway.runs.launchers import (
+    STALL_SECONDS,
+    STOP_SECONDS,
+    InProcess,
+    Job,
+    Launcher,
+    Queue,
+    Request,
+    Silence,
+    StopRequest,
+    Work,
+    cores,
+)
+from headway.runs.progress import Ended, Notify, Outcome
 
 END_SECONDS = 1.0
 """Seconds that workers have to end by themselves when there is nothing more to do, before they are killed ..."""
@@ -50,13 +61,7 @@ class LocalProcesses:
 
     def launch(self, job: Job, notify: Notify, stop: StopRequest) -> None:
         """Attempt all runs; see `Launcher`."""
-        pool = _Pool(job, notify, stop, self)
-        try:
-            pool.work()
-        finally:
-            pool.close()
-        if pool.trouble:
-            raise LauncherError(pool.trouble)
+        _Pool(job, notify, stop, self).carry_out()
 
 
 def make_local(request: Request) -> Launcher:
@@ -156,14 +161,16 @@ class _Pool(Work):
             if time.monotonic() >= self._deadline:
                 return  # whoever has not stopped by now is killed by `close`
             self._start_runs()
-            if not self.queue and not self._busy():
+            if not self.queue and not any(worker.task for worker in self._workers.values()):
                 return
             sources = [*self._workers] if self.is_stopping else [*self._workers, self.stop.reader]
             for source in wait(sources, self._patience()):
                 worker = self._workers.get(source)  # type: ignore[call-overload]
                 if worker:
                     self._listen(worker)
-            self._report_stalls()
+            for worker in self._workers.values():
+                if worker.task:
+                    self.report_stall(worker.task, worker.silence, worker.process.pid or 0)
 
     def close(self) -> None:
         """Let idle workers end, kill the busy ones, and wait for all that can be waited for."""
@@ -182,15 +189,6 @@ class _Pool(Work):
         delay = self.queue.delay() if self._can_start() else None
         return min([*waits, *([] if delay is None else [delay])], default=None)
 
-    def _report_stalls(self) -> None:
-        """Name the runs under way of which nothing was heard for long."""
-        for worker in self._workers.values():
-            if worker.task and (seconds := worker.silence.is_worth_saying()) is not None:
-                self.notify(Stalled(worker.task.spec.run_id, seconds, worker.process.pid or 0))
-
-    def _busy(self) -> bool:
-        return any(worker.task for worker in self._workers.values())
-
     def _can_start(self) -> bool:
         return len(self._workers) < self._size or any(worker.is_free for worker in self._workers.values())
 
@@ -199,15 +197,11 @@ class _Pool(Work):
         while self._can_start() and (task := self.take()):
             free = next((worker for worker in self._workers.values() if worker.is_free), None)
             if free is None:
-                setup = replace(self._setup, context=replace(self.job.context, device=self._next_device()))
-                free = _Worker(setup, self._stall_seconds)
+                used = [worker.device for worker in self._workers.values()]
+                context = replace(self.job.context, device=min(self._devices, key=used.count))
+                free = _Worker(replace(self._setup, context=context), self._stall_seconds)
                 self._workers[free.connection] = free
             free.send(task)
-
-    def _next_device(self) -> str:
-        """The device with the fewest workers."""
-        used = [worker.device for worker in self._workers.values()]
-        return min(self._devices, key=used.count)
 
     def begin_to_stop(self) -> None:
         """Ask the runs under way to stop, and kill workers whose run has not begun: nothing is lost with them."""
@@ -246,18 +240,14 @@ class _Pool(Work):
         if self.is_stopping:
             if worker.task and worker.has_started:
                 self.notify(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
-        elif not worker.is_ready:
-            self._note_failed_start(worker, why)
-        elif worker.task:
+        elif worker.task and worker.is_ready:
             self.start_again(worker.task, why)
-
-    def _note_failed_start(self, worker: _Worker, why: str) -> None:
-        assert worker.task is not None  # workers are started for a task
-        self._failed_starts += 1
-        if self._failed_starts >= MOST_FAILED_STARTS:
-            self.give_up_all(f"expected worker processes to start, got none: {why}; --workers 0 does without them")
-        else:
-            self.queue.push(worker.task)
+        elif worker.task:  # it was started for a task, and died before it said a word
+            self._failed_starts += 1
+            if self._failed_starts < MOST_FAILED_STARTS:
+                self.queue.push(worker.task)
+            else:
+                self.give_up_all(f"expected worker processes to start, got none: {why}; --workers 0 does without them")
 
 
 def end(processes: Sequence[SpawnProcess], seconds: float) -> None:
@@ -279,7 +269,7 @@ def end(processes: Sequence[SpawnProcess], seconds: float) -> None:
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Lock back Ctrl-C and SIGTERM, here and in a process that is started meanwhile, until it handles them."""
+    """Hold back Ctrl-C and SIGTERM, here and in a process that is started meanwhile, until it handles them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

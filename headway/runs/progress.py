@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -140,7 +139,6 @@ class CampaignProgress:
         self._began: float | None = None
         self._gained = 0.0
         self._whole = self._open = sum(map(_weight, self.specs.values()))
-        self._counts: Counter[tuple[Outcome, bool]] = Counter()
 
     def apply(self, event: Event) -> None:
         """Take an event into account."""
@@ -160,7 +158,7 @@ class CampaignProgress:
 
     def count(self, outcome: Outcome, here: bool | None = None) -> int:
         """How many runs ended so; `here` asks for those that this campaign carried out, or found so."""
-        return sum(self._counts[outcome, where] for where in (True, False) if here in (None, where))
+        return sum(end.outcome is outcome and here in (None, end.here) for end in self.ends.values())
 
     def failures(self) -> list[Ended]:
         """The failed runs."""
@@ -208,7 +206,6 @@ class CampaignProgress:
     def _end(self, event: Ended) -> None:
         self._reopen(event.run_id)
         self.ends[event.run_id] = event
-        self._counts[event.outcome, event.here] += 1
         weight = _weight(self.specs[event.run_id])
         if event.outcome in _OVER:
             self._open -= weight
@@ -220,9 +217,8 @@ class CampaignProgress:
     def _reopen(self, run_id: str) -> None:
         """Forget how a run ended before: another process held it, say, and has died."""
         before = self.ends.pop(run_id, None)
-        if before:
-            self._counts[before.outcome, before.here] -= 1
-            self._open += _weight(self.specs[run_id]) if before.outcome in _OVER else 0.0
+        if before and before.outcome in _OVER:
+            self._open += _weight(self.specs[run_id])
 
     def _work_left(self) -> float:
         begun = sum(run.fraction() * _weight(run.spec) for run in self.active.values())

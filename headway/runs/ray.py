@@ -17,11 +17,21 @@ from headway.errors import LauncherError, UsageError
 from headway.runs import ray_cluster
 from headway.runs.attempt import Task, Trouble
 from headway.runs.experiments import load_datasets, registered_experiments
-from headway.runs.launchers import Job, Launcher, Queue, Request, Work
-from headway.runs.progress import Advanced, Ended, Notify, Outcome, Stalled, Started, Stopping
+from headway.runs.launchers import (
+    STALL_SECONDS,
+    STOP_SECONDS,
+    Job,
+    Launcher,
+    Queue,
+    Request,
+    Silence,
+    StopRequest,
+    Work,
+)
+from headway.runs.progress import Advanced, Ended, Notify, Outcome, Started, Stopping
 from headway.runs.ray_cluster import Cluster, Pulse, Resources, connected, import_ray
 from headway.runs.ray_worker import Board, RaySetup, carry_out, versions
-from headway.runs.stopping import STALL_SECONDS, STOP_SECONDS, Silence, StopRequest
+from headway.runs.text import last_line
 
 __all__ = ["RayLauncher", "Resources", "make_ray"]
 
@@ -70,13 +80,7 @@ class RayLauncher:
         """Attempt all runs; see `Launcher`."""
         with connected(self.address, self.workers) as found:
             found.check_room(self.resources)
-            tasks = _Tasks(job, notify, stop, found, self)
-            try:
-                tasks.work()
-            finally:
-                tasks.close()
-        if tasks.trouble:
-            raise LauncherError(tasks.trouble)
+            _Tasks(job, notify, stop, found, self).carry_out()
 
 
 def make_ray(request: Request) -> Launcher:
@@ -92,7 +96,7 @@ class _Attempt:
     task: Task
     host: str = ""
     reached: int = 0
-    silence: Silence = field(default_factory=lambda: Silence(STALL_SECONDS))
+    silence: Silence = field(default_factory=Silence)
 
     @property
     def has_started(self) -> bool:
@@ -127,12 +131,15 @@ class _Tasks(Work):
             self._start_runs()
             if not self.queue and not self._references:
                 return
-            if time.monotonic() >= self._deadline:
-                self._interrupt_all()
+            if time.monotonic() >= self._deadline:  # `close` ends the runs that have not stopped in time
+                for attempt in self._attempts.values():
+                    self._report_interrupted(attempt)
                 return
             ready = self._wait()
             self._hear()
-            self._report_stalls()
+            for attempt in self._attempts.values():
+                if attempt.has_started:
+                    self.report_stall(attempt.task, attempt.silence)
             for reference in ready:
                 self._conclude(self._attempts.pop(self._references.pop(reference)), reference)
             if problem := self._pulse.problem():
@@ -186,9 +193,8 @@ class _Tasks(Work):
             self.stop.wait(min(WAIT, self.queue.delay() or 0.0))
             return []
         references = list(self._references)
-        ready, _ = self._ray.wait(references, num_returns=len(references), timeout=WAIT)
-        found: list[Any] = ready
-        return found
+        ready: tuple[list[Any], list[Any]] = self._ray.wait(references, num_returns=len(references), timeout=WAIT)
+        return ready[0]
 
     def begin_to_stop(self) -> None:
         """Cancel what has not started, and only then let the others know: a core that they leave would start it."""
@@ -201,21 +207,11 @@ class _Tasks(Work):
         self.is_stopping = True
         self._deadline = time.monotonic() + STOP_SECONDS
 
-    def _interrupt_all(self) -> None:
-        """Report the runs under way as interrupted, which have not stopped in time; `close` ends them."""
-        for attempt in self._attempts.values():
-            self._report_interrupted(attempt)
-
-    def _report_stalls(self) -> None:
-        """Name the runs under way of which nothing was heard for long."""
-        for attempt in self._attempts.values():
-            if attempt.has_started and (seconds := attempt.silence.is_worth_saying()) is not None:
-                self.notify(Stalled(attempt.task.spec.run_id, seconds))
-
     def _hear(self) -> None:
         """Pass on what the workers have written on the board."""
         try:
-            notes = self._ray.get(self._board.take.remote(self.is_stopping), timeout=self._patience())
+            patience = min(self._launcher.patience, max(0.0, self._deadline - time.monotonic()))
+            notes = self._ray.get(self._board.take.remote(self.is_stopping), timeout=patience)
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError):
             return  # it comes back, or the pulse notices what is wrong
         for note in notes:
@@ -231,11 +227,6 @@ class _Tasks(Work):
                 attempt.reached = event.step
             self.notify(event)
 
-    def _patience(self) -> float:
-        """Seconds that an answer of the cluster is waited for."""
-        left = max(0.0, self._deadline - time.monotonic())
-        return min(self._launcher.patience, left)
-
     def _conclude(self, attempt: _Attempt, reference: Any) -> None:
         """Take in how an attempt ended."""
         errors = self._ray.exceptions
@@ -244,7 +235,8 @@ class _Tasks(Work):
         except errors.TaskCancelledError:
             self._report_interrupted(attempt)
         except errors.RayTaskError as error:
-            self.give_up_all(f"expected a node that can carry out runs, got {_last_words(error)}")
+            why = last_line(str(error)) or type(error).__name__  # of the traceback that the task has left
+            self.give_up_all(f"expected a node that can carry out runs, got {why}")
             self._report_interrupted(attempt)
         except (errors.RuntimeEnvSetupError, errors.TaskUnschedulableError) as error:
             self.give_up_all(str(error))
@@ -253,14 +245,11 @@ class _Tasks(Work):
                 self._failed_starts += 1  # a lost node says nothing about whether workers start elsewhere
             self._restart(attempt, self._cause_of_end(error, attempt))
         else:
-            self._take_in(attempt, message)
-
-    def _take_in(self, attempt: _Attempt, message: Ended | Trouble) -> None:
-        if isinstance(message, Trouble):
-            self.give_up_all(message.message)
-            self._report_interrupted(attempt)
-        else:
-            self.conclude(attempt.task, message, attempt.reached)
+            if isinstance(message, Trouble):
+                self.give_up_all(message.message)
+                self._report_interrupted(attempt)
+            else:
+                self.conclude(attempt.task, message, attempt.reached)
 
     def _restart(self, attempt: _Attempt, why: str) -> None:
         """Start a run again, or give it up, whose worker or node is gone."""
@@ -288,9 +277,3 @@ class _Tasks(Work):
         """Report that a run under way has stopped; one that has not started is not worth a word."""
         if attempt.has_started:
             self.notify(Ended(attempt.task.spec.run_id, Outcome.INTERRUPTED))
-
-
-def _last_words(error: Exception) -> str:
-    """The last line of the traceback that a task has left."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[-1].strip()

@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import io
 import logging
-import signal
 import sys
 import threading
 import time
@@ -16,14 +15,12 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from headway.errors import LauncherError, MissingExtraError, UsageError
-from headway.runs.launchers import Request, cores
+from headway.runs.launchers import Request, cores, restored_signal_handlers
 
 PATIENCE = 45.0
 """Seconds without an answer of the head after which a campaign gives up; Ray itself ends the process after 60."""
 BEAT = 2.0
 """Seconds between two questions to the head."""
-
-
 LOST_WORKER = "A worker died or was killed while executing a task"
 
 
@@ -37,12 +34,7 @@ def import_ray() -> Any:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a run takes up on a node.
-
-    Attributes:
-        cpus: cores.
-        gpus: GPUs; less than one for runs that share a GPU.
-    """
+    """What a run takes up on a node: cores, and GPUs, less than one for runs that share a GPU."""
 
     cpus: float = 1.0
     gpus: float = 0.0
@@ -87,10 +79,6 @@ class Cluster:
         """The nodes that are alive."""
         return [node for node in self.ray.nodes() if node["Alive"]]
 
-    def room(self, resources: Resources) -> int:
-        """How many runs have room at once."""
-        return sum(resources.room_on(node["Resources"]) for node in self.nodes())
-
     def check_room(self, resources: Resources) -> None:
         """Refuse runs that no node could ever take."""
         nodes = self.nodes()
@@ -119,7 +107,9 @@ def connected(address: str | None, workers: int | None) -> Iterator[Cluster]:
         try:
             yield Cluster(name, ray)
         finally:
-            _within(PATIENCE / 3, ray.shutdown)  # without a head, it may wait for one
+            shutdown = threading.Thread(target=ray.shutdown, name="headway-ray-shutdown", daemon=True)
+            shutdown.start()
+            shutdown.join(PATIENCE / 3)  # without a head, it may wait for one
 
 
 class Remarks(io.TextIOBase):
@@ -144,67 +134,37 @@ class Remarks(io.TextIOBase):
 
 
 def _connect(ray: Any, address: str | None, workers: int | None) -> str:
-    with _own_signals(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about what will change in Ray
+    with restored_signal_handlers(), warnings.catch_warnings():
+        # Ray replaces the handlers by its own when it starts, and warns about what will change in it
+        warnings.simplefilter("ignore")
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        own = {"num_cpus": workers or cores(), "include_dashboard": False}
         try:
-            return (
-                _name(ray.init(address=address, **options), address) if address else _find_or_start(ray, options, own)
-            )
+            if address is None and _start(ray, {**options, "num_cpus": workers or cores(), "include_dashboard": False}):
+                return "of this machine"
+            info = ray.init(address=address, **options) if address else ray.init(**options)
         except Exception as error:  # Ray and gRPC raise errors of many kinds
             what = f"at {address}" if address else "on this machine, or to start one"
+            got = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
             raise LauncherError(
-                f"expected a Ray cluster {what}, got {_first_line(error)}; `ray status` shows what is there, and "
-                f"--launcher local does without Ray"
+                f"expected a Ray cluster {what}, got {got}; `ray status` shows what is there, and --launcher local "
+                f"does without Ray"
             ) from error
-
-
-def _find_or_start(ray: Any, options: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """Take the cluster that $RAY_ADDRESS or `ray start` offers; start one of this process's own if there is none."""
-    for has_another_try in (True, False):
-        try:
-            ray.init(**options, **own)
-            return "of this machine"
-        except ValueError:  # there is a cluster, which has its own idea of its cores
-            return _name(ray.init(**options), "auto")
-        except Exception:
-            ray.shutdown()
-            if not has_another_try:  # Ray gives up after half a minute, which a busy machine may take
-                raise
-    raise AssertionError
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def _name(info: Any, address: str | None) -> str:
     found = getattr(info, "address_info", None) or {}
-    return str(found.get("gcs_address", address))
+    return str(found.get("gcs_address", address or "auto"))
 
 
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Keep the handlers of Ctrl-C and SIGTERM, which Ray replaces by its own when it starts."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+def _start(ray: Any, options: Mapping[str, Any], has_another_try: bool = True) -> bool:
+    """Start a cluster of this process's own; False if $RAY_ADDRESS or `ray start` offers one."""
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _within(seconds: float, act: Callable[[], object]) -> bool:
-    """Do something that may hang, but do not wait longer than so; tell whether it was done."""
-    thread = threading.Thread(target=act, name="headway-ray-shutdown", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return not thread.is_alive()
+        ray.init(**options)
+    except ValueError:  # there is a cluster, which has its own idea of its cores
+        return False
+    except Exception:
+        ray.shutdown()
+        if not has_another_try:  # Ray gives up after half a minute, which a busy machine may take
+            raise
+        return _start(ray, options, has_another_try=False)
+    return True
 
 
 class Pulse:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headway.errors import HeadwayError
-from headway.runs.attempt import Task, Trouble, use_threads, work
-from headway.runs.experiments import Context, register_experiments
+from headway.runs.attempt import Setup, Task, Trouble, use_threads, work
+from headway.runs.experiments import register_experiments
 from headway.runs.progress import Advanced, Ended, Event
 from headway.runs.provenance import version_of
 from headway.runs.ray_cluster import import_ray
@@ -119,20 +119,14 @@ class Link:
 
 
 @dataclass(frozen=True)
-class RaySetup:
-    """What a worker needs to know.
+class RaySetup(Setup):
+    """What a worker of Ray needs to know.
 
     Attributes:
-        store: where the runs are kept.
-        context: what they may use.
-        experiments: the modules of the experiments by name.
         datasets: references to the datasets that the runs need, by name; Ray brings each once to a node.
         versions: of the packages that decide the numbers, where the campaign was started.
     """
 
-    store: RunStore
-    context: Context
-    experiments: Mapping[str, str]
     datasets: Mapping[str, Any]
     versions: Mapping[str, str]
 

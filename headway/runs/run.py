@@ -87,11 +87,8 @@ class Run:
             pid=owner.pid,
             started_at=now,
             updated_at=now,
-            step=previous.step if previous else 0,
-            total=previous.total if previous else None,
-            losses=previous.losses if previous else {},
-            files=previous.files if previous else {},
             note=copy.note,
+            **({name: getattr(previous, name) for name in ("step", "total", "losses", "files")} if previous else {}),
         )
 
     @property
@@ -229,13 +226,14 @@ class Run:
             StoreError: something cannot be written; the run is not done and can be resumed.
             LockLostError: another process has taken the run over.
         """
-        content = to_parquet(self.columns(), _metadata(self.spec))
+        spec = canonical(freeze(self.spec.to_dict(), "spec")).decode()
+        metadata = {"schema": str(METRICS_SCHEMA), "run_id": self.run_id, "spec": spec}
+        content = to_parquet(self.columns(), {f"headway.{name}": text for name, text in metadata.items()})
         with self._writing():
             write_bytes(self.folder / METRICS_FILE, content, self._lock.staging)
         self._keep_sum(METRICS_FILE, FileSum.of(content))
         step = self._status.step if self._status.total else max(self._step, self._status.step)
-        self._status = replace(self._status, step=step, total=self._status.total or step or None)
-        self._status = replace(self._status, state=State.DONE)
+        self._status = replace(self._status, step=step, total=self._status.total or step or None, state=State.DONE)
         try:
             with self._writing():
                 self._write_status()
@@ -330,11 +328,3 @@ class Run:
 
 def _other(slot: str) -> str:
     return SLOTS[1 - SLOTS.index(slot)]
-
-
-def _metadata(spec: RunSpec) -> dict[str, str]:
-    return {
-        "headway.schema": str(METRICS_SCHEMA),
-        "headway.run_id": spec.run_id,
-        "headway.spec": canonical(freeze(spec.to_dict(), "spec")).decode(),
-    }

@@ -10,23 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 from headway.errors import SpecError
-from headway.runs.jsonable import (
-    MAX_BYTES,
-    FrozenDict,
-    Json,
-    canonical_text,
-    check_schema,
-    freeze,
-    freeze_parsed,
-    parse_object,
-    thaw,
-)
+from headway.runs.jsonable import MAX_BYTES, FrozenDict, Json, canonical, check_schema, freeze, parse_object, thaw
 
 
 @dataclass(frozen=True)
@@ -179,10 +169,6 @@ class RunSpec:
         """
         if not isinstance(data, Mapping):
             raise SpecError(f"{what}: expected a mapping, got {type(data).__name__}")
-        return cls._make(data, what, lambda value, name: value)
-
-    @classmethod
-    def _make(cls, data: Mapping[str, Any], what: str, prepare: Callable[[Any, str], Any]) -> RunSpec:
         check_schema(data, SPEC_SCHEMA, what, SpecError)
         content = {key: value for key, value in data.items() if key not in ("schema", "run_id")}
         missing, unknown = _REQUIRED - content.keys(), content.keys() - _NAMES
@@ -191,9 +177,6 @@ class RunSpec:
             found = f"no {names}" if missing else f"also {names}"
             raise SpecError(f"{what}: expected the fields {', '.join(sorted(_NAMES))}, got {found}")
         try:
-            for name in ("params", "protocol"):
-                if name in content:
-                    content[name] = prepare(content[name], name)
             spec = cls(**content)
         except SpecError as exc:
             raise SpecError(f"{what}: {exc}") from None
@@ -207,7 +190,7 @@ class RunSpec:
     @classmethod
     def from_json(cls, text: str | bytes, what: str = "run spec") -> RunSpec:
         """Parse what `to_json` gives; any other text is a `SpecError` that says what is wrong with it."""
-        return cls._make(parse_object(text, what, SpecError), what, _freeze_parsed_mapping)
+        return cls.from_dict(parse_object(text, what, SpecError), what)
 
     def __eq__(self, other: object) -> bool:
         """Compare by canonical content."""
@@ -226,18 +209,11 @@ class RunSpec:
         return FrozenDict({name: getattr(self, name) for name in _NAMES})
 
     def _canonical(self) -> bytes:
-        """``canonical(self._content())``, put together from the texts that the parts may have already."""
-        parts = (f'"{name}":{canonical_text(getattr(self, name))}' for name in _SORTED)
-        return f"{{{','.join(parts)}}}".encode()
+        return canonical(self._content())
 
 
 _NAMES = {field.name: field for field in fields(RunSpec)}.keys()
-_SORTED = sorted(_NAMES)
 _REQUIRED = frozenset({"experiment", "method", "seed"})
-
-
-def _freeze_parsed_mapping(value: Any, name: str) -> Any:
-    return freeze_parsed(value, name) if isinstance(value, dict) else value
 
 
 def _name(value: Any, where: str) -> str:

@@ -1,4 +1,4 @@
-"""A run's status (where it stands, who works on it, how it ended) and its line in a listing, `RunRecord`."""
+"""What a store is made of: the names of its files, a run's status, and its line in a listing, `RunRecord`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ from headway.runs.jsonable import (
 )
 from headway.runs.spec import RunSpec
 
+STORE_SCHEMA = 1
+STORE_FILE = "store.json"
+VERSION = json.dumps({"schema": STORE_SCHEMA}).encode() + b"\n"
+"""The content of `STORE_FILE`."""
+RUN_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
 STATUS_SCHEMA = 1
 SPEC_FILE = "spec.json"
 STATUS_FILE = "status.json"
@@ -105,10 +110,11 @@ class Status:
         Raises:
             StoreError: it would be too long to be read back.
         """
+        losses = {name: float(loss) for name, loss in self.losses.items()}
         data = {
             **vars(self),
             "state": self.state.value,
-            "losses": {name: _encode_float(loss) for name, loss in self.losses.items()},
+            "losses": {name: loss if math.isfinite(loss) else str(loss) for name, loss in losses.items()},
             "files": {name: vars(file) for name, file in self.files.items()},
             "error": self.error[-MAX_ERROR:],
             "note": self.note[-MAX_ERROR:],
@@ -136,7 +142,10 @@ class Status:
         fields["speed"] = None if fields["speed"] is None else float(fields["speed"])
         fields["state"] = State(fields["state"])
         fields["losses"] = FrozenDict({name: _decode_float(loss, what) for name, loss in fields["losses"].items()})
-        sums = {_file(name, what): FileSum.from_json(file, what) for name, file in fields["files"].items()}
+        for name in fields["files"]:
+            if name != METRICS_FILE and not is_file_name(name):
+                raise DamagedError(f"{what}: expected plain file names, got {name[:40]!r}")
+        sums = {name: FileSum.from_json(file, what) for name, file in fields["files"].items()}
         return cls(**{**fields, "files": FrozenDict(sums)})
 
 
@@ -194,15 +203,9 @@ def parse_spec(text: bytes | None, run_id: str, what: str) -> RunSpec:
     return spec
 
 
-def _file(name: str, what: str) -> str:
-    if name != METRICS_FILE and not is_file_name(name):
-        raise DamagedError(f"{what}: expected plain file names, got {name[:40]!r}")
-    return name
-
-
-def _encode_float(value: float) -> float | str:
-    """Return a number, or the word for one that JSON does not have."""
-    return float(value) if math.isfinite(value) else str(float(value))
+def unknown_run(place: str, run_id: str) -> StoreError:
+    """The error for an id that no run of a store has."""
+    return StoreError(f"expected the id of a run in {place}, got {run_id!r}; status() lists them")
 
 
 def _decode_float(value: object, what: str) -> float:

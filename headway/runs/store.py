@@ -9,19 +9,28 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from headway.errors import DamagedError, MissingExtraError, StoreError
 from headway.runs.files import FileSum
 from headway.runs.folder import FolderStorage
 from headway.runs.jsonable import check_schema, parse_object
 from headway.runs.locks import DEFAULT_LEASE, LeaseWatch, Lock, wait_for_lock
-from headway.runs.metrics import Columns, RowLog, metrics_of
+from headway.runs.metrics import Columns, RowLog, check_owner, from_parquet
 from headway.runs.pages import MAX_PAGE_BYTES
 from headway.runs.run import Run
 from headway.runs.spec import RunSpec
-from headway.runs.status import METRICS_FILE, RunRecord, State, Status
-from headway.runs.storage import STORE_FILE, STORE_SCHEMA, Storage
+from headway.runs.status import METRICS_FILE, STORE_FILE, STORE_SCHEMA, RunRecord, State, Status
 
+if TYPE_CHECKING:
+    from headway.runs.url_storage import UrlStorage
+
+Storage: TypeAlias = "FolderStorage | UrlStorage"
+"""How runs are kept: the two have the same methods, which speak of runs and not of files.
+
+They are made safe in different ways: a folder by renames and staging folders (`folder`), a URL by objects that never
+change and manifests that name them (`url_storage`).
+"""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://", re.ASCII)
 
 
@@ -64,7 +73,7 @@ class RunStore:
         Raises:
             StoreError: the store is behind a URL.
         """
-        return self.storage.root
+        return self._disk().root
 
     @property
     def place(self) -> str:
@@ -207,9 +216,9 @@ class RunStore:
         Raises:
             StoreError: there is no such run, or the store is behind a URL.
         """
-        _ = self.root  # first: a store behind a URL has no folders, whatever is there
+        storage = self._disk()  # first: a store behind a URL has no folders, whatever is there
         self._check()
-        return self.storage.folder(run_id)
+        return storage.folder(run_id)
 
     def status(self) -> list[RunRecord]:
         """List all runs, in the order of their specs; corrupt ones come last, with the reason.
@@ -259,8 +268,10 @@ class RunStore:
             found, _ = self.storage.newest_checkpoint(run_id, with_payload=False)
             if found or not self._is_done(run_id):  # it may have ended since, which removes its checkpoints
                 return RowLog(found.rows if found else b"").columns()
-        data = self.read_file(run_id, METRICS_FILE, MAX_PAGE_BYTES)
-        return metrics_of(data, run_id, f"{self.place}/{run_id}/{METRICS_FILE}")
+        what = f"{self.place}/{run_id}/{METRICS_FILE}"
+        columns, metadata = from_parquet(self.read_file(run_id, METRICS_FILE, MAX_PAGE_BYTES), what)
+        check_owner(metadata, run_id, what)
+        return columns
 
     def read_file(self, run_id: str, name: str, limit: int | None = None) -> bytes:
         """Return a file that a run has saved, after checking that it is whole.
@@ -301,6 +312,13 @@ class RunStore:
         if not found and (problem := _problem_of(partial(self.metrics, run_id))):
             found.append(problem)
         return found
+
+    def _disk(self) -> FolderStorage:
+        if not isinstance(self.storage, FolderStorage):
+            raise StoreError(
+                f"expected a run store on a disk, got {self.place}; copy it: headway fetch {self.place} FOLDER"
+            )
+        return self.storage
 
     def _try_lock(self, run_id: str) -> Lock | None:
         return self.storage.try_lock(run_id, self._watch, self.lease)

@@ -13,15 +13,14 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headway.errors import MissingExtraError, StoreError
 from headway.runs import Columns, RunSpec, RunStore, State
-from headway.runs.display import Display, make_display
-from headway.runs.progress import Advanced, CampaignProgress, Ended, Event, Outcome, Started
+from headway.runs.progress import Advanced, Ended, Event, Outcome, Started
 
 INTERVAL = 5.0
 """The least time between two looks at a run's metrics, in seconds; it checkpoints every 10 or so."""
@@ -83,7 +82,7 @@ class _Copy:
 
 
 class Mirror:
-    """Copies the stored metrics of runs into event files, one folder per run.
+    """Copies the stored metrics of runs into event files, one folder per run; a context that closes the files.
 
     Trouble with the files (a full disk, say) is reported once and ends the copying; the runs go on.
     """
@@ -92,37 +91,41 @@ class Mirror:
         self,
         store: RunStore,
         folder: Path,
+        specs: Iterable[RunSpec],
         clock: Callable[[], float] = time.monotonic,
         complain: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
     ) -> None:
         _event_file_writer()
         self._store = store
         self._folder = folder
+        self._specs = {spec.run_id: spec for spec in specs}
         self._clock = clock
         self._complain = complain
         self._copies: dict[str, _Copy] = {}
         self._due: dict[str, float] = {}
         self._is_broken = False
 
-    def notice(self, event: Event, spec: RunSpec) -> None:
+    def notice(self, event: Event) -> None:
         """Copy what has been stored of a run since the last time, if it is worth a look."""
         now = self._clock()
         if isinstance(event, Started):
-            self._due[spec.run_id] = now
-        elif isinstance(event, Advanced) and now >= self._due.get(spec.run_id, now):
-            self._due[spec.run_id] = now + INTERVAL
-            self._guard(self._copy, spec)
+            self._due[event.run_id] = now
+        elif isinstance(event, Advanced) and now >= self._due.get(event.run_id, now):
+            self._due[event.run_id] = now + INTERVAL
+            self._guard(self._copy, self._specs[event.run_id])
         elif isinstance(event, Ended) and event.outcome is not Outcome.HELD:
-            self._guard(self._finish, spec)
+            self._guard(self._finish, self._specs[event.run_id])
 
-    def catch_up(self, specs: Iterable[RunSpec]) -> None:
+    def catch_up(self) -> None:
         """Copy runs that were done before and are not in the folder yet."""
-        for spec in specs:
+        for spec in self._specs.values():
             if not self._is_copied(spec) and self._store.record(spec.run_id).state is State.DONE:
                 self._guard(self._finish, spec)
 
-    def close(self) -> None:
-        """Close all files."""
+    def __enter__(self) -> Mirror:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         for copy in self._copies.values():
             with contextlib.suppress(OSError):  # the last flush has reported it
                 copy.writer.close()
@@ -145,7 +148,8 @@ class Mirror:
         rows = max(map(len, columns.values()), default=0)
         steps = steps_of(columns, rows)
         for row in range(copy.rows, rows):
-            _add(copy.writer, _in_own_unit(spec, scalars(columns, row)), steps[row])
+            values = _in_own_unit(spec, scalars(columns, row))
+            _write(copy.writer, [{"tag": tag, "simple_value": value} for tag, value in values.items()], steps[row])
         copy.writer.flush()
         copy.rows = max(copy.rows, rows)  # fewer if a damaged checkpoint was skipped: the same rows come again
 
@@ -172,37 +176,6 @@ class Mirror:
         return (self._folder / folder_name(spec) / DONE_FILE).is_file()
 
 
-class MirroredDisplay:
-    """A display that also lets a mirror know what happens."""
-
-    def __init__(self, display: Display, mirror: Mirror, progress: CampaignProgress) -> None:
-        self._display = display
-        self._mirror = mirror
-        self._specs: Mapping[str, RunSpec] = progress.specs
-
-    def __enter__(self) -> MirroredDisplay:
-        self._display.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End, and close the files."""
-        self._display.__exit__(*error)
-        self._mirror.close()
-
-    def show(self, event: Event) -> None:
-        """Show an event, then copy what it brought."""
-        self._display.show(event)
-        if isinstance(event, (Started, Advanced, Ended)):
-            self._mirror.notice(event, self._specs[event.run_id])
-
-
-def mirrored(
-    mirror: Mirror, make: Callable[[CampaignProgress], Display] = make_display
-) -> Callable[[CampaignProgress], Display]:
-    """A maker of displays that also keep a mirror up to date."""
-    return lambda progress: MirroredDisplay(make(progress), mirror, progress)
-
-
 def _event_file_writer() -> Any:
     try:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -224,10 +197,6 @@ def _begin(folder: Path, spec: RunSpec) -> Any:
     text = make_tensor_proto([f"```json\n{spec.to_json()}```".encode()])
     _write(writer, [{"tag": "spec", "metadata": create_summary_metadata("spec", ""), "tensor": text}], 0)
     return writer
-
-
-def _add(writer: Any, values: Mapping[str, float], step: int) -> None:
-    _write(writer, [{"tag": tag, "simple_value": value} for tag, value in values.items()], step)
 
 
 def _write(writer: Any, values: list[dict[str, Any]], step: int) -> None:

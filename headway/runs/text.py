@@ -118,11 +118,9 @@ def plain(text: str, kept: str = "\n\t") -> str:
     Names, notes and errors come from stores, and stores from strangers. Characters that turn the direction of writing
     are shown too.
     """
-    return _CONTROL.sub(lambda match: match[0] if match[0] in kept else _shown(match[0]), text)
-
-
-def _shown(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    return _CONTROL.sub(
+        lambda match: match[0] if match[0] in kept else match[0].encode("unicode_escape").decode(), text
+    )
 
 
 def write_line(stream: TextIO, text: str) -> None:

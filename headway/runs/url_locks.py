@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headway.errors import LockLostError, StoreError
 from headway.runs.bucket import Bucket
@@ -73,7 +74,7 @@ class UrlLock(Lock):
         """Look whether the run is still this process's; `check` knows only what the last sign of life has shown."""
         with self._access:
             number, data = _newest(self._bucket, self._run_id)
-        if number != self.number or _token(data) != self.holder.token:
+        if number != self.number or _fields(data).get("token") != self.holder.token:
             self._lost = True
         self.check()
 
@@ -125,10 +126,10 @@ def look(bucket: Bucket, run_id: str) -> Sighting | None:
 
 def sighting(data: bytes | None) -> Sighting:
     """A lock as its content shows it."""
+    fields = _fields(data)
+    count = fields.get("count")
+    beat = (count if isinstance(count, int) else 0, len(data or b""), hash(str(fields.get("token"))))
     try:
-        fields = parse_object(data or b"", "lock", StoreError)
-        count = fields.get("count")
-        beat = (count if isinstance(count, int) else 0, len(data or b""), hash(str(fields.get("token"))))
         return Sighting(Owner.from_dict(fields), fields.get("released") is True, beat)
     except StoreError:
         return Sighting(None, False, (0, len(data or b""), 0))
@@ -141,8 +142,7 @@ def newest_number(names: Iterable[str]) -> int:
 
 
 def _newest(bucket: Bucket, run_id: str) -> tuple[int, bytes | None]:
-    start = len(run_id) + 1
-    number = newest_number(name[start:] for name in bucket.names(run_id))
+    number = newest_number(bucket.names_in(run_id))
     return number, bucket.get(_name(run_id, number)) if number else None
 
 
@@ -155,8 +155,9 @@ def _content(holder: Holder, lease: float, count: int, is_released: bool = False
     return json.dumps(fields).encode()
 
 
-def _token(data: bytes | None) -> str:
+def _fields(data: bytes | None) -> dict[str, Any]:
+    """What a lock says; nothing if it cannot be read."""
     try:
-        return str(parse_object(data or b"", "lock", StoreError).get("token"))
+        return parse_object(data or b"", "lock", StoreError)
     except StoreError:
-        return ""
+        return {}

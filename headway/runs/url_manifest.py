@@ -190,20 +190,15 @@ class Publisher:
         self._generation += 1
         manifest = Manifest(self._run_id, lock.holder, self._generation, status, files)
         lock.verify()
-        if manifest.is_done:
-            self._begin_to_end(lock)
-        self._bucket.put(f"{self._run_id}/{lock.holder.manifest_name(self._generation)}", manifest.to_bytes())
-        with contextlib.suppress(StoreError):  # it only takes up room
-            self._tidy(manifest, before)
-
-    def _begin_to_end(self, lock: UrlLock) -> None:
-        """Make sure that no successor removes what this attempt has written, from now on."""
-        holder = lock.holder
-        if not self._bucket.create(f"{self._run_id}/{holder.end_name}", holder.end_mark):
+        if manifest.is_done and not self._bucket.create(f"{self._run_id}/{lock.holder.end_name}", lock.holder.end_mark):
             raise LockLostError(
                 f"expected to end {self._run_id} in {self._bucket.url}, got shut out by another process, which goes "
                 "on with the run; nothing of it is lost"
             )
+        # from here on no successor removes what an attempt that ends the run has written
+        self._bucket.put(f"{self._run_id}/{lock.holder.manifest_name(self._generation)}", manifest.to_bytes())
+        with contextlib.suppress(StoreError):  # it only takes up room
+            self._tidy(manifest, before)
 
     def _part(self, name: str) -> tuple[Part, tuple[int, int, int]]:
         """Write a file, unless that was done before."""
@@ -227,8 +222,7 @@ class Publisher:
             self._bucket.remove([f"{self._run_id}/{name}" for name in (other, *replaced)])
         if manifest.generation > 1 and not manifest.is_done:
             return
-        start = len(self._run_id) + 1
-        names = [name[start:] for name in self._bucket.names(self._run_id)]
+        names = list(self._bucket.names_in(self._run_id))
         # Only what earlier attempts have left: a later one may have taken the run over since this one looked.
         owners = {holder for name in names if (holder := attempt_of(name)) and holder.number < manifest.holder.number}
         lost = {holder for holder in owners if manifest.is_done or self._shuts_out(holder, manifest.holder)}

@@ -40,8 +40,18 @@ from headway.runs.jsonable import parse_object
 from headway.runs.locks import LeaseWatch, Lock, Owner, Sighting
 from headway.runs.run import WorkingCopy
 from headway.runs.spec import RunSpec
-from headway.runs.status import METRICS_FILE, SPEC_FILE, RunRecord, State, Status, parse_spec
-from headway.runs.storage import RUN_ID, STORE_FILE, VERSION, unknown_run
+from headway.runs.status import (
+    METRICS_FILE,
+    RUN_ID,
+    SPEC_FILE,
+    STORE_FILE,
+    VERSION,
+    RunRecord,
+    State,
+    Status,
+    parse_spec,
+    unknown_run,
+)
 from headway.runs.url_locks import UrlLock
 from headway.runs.url_manifest import (
     NAME,
@@ -60,7 +70,7 @@ OWNER_FILE = "owner.json"
 
 
 class UrlStorage:
-    """Keeps runs behind a URL; see `headway.runs.storage.Storage` for what its methods do."""
+    """Keeps runs behind a URL."""
 
     def __init__(self, url: str) -> None:
         self.bucket = Bucket(url)
@@ -75,17 +85,6 @@ class UrlStorage:
     def place(self) -> str:
         """The URL."""
         return self.bucket.url
-
-    @property
-    def root(self) -> Path:
-        """There is no folder here."""
-        raise StoreError(
-            f"expected a run store on a disk, got {self.place}; copy it: headway fetch {self.place} FOLDER"
-        )
-
-    def folder(self, run_id: str) -> Path:
-        """There is no folder here; see `root`."""
-        return self.root / run_id
 
     def read_version(self) -> bytes | None:
         """Return the content of store.json; None when there is no store."""
@@ -153,7 +152,7 @@ class UrlStorage:
             folder.mkdir(mode=0o700)
         except OSError as error:
             raise store_error("make", folder, error) from error
-        status, gone = self._bring(spec.run_id, folder)
+        status, gone = self.bring(spec.run_id, folder)
         write_bytes(folder / SPEC_FILE, spec.to_json().encode())
         note = f"expected the objects of {', '.join(gone)}, got none: the run goes on without" if gone else ""
         if status:
@@ -178,18 +177,13 @@ class UrlStorage:
     def newest_checkpoint(self, run_id: str, with_payload: bool = True) -> tuple[Found | None, tuple[str, ...]]:
         """Return the newest whole checkpoint, and what is wrong with the others."""
         with tempfile.TemporaryDirectory(dir=self._work()) as folder:
-            if self.bring(run_id, Path(folder)) is None:
-                return None, ()
+            self.bring(run_id, Path(folder))
             return find_newest(Path(folder), run_id, with_payload=with_payload)
-
-    def bring(self, run_id: str, folder: Path) -> Status | None:
-        """Copy all that a run has stored into a folder; return the status that goes with it."""
-        return self._bring(run_id, folder)[0]
 
     def reset(self, run_id: str, lock: Lock) -> None:
         """Forget everything about a run but its spec."""
         self.bucket.put(f"{run_id}/{reset_name(lock.number)}", b"")
-        owned = [name for name in self._names(run_id) if attempt_of(name)]
+        owned = [name for name in self.bucket.names_in(run_id) if attempt_of(name)]
         manifests_first = sorted(owned, key=lambda name: not NAME.fullmatch(name))
         self.bucket.remove([f"{run_id}/{name}" for name in manifests_first])
 
@@ -197,14 +191,10 @@ class UrlStorage:
         """Remove what a process left that was killed when its run was done but its checkpoints not yet removed."""
         if run_id in self._untidy:
             self._untidy.discard(run_id)
-            names = self._names(run_id)
+            names = self.bucket.names_in(run_id)
             manifest = self._manifest(run_id)
             if manifest and manifest.is_done:
                 self.bucket.remove([f"{run_id}/{name}" for name in superfluous(manifest, names)])
-
-    def _names(self, run_id: str) -> dict[str, int]:
-        """The names of a run's objects within it, and their lengths."""
-        return {name[len(run_id) + 1 :]: length for name, length in self.bucket.names(run_id).items()}
 
     def _check_known(self, run_id: str) -> None:
         if not RUN_ID.fullmatch(run_id) or not self.has(run_id):
@@ -212,7 +202,7 @@ class UrlStorage:
 
     def _manifest(self, run_id: str) -> Manifest | None:
         """The manifest that counts; None when the run has stored nothing yet."""
-        names = self._names(run_id)
+        names = self.bucket.names_in(run_id)
         wanted = [f"{run_id}/{name}" for name in manifest_names(names)]
         return self._newest(run_id, self.bucket.get_all(wanted), names)
 
@@ -223,10 +213,11 @@ class UrlStorage:
                 manifests.append(Manifest.from_bytes(content, run_id, f"{self.place}/{name}"))
         return newest(manifests, names)
 
-    def _bring(self, run_id: str, folder: Path) -> tuple[Status | None, list[str]]:
-        """Copy a run's files; look again if some were replaced meanwhile, and name those that are just gone.
+    def bring(self, run_id: str, folder: Path) -> tuple[Status | None, list[str]]:
+        """Copy all that a run has stored into a folder; return the status that goes with it, and which files are gone.
 
-        Nothing is checked: whoever reads the files compares them with their sums, and passes over what is damaged.
+        It looks again if some were replaced meanwhile. Nothing is checked: whoever reads the files compares them with
+        their sums, and passes over what is damaged.
         """
         before, manifest = None, self._manifest(run_id)
         gone: list[str] = []

@@ -10,10 +10,9 @@ import pytest
 
 from headway.commands import run as command
 from headway.commands.main import main
-from headway.commands.options import RunOptions, Shard
+from headway.commands.options import RunOptions, Shard, Url, parse_place
 from headway.errors import DataError, UsageError
 from headway.runs import RunSpec, RunStore, State
-from headway.runs.address import Url, open_store, parse_place
 from headway.runs.launchers import InProcess, Request, make_named_launcher
 from headway.runs.processes import LocalProcesses, gpus_for, make_local
 from tests.commands.test_run import SMALL, run
@@ -251,7 +250,7 @@ def test_places_are_paths_or_urls() -> None:
     url = parse_place("s3://bucket/runs/")
     assert isinstance(url, Url)
     assert url / "lot" == "s3://bucket/runs/lot"
-    assert open_store(Path("runs")).place == "runs"
+    assert RunStore(Path("runs")).place == "runs"
 
 
 def test_a_campaign_behind_a_url(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

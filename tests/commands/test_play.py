@@ -9,10 +9,9 @@ import pytest
 from PIL import Image
 
 from headway.commands import main as cli
-from headway.commands.play import load_player
+from headway.commands.play import find_run, load_player
 from headway.errors import UsageError
 from headway.runs import RunSpec, RunStore
-from headway.runs.address import find_run
 from headway.runs.experiments import Context, Stopped
 from headway.study import doorkey
 from headway.study.protocols.minigrid import ExplorationProtocol

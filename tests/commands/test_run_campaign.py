@@ -140,45 +140,39 @@ def test_sections_may_be_named_one_by_one(tmp_path: Path, capsys: pytest.Capture
     assert [Path(job[job.index("--out") + 1]).name for job in jobs] == ["first", "second", "second"]
 
 
+A = "[[section]]\nname='a'\nexperiment='controlled'\n"
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
         ("[[lot]", "expected TOML"),
         ("", "expected a description, plugins and [[section]] tables, got none"),
-        (f"a={'[' * 100_000}{']' * 100_000}", "got values nested too deeply"),
-        (
-            f"[[section]]\nname='a'\nexperiment='controlled'\nepochs={'[' * 200}{']' * 200}",
-            "expected text, a number, or",
-        ),
-        (
-            f"[[section]]\nname='a'\nexperiment='controlled'\nepochs=1{'0' * 5000}",
-            "expected TOML, got Exceeds the limit",
-        ),
-        (
-            f"[[section]]\nname='a'\nexperiment='controlled'\nepochs=0x{'f' * 5000}",
-            "epochs: expected an integer between",
-        ),
-        ("colour = 1\n[[section]]\nname='a'\nexperiment='controlled'", "got also colour"),
+        (f"a={'[' * 100_000}{']' * 100_000}", "nested too deeply"),
+        (f"{A}epochs={'[' * 200}{']' * 200}", "epochs"),
+        (f"{A}epochs=1{'0' * 5000}", "Exceeds the limit"),
+        (f"{A}epochs=0x{'f' * 5000}", "epochs"),
+        (f"colour = 1\n{A}", "colour"),
         ("[[section]]\nname='a'", "section 1: expected its experiment, got None"),
-        ("[[section]]\nname='../a'\nexperiment='controlled'", "got '../a'"),
+        ("[[section]]\nname='../a'\nexperiment='controlled'", "'../a'"),
         ("[[section]]\nname='a'\nexperiment='controled'", "did you mean controlled?"),
-        ("[[section]]\nname='a'\nexperiment='controlled'\ncolour='red'", "got 'colour'"),
-        ("[[section]]\nname='a'\nexperiment='controlled'\nepoch=3", "got 'epoch'; did you mean epochs?"),
-        ("[[section]]\nname='a'\nexperiment='controlled'\nworkers=0", "got workers; where and how to run is for the"),
-        ("[[section]]\nname='a'\nexperiment='controlled'\nepochs=[[1]]", "epochs: expected a whole number"),
-        ("[[section]]\nname='a'\nexperiment='controlled'\nsignal='gmcc'", "campaign.toml: a: expected a signal out of"),
-        ("[[section]]\nname='a'\nexperiment='controlled'\nseeds='x'", "campaign.toml: a: expected seeds such as 5"),
-        ("[[section]]\nname='a'\nexperiment='controlled'\nset={flor=1}", "campaign.toml: a: expected a field"),
+        (f"{A}colour='red'", "'colour'"),
+        (f"{A}epoch=3", "'epoch'; did you mean epochs?"),
+        (f"{A}workers=0", "workers"),
+        (f"{A}epochs=[[1]]", "epochs"),
+        (f"{A}signal='gmcc'", "campaign.toml: a: "),
+        (f"{A}seeds='x'", "campaign.toml: a: "),
+        (f"{A}set={{flor=1}}", "campaign.toml: a: "),
         ("[[section]]\nname='a'\nexperiment='sensitivity'\nsweep={beta=[2.0]}", "campaign.toml: a: beta"),
-        ("[[section]]\nname='a'\nexperiment='doorkey'\nmethod='imc'", "campaign.toml: a: expected"),
-        ("[[section]]\nname='a'\nexperiment='controlled'\n[[section]]\nname='a'\nexperiment='controlled'", "'a' twice"),
+        ("[[section]]\nname='a'\nexperiment='doorkey'\nmethod='imc'", "campaign.toml: a: "),
+        (A + A, "'a' twice"),
     ],
 )
 def test_a_bad_file_is_exit_code_2_and_nothing_happens(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, named: str
 ) -> None:
     assert run(write(tmp_path, text), "--out", tmp_path / "out") == 2
-    assert message in capsys.readouterr().err
+    assert named in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -34,5 +34,5 @@ def cache(tmp_path: Path) -> Path:
 @pytest.fixture
 def plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow downloads from a server on the loopback address, without https and without a proxy."""
-    monkeypatch.setattr("headway.data.download.SCHEME", "http://")
+    monkeypatch.setattr("headway.data.files.SCHEME", "http://")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headway.data.catalogue import Download
-from headway.data.download import PlainLines, fetch, progress_display
+from headway.data.files import PlainLines, fetch, progress_display
 from headway.errors import DataError, MissingExtraError
 from tests.data.server import Answer, Server, serve
 

@@ -35,12 +35,11 @@ from headway.runs.experiments import Context
 from headway.runs.launchers import InProcess, Launcher
 from headway.runs.provenance import code_fingerprint
 from headway.runs.ray import RayLauncher
-from headway.runs.remote import RemoteStore
 from headway.runs.text import last_line
 from headway.study.controlled import specs as controlled_specs
 from headway.study.protocols.classification import Protocol
 from tests.faults.campaigns import ROOT
-from tests.faults.strikes import CAMPAIGNS, LEASE, open_place, s3_server, strike
+from tests.faults.strikes import CAMPAIGNS, LEASE, s3_server, strike
 from tests.faults.strikes import CONTEXT as STALLED_CONTEXT
 from tests.faults.watching import Watch, every
 
@@ -148,7 +147,7 @@ def ray_nodes(folder: Path, peace: RunStore, specs: list[RunSpec], seconds: floa
     from ray.cluster_utils import Cluster
 
     outcome = Outcome("a Ray node lost every 5 s and a new one joining, store behind a URL", len(specs))
-    store = RemoteStore(f"file://{folder}/bucket/nodes")
+    store = RunStore(f"file://{folder}/bucket/nodes")
     alert = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_failure_threshold": 3}
     small = {"object_store_memory": 100 * 2**20}
     head = {"num_cpus": 0, "include_dashboard": False, "_system_config": alert, **small}
@@ -253,7 +252,7 @@ def _stalled(what: str, place: str, folder: Path, peace: RunStore, specs: list[R
         f"two campaigns on {what}, lease {LEASE:.0f} s: {signals}", len(specs), sum(strikes.done.values())
     )
     outcome.messages.append(f"slowest end after SIGTERM or Ctrl-C: {strikes.slowest_stop:.1f} s")
-    store = open_place(place, LEASE)
+    store = RunStore(place, LEASE)
     outcome.losses = sum(record.status.attempt - 1 for record in store.status() if record.status)
     return compare(store, peace, specs, outcome)
 

@@ -24,7 +24,6 @@ from headway.runs import RunSpec, RunStore, State, locks
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.experiments import Context
 from headway.runs.processes import LocalProcesses
-from headway.runs.remote import RemoteStore
 
 ROOT = Path(__file__).parents[2]
 MACHINE = "HEADWAY_TEST_MACHINE"
@@ -36,10 +35,6 @@ LOOK_SECONDS = 5.0
 
 if __name__ in ("__main__", "__mp_main__") and MACHINE in os.environ:
     locks._this_machine = lambda: os.environ[MACHINE]  # type: ignore[assignment]
-
-
-def open_place(place: str, lease: float) -> RunStore:
-    return RemoteStore(place, lease) if "://" in place else RunStore(place, lease)
 
 
 @dataclass
@@ -134,7 +129,7 @@ def strike(place: str, specs: Path, log: Path, seconds: float, seed: int) -> Str
     strikes = Strikes(place, specs, log, random.Random(seed))
     for number in range(CAMPAIGNS):
         strikes.start(number)
-    store, wanted = open_place(place, LEASE), [RunSpec.from_json(line) for line in specs.read_text().splitlines()]
+    store, wanted = RunStore(place, LEASE), [RunSpec.from_json(line) for line in specs.read_text().splitlines()]
     deadline, due, look = time.monotonic() + seconds, 0.0, 0.0
     while (now := time.monotonic()) < deadline:
         if now >= look:
@@ -215,7 +210,7 @@ def s3_server() -> Iterator[str]:
 def main() -> int:
     place, specs, lease = sys.argv[1:]
     wanted = [RunSpec.from_json(line) for line in Path(specs).read_text().splitlines()]
-    campaign = Campaign(wanted, open_place(place, float(lease)), CONTEXT, retry_failed=True)
+    campaign = Campaign(wanted, RunStore(place, float(lease)), CONTEXT, retry_failed=True)
     return 0 if run_campaign(campaign, LocalProcesses(1, stall_seconds=LEASE)).is_complete() else 1
 
 

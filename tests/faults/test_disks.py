@@ -12,8 +12,7 @@ import pytest
 from headway.errors import StoreError
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.launchers import InProcess
-from headway.runs.stopping import StopRequest
+from headway.runs.launchers import InProcess, StopRequest
 from tests.faults.campaigns import Output, check_aftermath, check_done, run_to_end, start
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of

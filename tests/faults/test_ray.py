@@ -17,7 +17,6 @@ from headway.runs import RunStore, State
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.progress import Event, Lost, Started
 from headway.runs.ray import RayLauncher
-from headway.runs.remote import RemoteStore
 from tests.faults.campaigns import Output, check_aftermath, check_done, expected, start
 from tests.runs.conftest import MEMORY, Recorder, patiently
 from tests.runs.dummy import spec_of
@@ -56,7 +55,7 @@ def test_workers_killed_again_and_again(ray_cluster: Any, store: RunStore, recor
 
 
 def test_workers_killed_with_a_store_behind_a_url(ray_cluster: Any, recorder: Recorder, tmp_path: Path) -> None:
-    remote = RemoteStore(f"file://{tmp_path}/bucket/runs")
+    remote = RunStore(f"file://{tmp_path}/bucket/runs")
     specs = [*(spec_of("die-first", seed, 5) for seed in range(3)), *(spec_of(seed=seed) for seed in range(3))]
     progress = run_campaign(Campaign(specs, remote), RayLauncher(), recorder)
     assert progress.failures() == []

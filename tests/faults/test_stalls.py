@@ -13,8 +13,8 @@ import pytest
 from headway.runs import RunStore, State
 from headway.runs.attempt import attempt
 from headway.runs.experiments import Context
+from headway.runs.launchers import Silence
 from headway.runs.progress import Outcome
-from headway.runs.stopping import Silence
 from tests.faults.campaigns import Output, check_aftermath, start
 from tests.runs import dummy
 from tests.runs.dummy import spec_of

@@ -21,14 +21,13 @@ from unittest import mock
 
 from headway.commands.campaign_file import read_campaign_file
 from headway.commands.main import main
-from headway.commands.options import Shard
+from headway.commands.options import Shard, parse_place
 from headway.data.catalogue import CATALOGUE
 from headway.data.cifar import iter_members, parse_batch, unpickle
 from headway.data.files import read_bounded
 from headway.data.idx import parse_images, parse_labels
 from headway.errors import DataError, HeadwayError, ProtocolError, SpecError, StoreError, UsageError
 from headway.runs import FileSum, RunSpec, RunStore, State, Status
-from headway.runs.address import parse_place
 from headway.runs.metrics import RowLog, from_parquet, to_parquet
 from headway.runs.url_locks import Holder, sighting
 from headway.runs.url_manifest import Manifest, Part

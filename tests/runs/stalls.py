@@ -19,7 +19,6 @@ from typing import Any
 
 from headway.runs import RunStore, State, files, locks
 from headway.runs.bucket import Bucket
-from headway.runs.remote import RemoteStore
 from tests.runs.forks import WATCHED, fork, reference, spec_of, train, wait
 
 LEASE = 0.3
@@ -28,7 +27,7 @@ OPERATIONS = ("put", "put_all", "put_file", "create", "get", "get_all", "get_fil
 
 def open_store(kind: str, folder: Path, number: int) -> RunStore:
     place = folder / f"store-{number}"
-    return RunStore(place, LEASE) if kind == "folder" else RemoteStore(f"file://{place}", LEASE)
+    return RunStore(place, LEASE) if kind == "folder" else RunStore(f"file://{place}", LEASE)
 
 
 def be_another_machine(name: str) -> None:

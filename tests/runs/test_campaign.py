@@ -6,14 +6,12 @@ import signal
 
 import pytest
 
-from headway.errors import ExperimentError, StoreError, UsageError
+from headway.errors import ExperimentError, StoreError
 from headway.runs import RunSpec, RunStore, State, launchers
-from headway.runs.campaign import Campaign, default_workers, make_launcher, run_campaign
+from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.experiments import find_experiment, register_experiment
-from headway.runs.launchers import InProcess
-from headway.runs.processes import LocalProcesses
+from headway.runs.launchers import InProcess, StopRequest, stop_on_signals
 from headway.runs.progress import Advanced, Ended, Event, Lost, Outcome, Started
-from headway.runs.stopping import StopRequest, stop_on_signals
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
 
@@ -204,11 +202,3 @@ def test_unknown_experiments_and_taken_names_are_errors() -> None:
         find_experiment("nothing")
     with pytest.raises(ExperimentError, match="expected a new name for the experiment other"):
         register_experiment("dummy", "other")
-
-
-def test_the_number_of_workers_chooses_the_launcher() -> None:
-    assert isinstance(make_launcher(0), InProcess)
-    assert isinstance(make_launcher(3), LocalProcesses)
-    with pytest.raises(UsageError, match="expected 0 or more workers, got -1"):
-        make_launcher(-1)
-    assert default_workers(1) == 1

@@ -11,10 +11,9 @@ from headway.runs import RunStore, State
 from headway.runs import launchers as module
 from headway.runs.attempt import Task
 from headway.runs.experiments import Context
-from headway.runs.launchers import Job, Queue, Work
+from headway.runs.launchers import Job, Queue, StopRequest, Work
 from headway.runs.locks import Owner
 from headway.runs.progress import Ended, Event, Lost, Outcome
-from headway.runs.stopping import StopRequest
 from tests.runs.dummy import spec_of
 
 SPECS = [spec_of(seed=seed) for seed in range(6)]

@@ -6,20 +6,19 @@ import pytest
 
 from headway.runs import RunRecord, RunStore, State
 from headway.runs import text as wording
-from headway.runs.campaign import Estimator, Plan, look_up, make_plan
-from headway.runs.experiments import Context
+from headway.runs.campaign import Campaign, Plan, make_plan
 from tests.runs import dummy
 from tests.runs.dummy import spec_of
 
 
 def test_looking_up_runs_makes_no_store(store: RunStore) -> None:
     specs = [spec_of(seed=0), spec_of(seed=1)]
-    assert look_up(store, specs) == tuple(RunRecord(spec.run_id, State.PENDING, spec) for spec in specs)
+    assert Campaign(specs, store).look_up() == tuple(RunRecord(spec.run_id, State.PENDING, spec) for spec in specs)
     assert not store.root.exists()
     run = store.lock(specs[1])
     assert run is not None
     run.interrupt()
-    assert [record.state for record in look_up(store, specs)] == [State.PENDING, State.INTERRUPTED]
+    assert [record.state for record in Campaign(specs, store).look_up()] == [State.PENDING, State.INTERRUPTED]
     assert not (store.root / specs[0].run_id).exists()
 
 
@@ -44,13 +43,12 @@ def test_an_estimate_leaves_out_what_is_done(store: RunStore, monkeypatch: pytes
     asked = []
     estimate = dummy.estimate
     monkeypatch.setattr(dummy, "estimate", lambda spec, context: asked.append(spec) or estimate(spec, context))
-    records = look_up(store, specs)
-    plan = make_plan(records, specs, 2, retry_failed=False, estimate=Estimator(Context()))
+    plan = make_plan(Campaign(specs, store), 2)
     assert plan.seconds == {specs[2].run_id: 20.0, specs[3].run_id: 40.0}
     assert len(asked) == 1  # seeds take the same time
-    plan = make_plan(records, specs, 2, retry_failed=True, estimate=Estimator(Context()))
-    assert plan.seconds.keys() == {spec.run_id for spec in specs[1:]}
-    assert make_plan(records, specs, 2, retry_failed=True, estimate=None).seconds == {}
+    retrying = Campaign(specs, store, retry_failed=True)
+    assert make_plan(retrying, 2).seconds.keys() == {spec.run_id for spec in specs[1:]}
+    assert make_plan(retrying, 2, with_estimate=False).seconds == {}
 
 
 def test_words() -> None:

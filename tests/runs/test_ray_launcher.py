@@ -16,11 +16,10 @@ from headway.runs import ray as launcher
 from headway.runs.attempt import Task
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.experiments import Context
-from headway.runs.launchers import InProcess, Job, Work
+from headway.runs.launchers import InProcess, Job, StopRequest, Work
 from headway.runs.progress import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
 from headway.runs.ray import RayLauncher
 from headway.runs.ray_cluster import Resources
-from headway.runs.stopping import StopRequest
 from headway.study.controlled import specs as controlled_specs
 from headway.study.protocols.classification import Protocol
 from tests.runs.conftest import Recorder

@@ -16,8 +16,8 @@ from headway.runs import RunStore, State
 from headway.runs.bucket import Bucket
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.experiments import Context
+from headway.runs.fetch import fetch
 from headway.runs.launchers import InProcess
-from headway.runs.remote import RemoteStore, fetch
 from headway.study.controlled import specs as controlled_specs
 from headway.study.protocols.classification import Protocol
 from tests.runs.conftest import Recorder
@@ -65,17 +65,17 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def remote(url: str) -> RunStore:
-    return RemoteStore(url)
+    return RunStore(url)
 
 
 @pytest.fixture
 def memory() -> RunStore:
-    return RemoteStore(f"memory://{secrets.token_hex(4)}/runs")
+    return RunStore(f"memory://{secrets.token_hex(4)}/runs")
 
 
 def again(store: RunStore) -> RunStore:
     """The same store, as another process sees it."""
-    return RemoteStore(store.place, store.lease)
+    return RunStore(store.place, store.lease)
 
 
 def names(store: RunStore, run_id: str) -> list[str]:
@@ -358,9 +358,9 @@ def test_what_cannot_be_published_does_not_count_as_done(
 
 def test_urls_that_cannot_be_opened_are_explained() -> None:
     with pytest.raises(UsageError, match=r"expected a URL that fsspec can open, such as .*, got nothing://x"):
-        RemoteStore("nothing://x")
+        RunStore("nothing://x")
     with pytest.raises(StoreError, match="headway fetch memory://x FOLDER"):
-        RemoteStore("memory://x").folder("0" * 16)
+        RunStore("memory://x").folder("0" * 16)
 
 
 def test_it_is_pickled_by_its_url(memory: RunStore) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from headway.errors import StoreError
 from headway.runs import RunStore, State
-from headway.runs.remote import RemoteStore, fetch
+from headway.runs.fetch import fetch
 from tests.runs.helpers import checkpointed, finish, lock, spec_of
 
 SPEC = spec_of(0)
@@ -18,7 +18,7 @@ SPEC = spec_of(0)
 @pytest.fixture
 def remote() -> RunStore:
     """A store with a run that was interrupted at its second step."""
-    store = RemoteStore(f"memory://{secrets.token_hex(4)}/runs")
+    store = RunStore(f"memory://{secrets.token_hex(4)}/runs")
     checkpointed(store, SPEC, 1, 2).interrupt()
     return store
 

@@ -20,7 +20,6 @@ from headway.runs.bucket import DELAYS, Bucket
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.experiments import Context
 from headway.runs.progress import Outcome
-from headway.runs.remote import RemoteStore
 from headway.runs.url_locks import Holder
 from headway.runs.url_manifest import Manifest, Part, Publisher
 from tests.runs.dummy import spec_of
@@ -34,7 +33,7 @@ RUN_ID = plain(0).run_id
 
 @pytest.fixture
 def memory() -> RunStore:
-    return RemoteStore(f"memory://{secrets.token_hex(4)}/runs")
+    return RunStore(f"memory://{secrets.token_hex(4)}/runs")
 
 
 class Flaky:
@@ -158,7 +157,7 @@ def test_a_process_that_wakes_in_its_first_checkpoint_spoils_nothing(
     slow = lock(memory, plain(0))
     slow.restore()
     slow.log({"step": 1})
-    successor = RemoteStore(memory.place)
+    successor = RunStore(memory.place)
     put, quick = memory.storage.bucket.put, []
 
     def put_late(name: str, data: bytes) -> None:
@@ -200,7 +199,7 @@ def test_a_run_goes_on_without_a_file_that_is_gone(memory: RunStore) -> None:
     run.interrupt()
     bucket = Bucket(memory.place)
     bucket.remove([name for name in bucket.names(RUN_ID) if "best.pt" in name])
-    with lock(RemoteStore(memory.place), plain(0)) as run:
+    with lock(RunStore(memory.place), plain(0)) as run:
         assert run.restore() is not None
         run.log({"step": 2})
         run.checkpoint(2, lambda file: file.write(b"state 2"))
@@ -292,7 +291,7 @@ def taken_over(store: RunStore) -> tuple[Any, Any]:
     store.storage.bucket.put(
         lock_of, (store.storage.bucket.get(lock_of) or b"").replace(b'"released": false', b'"released": true')
     )
-    second = lock(RemoteStore(store.place), plain(0))
+    second = lock(RunStore(store.place), plain(0))
     second.restore()
     first._lock._stop.clear()
     return first, second
@@ -320,11 +319,11 @@ def test_a_successor_removes_nothing_of_an_attempt_that_ends_meanwhile(
     monkeypatch.setattr(Bucket, "names", names_then_end)
     second.log({"step": 3})
     second.checkpoint(3, lambda file: file.write(b"state"))
-    record = RemoteStore(memory.place).record(RUN_ID)
+    record = RunStore(memory.place).record(RUN_ID)
     assert (record.state, record.status and record.status.attempt) == (State.DONE, 1)
     assert memory.problems(RUN_ID) == []
     second.interrupt()
-    assert RemoteStore(memory.place).record(RUN_ID).state is State.DONE
+    assert RunStore(memory.place).record(RUN_ID).state is State.DONE
 
 
 def test_an_attempt_that_was_shut_out_cannot_end_its_run(memory: RunStore) -> None:
@@ -333,10 +332,10 @@ def test_an_attempt_that_was_shut_out_cannot_end_its_run(memory: RunStore) -> No
     second.checkpoint(3, lambda file: file.write(b"state"))
     with pytest.raises(LockLostError, match="got shut out by another process"):
         first.finish()
-    record = RemoteStore(memory.place).record(RUN_ID)
+    record = RunStore(memory.place).record(RUN_ID)
     assert (record.state, record.status and record.status.attempt) == (State.RUNNING, 2)
     second.finish()
-    assert RemoteStore(memory.place).metrics(RUN_ID)["step"] == [1, 2, 3]
+    assert RunStore(memory.place).metrics(RUN_ID)["step"] == [1, 2, 3]
 
 
 def test_an_attempt_that_was_stalled_does_not_bring_back_a_run_that_was_reset(memory: RunStore) -> None:
@@ -345,8 +344,8 @@ def test_an_attempt_that_was_stalled_does_not_bring_back_a_run_that_was_reset(me
     memory.reset(RUN_ID)
     first.log({"step": 3})
     first.checkpoint(3, lambda file: file.write(b"state"))
-    assert RemoteStore(memory.place).record(RUN_ID).state is State.PENDING
-    assert RemoteStore(memory.place).metrics(RUN_ID) == {}
+    assert RunStore(memory.place).record(RUN_ID).state is State.PENDING
+    assert RunStore(memory.place).metrics(RUN_ID) == {}
 
 
 def test_what_a_kill_left_behind_a_done_run_is_removed_when_it_is_seen_again(memory: RunStore) -> None:
@@ -356,10 +355,10 @@ def test_what_a_kill_left_behind_a_done_run_is_removed_when_it_is_seen_again(mem
         finish_from_checkpoint(memory)
     left = [name for name in memory.storage.bucket.names() if "checkpoint" in name]
     assert len(left) == 1
-    campaign = Campaign([plain(0)], RemoteStore(memory.place))
+    campaign = Campaign([plain(0)], RunStore(memory.place))
     assert run_campaign(campaign).is_complete()
     assert [name for name in memory.storage.bucket.names() if "checkpoint" in name] == []
-    assert RemoteStore(memory.place).problems(RUN_ID) == []
+    assert RunStore(memory.place).problems(RUN_ID) == []
 
 
 def finish_from_checkpoint(store: RunStore) -> None:

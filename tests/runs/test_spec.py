@@ -6,6 +6,8 @@ import enum
 import hashlib
 import json
 import pickle
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -146,34 +148,28 @@ def test_subclasses_of_plain_types_become_plain() -> None:
     assert spec == make(params={"colour": "red"})
 
 
+@pytest.mark.parametrize("value", [float("nan"), object(), {1, 2}, b"bytes", 2**64, "\ud800", {1: 2}, {"\ud800": 1}])
+@pytest.mark.parametrize(("params", "place"), [(lambda x: {"x": x}, "params.x"), (lambda x: {"a": [x]}, "params.a[0]")])
+def test_what_json_cannot_hold_is_refused_by_its_place(value: Any, params: Callable[[Any], Any], place: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(place)):
+        make(params=params(value))
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("field", "values"),
     [
-        ({"params": {"lr": float("nan")}}, r"finite number at params\.lr, got nan"),
-        ({"params": {"a": {"b": [float("inf")]}}}, r"finite number at params\.a\.b\[0\], got inf"),
-        ({"params": {"x": object()}}, r"at params\.x, got builtins\.object"),
-        ({"params": {"x": {1, 2}}}, r"at params\.x, got builtins\.set"),
-        ({"params": {"x": b"bytes"}}, r"at params\.x, got builtins\.bytes"),
-        ({"params": {1: 2}}, "string keys in params, got 1"),
-        ({"params": {"x": 2**64}}, r"integer between .* at params\.x"),
-        ({"params": {"x": "\ud800"}}, r"valid Unicode at params\.x"),
-        ({"params": {"\ud800": 1}}, "valid Unicode at params"),
-        ({"params": [1]}, "mapping for params, got list"),
-        ({"protocol": None}, "mapping for protocol, got NoneType"),
-        ({"seed": -1}, "seed of at least 0"),
-        ({"seed": 2**63}, "below 2"),
-        ({"seed": 1.0}, r"integer for seed, got 1\.0"),
-        ({"seed": True}, "integer for seed, got True"),
-        ({"experiment": ""}, "name for experiment, got an empty string"),
-        ({"method": "a\nb"}, "printable characters for method"),
-        ({"method": " a"}, "printable characters for method"),
-        ({"condition": 3}, "string for condition, got int"),
-        ({"experiment": "x" * 201}, "up to 200 printable characters"),
+        ("params", [[1]]),
+        ("protocol", [None]),
+        ("seed", [-1, 2**63, 1.0, True]),
+        ("experiment", ["", "x" * 201]),
+        ("method", ["a\nb", " a"]),
+        ("condition", [3]),
     ],
 )
-def test_what_json_cannot_hold_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(SpecError, match=message):
-        make(**changes)
+def test_fields_of_another_kind_are_refused_by_name(field: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(SpecError, match=rf"expected .*\b{field}\b.*, got"):
+            make(**{field: value})
 
 
 def test_numpy_scalars_are_refused_with_the_way_out() -> None:
@@ -200,32 +196,28 @@ GOOD = make(params={"lr": 0.5}).to_dict()
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
         ("", "expected a JSON object, got nothing"),
-        ("{", "expected a JSON object, got '{'"),
-        ("[]", r"expected a JSON object, got '\[\]'"),
-        ("null", "expected a JSON object, got 'null'"),
-        (b"\xff{}", "expected UTF-8 text, got byte 0xff at 0"),
-        ('{"schema": NaN}', "NaN is not JSON"),
+        *((text, re.escape(repr(text))) for text in ("{", "[]", "null")),
+        (b"\xff{}", "byte 0xff at 0"),
+        ('{"schema": NaN}', "NaN"),
         ('{"schema": 1, "schema": 1}', "'schema' is given twice"),
-        ("{}", "expected a schema number"),
-        ('{"schema": true}', "expected a schema number .* got 'True'"),
-        ('{"schema": 0}', "expected a schema number"),
-        ('{"schema": 1}', "expected the fields .* got no experiment, method, seed"),
-        (json.dumps({**GOOD, "colour": 1}), "got also colour"),
-        (json.dumps({**GOOD, "seed": 8}), "expected run_id .* the file was edited or damaged"),
-        (json.dumps({**GOOD, "seed": "7"}), "expected an integer for seed, got '7'"),
-        (json.dumps({**GOOD, "run_id": 5}), "expected run_id"),
-        (json.dumps(GOOD).replace("0.5", "1e999"), r"finite number at params\.lr, got inf"),
-        ("[" * 100_000, "many more"),
+        *((text, "schema") for text in ("{}", '{"schema": true}', '{"schema": 0}')),
+        ('{"schema": 1}', "no experiment, method, seed"),
+        (json.dumps({**GOOD, "colour": 1}), "also colour"),
+        (json.dumps({**GOOD, "seed": 8}), "run_id .* the file was edited or damaged"),
+        (json.dumps({**GOOD, "seed": "7"}), "seed, got '7'"),
+        (json.dumps({**GOOD, "run_id": 5}), "run_id"),
+        (json.dumps(GOOD).replace("0.5", "1e999"), r"params\.lr, got inf"),
+        ("[" * 100_000, "nesting"),
         ('{"a":' * 1000 + "1" + "}" * 1000, "JSON|schema|nesting"),
         ('{"schema": ' + "9" * 5000 + "}", "expected"),
-        (" " * (2**20 + 1), "at most 1048576 bytes"),
+        (" " * (2**20 + 1), "1048576 bytes"),
     ],
 )
-def test_bad_text_gives_a_clear_error(text: str | bytes, message: str) -> None:
-    with pytest.raises(SpecError, match=message):
+def test_bad_text_is_refused_with_what_is_wrong_in_it(text: str | bytes, named: str) -> None:
+    with pytest.raises(SpecError, match=named):
         RunSpec.from_json(text)
 
 

@@ -12,10 +12,11 @@ import pytest
 from headway.commands.main import main
 from headway.errors import MissingExtraError
 from headway.runs import RunSpec, RunStore, tensorboard
-from headway.runs.campaign import Campaign, make_launcher, run_campaign
-from headway.runs.experiments import Context
-from headway.runs.progress import Advanced, Ended, Outcome, Started
-from headway.runs.tensorboard import DONE_FILE, INTERVAL, Mirror, folder_name, mirrored, scalars, steps_of
+from headway.runs.campaign import Campaign, run_campaign
+from headway.runs.launchers import InProcess, Request
+from headway.runs.processes import make_local
+from headway.runs.progress import Advanced, CampaignProgress, Ended, Outcome, Started
+from headway.runs.tensorboard import DONE_FILE, INTERVAL, Mirror, folder_name, scalars, steps_of
 from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
 
@@ -54,6 +55,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "board"
 
 
+def mirrored(
+    store: RunStore, folder: Path, recorder: Recorder, *specs: RunSpec, retry_failed: bool = False, **options: Any
+) -> CampaignProgress:
+    campaign = Campaign(specs, store, retry_failed=retry_failed)
+    with Mirror(store, folder, specs, **options) as mirror:
+        return run_campaign(campaign, InProcess(), recorder, listen=mirror.notice)
+
+
 def stored(store: RunStore, spec: RunSpec) -> list[tuple[int, float]]:
     columns = store.metrics(spec.run_id)
     return [(step, pytest.approx(value)) for step, value in zip(columns["step"], columns["value"], strict=True)]
@@ -63,8 +72,8 @@ def stored(store: RunStore, spec: RunSpec) -> list[tuple[int, float]]:
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_the_files_hold_what_the_store_holds(store: RunStore, folder: Path, recorder: Recorder, workers: int) -> None:
     specs = [spec_of(seed=seed) for seed in range(3)]
-    mirror = Mirror(store, folder)
-    run_campaign(Campaign(specs, store), make_launcher(workers), mirrored(mirror, recorder))
+    with Mirror(store, folder, specs) as mirror:
+        run_campaign(Campaign(specs, store), make_local(Request(workers)), recorder, listen=mirror.notice)
     for spec in specs:
         assert points(folder / folder_name(spec), "value") == stored(store, spec)
 
@@ -72,54 +81,53 @@ def test_the_files_hold_what_the_store_holds(store: RunStore, folder: Path, reco
 @pytest.mark.usefixtures("dummies")
 def test_a_run_that_failed_and_resumed_has_no_point_twice(store: RunStore, folder: Path, recorder: Recorder) -> None:
     spec = spec_of("fail-first", steps=4)
-    run_campaign(Campaign([spec], store), make_launcher(0), mirrored(Mirror(store, folder), recorder))
+    mirrored(store, folder, recorder, spec)
     assert points(folder / folder_name(spec), "step") == [(1, 1), (2, 2)]
     assert not (folder / folder_name(spec) / DONE_FILE).exists()
-    campaign = Campaign([spec], store, retry_failed=True)
-    run_campaign(campaign, make_launcher(0), mirrored(Mirror(store, folder), recorder))
+    mirrored(store, folder, recorder, spec, retry_failed=True)
     assert points(folder / folder_name(spec), "step") == [(1, 1), (2, 2), (3, 3), (4, 4)]
     assert points(folder / folder_name(spec), "value") == stored(store, spec)
 
 
 def test_a_run_that_loses_rows_and_repeats_them_has_no_point_twice(store: RunStore, folder: Path) -> None:
     spec, clock = spec_of(), Clock()
-    mirror = Mirror(store, folder, clock)
+    mirror = Mirror(store, folder, [spec], clock)
     run = store.lock(spec)
     run.restore()
     for step in (1, 2):
         run.log({"step": step})
         run.checkpoint(step, lambda file: file.write(b"x"))
-    mirror.notice(Advanced(spec.run_id, 2, 3), spec)
+    mirror.notice(Advanced(spec.run_id, 2, 3))
     newest = max(run.folder.glob("checkpoint.*"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-1])
     clock.now += INTERVAL
-    mirror.notice(Advanced(spec.run_id, 1, 3), spec)
+    mirror.notice(Advanced(spec.run_id, 1, 3))
     run.log({"step": 3})
     run.finish()
-    mirror.notice(Ended(spec.run_id, Outcome.DONE), spec)
+    mirror.notice(Ended(spec.run_id, Outcome.DONE))
     assert points(folder / folder_name(spec), "step") == [(1, 1), (2, 2), (3, 3)]
 
 
 def test_a_run_is_looked_at_now_and_then(store: RunStore, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, clock, looks = spec_of(), Clock(), []
     store.add(spec)
-    mirror = Mirror(store, folder, clock)
+    mirror = Mirror(store, folder, [spec], clock)
     monkeypatch.setattr(mirror, "_copy", lambda spec: looks.append(clock.now))
-    mirror.notice(Started(spec.run_id, 1), spec)
+    mirror.notice(Started(spec.run_id, 1))
     for clock.now in (0.0, 0.1, INTERVAL - 0.1, INTERVAL, INTERVAL + 0.1, 3 * INTERVAL):
-        mirror.notice(Advanced(spec.run_id, 1, 3), spec)
+        mirror.notice(Advanced(spec.run_id, 1, 3))
     assert looks == [0.0, INTERVAL, 3 * INTERVAL]
 
 
 @pytest.mark.usefixtures("dummies")
 def test_runs_that_were_done_before_are_copied_once(store: RunStore, folder: Path, recorder: Recorder) -> None:
     specs = [spec_of(), spec_of("fail")]
-    run_campaign(Campaign(specs, store), make_launcher(0), recorder)
-    Mirror(store, folder).catch_up(specs)
+    run_campaign(Campaign(specs, store), InProcess(), recorder)
+    Mirror(store, folder, specs).catch_up()
     assert points(folder / folder_name(specs[0]), "value") == stored(store, specs[0])
     assert not (folder / folder_name(specs[1])).exists()
     before = sorted(folder.rglob("*"))
-    Mirror(store, folder).catch_up(specs)
+    Mirror(store, folder, specs).catch_up()
     assert sorted(folder.rglob("*")) == before
 
 
@@ -130,7 +138,7 @@ def test_an_open_board_is_told_to_start_over_and_the_spec_is_there(
     from tensorboard.compat.proto.event_pb2 import SessionLog
 
     spec = spec_of()
-    run_campaign(Campaign([spec], store), make_launcher(0), mirrored(Mirror(store, folder), recorder))
+    mirrored(store, folder, recorder, spec)
     first, second, third, *_ = events(folder / folder_name(spec))
     assert first.file_version
     assert second.session_log.status == SessionLog.START
@@ -143,10 +151,8 @@ def test_files_that_cannot_be_written_are_told_once_and_stop_nothing(
 ) -> None:
     (tmp_path / "board").write_text("a file in the way")
     reported: list[str] = []
-    mirror = Mirror(store, tmp_path / "board", complain=reported.append)
-    progress = run_campaign(
-        Campaign([spec_of(), spec_of(seed=1)], store, Context()), make_launcher(0), mirrored(mirror, recorder)
-    )
+    specs = [spec_of(), spec_of(seed=1)]
+    progress = mirrored(store, tmp_path / "board", recorder, *specs, complain=reported.append)
     assert progress.count(Outcome.DONE) == 2
     assert len(reported) == 1
     assert "cannot write for TensorBoard" in reported[0]

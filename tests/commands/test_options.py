@@ -1,3 +1,5 @@
+"""Options that commands share: where stores are, and numbers."""
+
 from __future__ import annotations
 
 import argparse
@@ -6,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headway.commands.main import main
-from headway.runs.address import Url, parse_folder, parse_place
+from headway.commands.options import RunOptions, Url, parse_folder, parse_place
 
 
 @pytest.mark.parametrize(
@@ -63,3 +65,16 @@ def test_readers_say_how_to_get_at_a_store_behind_a_url(command: str, capsys: py
     assert "expected a folder, got a URL; fetch it first: headway fetch s3://bucket/runs FOLDER" in (
         " ".join(capsys.readouterr().err.split())
     )
+
+
+@pytest.mark.parametrize("words", [["claims", "--seed", "-1"], ["verify", "--runs", "0"], ["demo", "--workers", "-1"]])
+def test_numbers_that_are_too_small_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    assert f"got {words[-1]!r}" in capsys.readouterr().err
+
+
+def test_there_are_no_more_workers_than_runs_unless_a_number_is_given() -> None:
+    assert RunOptions().workers_for(1) == 1
+    assert [RunOptions(workers=workers).workers_for(1) for workers in (0, 3)] == [0, 3]

@@ -1,4 +1,4 @@
-"""Stores behind URLs, such as s3://bucket/runs (`url_storage` says how they are kept), and copying them to a folder."""
+"""Copying runs from a store behind a URL, such as s3://bucket/runs, to a folder."""
 
 from __future__ import annotations
 
@@ -8,20 +8,12 @@ from headway.errors import DamagedError, UsageError
 from headway.runs.files import read_bytes, store_error, write_bytes
 from headway.runs.folder import read_status
 from headway.runs.jsonable import MAX_BYTES
-from headway.runs.locks import DEFAULT_LEASE
 from headway.runs.status import STATUS_FILE, RunRecord, State, Status
 from headway.runs.store import RunStore
 from headway.runs.url_storage import UrlStorage
 
-__all__ = ["RemoteStore", "UrlStorage", "fetch"]
-
 FETCHED_FILE = ".fetched.json"
 """The status that a run was copied with: another one beside it was written here."""
-
-
-def RemoteStore(url: str, lease: float = DEFAULT_LEASE) -> RunStore:  # noqa: N802 - it was a class
-    """The former name of a `RunStore` behind a URL."""
-    return RunStore(UrlStorage(url), lease)
 
 
 def fetch(
@@ -55,21 +47,15 @@ def _is_wanted(local: RunStore, run_id: str, theirs: Status) -> bool:
         return True
     if ours is None:
         return True
+    has_metrics = ours.state is State.DONE and local.has_metrics(local.record(run_id))
     if ours == theirs:
-        return not _has_files(local, run_id, ours)
+        is_whole = all((folder / name).is_file() for name in ours.files)
+        return not is_whole or (ours.state is State.DONE and not has_metrics)
     if read_bytes(folder / STATUS_FILE, MAX_BYTES) == read_bytes(folder / FETCHED_FILE, MAX_BYTES):
         return True  # nobody has worked on it here
-    if ours.state is State.DONE and local.has_metrics(local.record(run_id)):
+    if has_metrics:
         return False
     return theirs.state is State.DONE or theirs.step > ours.step
-
-
-def _has_files(local: RunStore, run_id: str, status: Status) -> bool:
-    """Whether a copy has every file that its run has saved, and its metrics if it is done."""
-    folder = local.folder(run_id)
-    if status.state is State.DONE and not local.has_metrics(local.record(run_id)):
-        return False
-    return all((folder / name).is_file() for name in status.files)
 
 
 def _copy(remote: UrlStorage, local: RunStore, run_id: str) -> bool:
@@ -77,7 +63,7 @@ def _copy(remote: UrlStorage, local: RunStore, run_id: str) -> bool:
     folder = local.folder(run_id)
     with local.held(run_id) as lock:
         staging = lock.staging
-        theirs = remote.bring(run_id, staging)
+        theirs, _ = remote.bring(run_id, staging)
         if theirs is None or not _is_wanted(local, run_id, theirs):  # it was worked on here just now
             return False
         status = theirs.to_json().encode()
