@@ -10,11 +10,10 @@ from torch import Tensor
 
 from headway.errors import SelectionError, StateError
 from headway.ranks import rank_and_replicas
-from headway.selection.bounds import Bound
+from headway.selection.draws import uniforms
 from headway.selection.literature import PLR
-from headway.selection.mixture import Mixture
+from headway.selection.mixture import Bound, Mixture
 from headway.selection.rules import Rule
-from headway.selection.streams import uniforms
 
 Level = int | Mapping[str, Any]
 """A seed, or the options of a task, as `reset` of an environment takes them."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headway.errors import SelectionError
 from headway.selection.actor import Actor, ActorConfig
-from headway.selection.streams import generator_for
+from headway.selection.draws import generator_for
 
 
 @dataclass(frozen=True)
