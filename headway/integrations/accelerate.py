@@ -60,10 +60,9 @@ class SourceAccelerator(Accelerator):
     ) -> None:
         self._feedback = Feedback(signals, sampler, monitor, drive, meter)
         super().__init__(*args, **kwargs)
-        drawing = self._feedback.sampler or self._feedback.stream
-        if drawing is not None:
-            drawing.shard(0, 1)  # accelerate shares the batches out among the processes
-        self.register_for_checkpointing(_Saved(self._feedback))
+        if self._feedback.drawing is not None:
+            self._feedback.drawing.shard(0, 1)  # accelerate shares the batches out among the processes
+        self.register_for_checkpointing(self._feedback)
 
     @property
     def meter(self) -> Meter | None:
@@ -109,16 +108,3 @@ class SourceAccelerator(Accelerator):
             samples = len(loss)
             loss = self._feedback.loss(loss, source, lambda: self._feedback.consume(samples))
         super().backward(loss, **kwargs)
-
-
-class _Saved:
-    """What a checkpoint keeps."""
-
-    def __init__(self, feedback: Feedback) -> None:
-        self._feedback = feedback
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._feedback.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._feedback.load_state_dict(state)

@@ -54,9 +54,6 @@ class SourceCallback(Callback):
         model: gives the module to meter; None for the whole LightningModule.
         meter: further arguments of the `Meter`, such as {"every": 4}.
 
-    Attributes:
-        scores: those of the latest batch, by signal.
-
     Raises:
         IntegrationError: the arguments make no sense.
         SignalError: what was given as signals are none.
@@ -91,7 +88,7 @@ class SourceCallback(Callback):
 
     @property
     def scores(self) -> dict[str, Tensor] | None:
-        """See the class."""
+        """Those of the latest batch, by signal."""
         return self._feedback.scores
 
     # Hooks of Lightning
@@ -105,9 +102,8 @@ class SourceCallback(Callback):
                 "expected automatic optimisation, got a module that optimises by itself; "
                 "call meter.backward(losses) there in place of manual_backward"
             )
-        drawing = self._feedback.sampler or self._feedback.stream
-        if drawing is not None and trainer.world_size > 1:
-            drawing.shard(trainer.global_rank, trainer.world_size)
+        if self._feedback.drawing is not None and trainer.world_size > 1:
+            self._feedback.drawing.shard(trainer.global_rank, trainer.world_size)
         step = pl_module.training_step
 
         @functools.wraps(step)
@@ -119,17 +115,17 @@ class SourceCallback(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach the meter; the module is on its device by now, and has not run yet."""
         self._feedback.attach(pl_module if self._model is None else self._model(pl_module))
-        drawing, resumed = self._feedback.sampler or self._feedback.stream, self._resumed
-        self._resumed = False
-        if drawing is not None and not resumed:
-            drawing.set_epoch(trainer.current_epoch)  # Lightning names it when workers have drawn of it already
+        resumed, self._resumed = self._resumed, False
+        if self._feedback.drawing is not None and not resumed:
+            # Lightning names the epoch when workers have drawn of it already.
+            self._feedback.drawing.set_epoch(trainer.current_epoch)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell the meter what is around the module by now; make sure that the loader draws from the sampler."""
         if self.meter is not None and trainer.strategy.model is not None:
             self.meter.wrapped_in(trainer.strategy.model)
         self._feedback.expect(_samples(trainer))
-        drawing = self._feedback.sampler or self._feedback.stream
+        drawing = self._feedback.drawing
         if drawing is None:
             return
         loaders = _loaders(trainer.train_dataloader)
@@ -157,9 +153,8 @@ class SourceCallback(Callback):
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Leave the module as it was."""
-        if stage != "fit":
-            return
-        self._leave(pl_module)
+        if stage == "fit":
+            self._leave(pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the module as it was: Lightning does not tear down after an error."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from headway.errors import MethodError
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.methods import parse_method
+from headway.rl.methods import make_reward, parse_method
 from headway.rl.reward import Reward
 from headway.rl.scorers import SignalScorer
 from headway.signals import MomentSignal
@@ -41,6 +41,17 @@ def check_method(method: Any) -> None:
         raise MethodError(f'expected a method such as "icm+gmc" or an IntrinsicReward, got {method!r}')
     if parse_method(method) is None:
         raise MethodError(f"expected a method with an intrinsic reward, got {method!r}")
+
+
+def reward_of(
+    method: str | Reward, spaces: tuple[Any, Any], config: IntrinsicConfig | None, device: Any, seed: int
+) -> Reward:
+    """The reward that a checked method names, for spaces of observations and actions; or that of a user as it is."""
+    if isinstance(method, Reward):
+        return method
+    made = make_reward(method, *spaces, config, device, seed)
+    assert made is not None  # the method was checked
+    return made
 
 
 def fixed_floor(config: IntrinsicConfig, batch: int) -> IntrinsicConfig:

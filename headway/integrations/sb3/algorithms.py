@@ -184,11 +184,11 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         self._waiting = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """See `IntrinsicCallback.state_dict`."""
+        """Everything that later rewards depend on, the number of transitions that wait among it."""
         return {**super().state_dict(), "waiting": self._waiting}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `IntrinsicCallback.load_state_dict`; transitions that wait are looked for in the replay buffer."""
+        """Continue from a state; transitions that wait are looked for in the replay buffer."""
         super().load_state_dict(state)
         self._waiting = min(int(state["waiting"]), self._buffer.size())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,22 +16,14 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
-from headway.integrations.rewards import check_method, check_number
+from headway.integrations.rewards import check_method, check_number, reward_of
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.methods import make_reward
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward
 from headway.rl.spaces import looks_channels_first
 
 ATTRIBUTE = "intrinsic_reward"
 """The model's attribute. Stable-Baselines3 saves every attribute that it does not know better."""
-
-
-class Stateful(Protocol):
-    """Whatever has a state."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state."""
 
 
 class Carried:
@@ -41,8 +33,8 @@ class Carried:
         callback: whose state it is.
     """
 
-    def __init__(self, callback: Stateful) -> None:
-        self.callback: Stateful | None = callback
+    def __init__(self, callback: IntrinsicCallback) -> None:
+        self.callback: IntrinsicCallback | None = callback
         self._state: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -230,19 +222,10 @@ class IntrinsicCallback(BaseCallback):
             self.normaliser = RewardNormaliser(model.n_envs, gamma, centre=self._settings["centre"])
 
     def _make(self, model: BaseAlgorithm) -> Reward:
-        settings = self._settings
+        settings, spaces = self._settings, (model.observation_space, model.action_space)
         device = model.device if self._device == "auto" else self._device
         with torch.random.fork_rng(devices=[]):  # the algorithm's own random numbers stay as they are
-            reward = make_reward(
-                settings["method"],
-                model.observation_space,
-                model.action_space,
-                self._config(model),
-                device,
-                settings["seed"],
-            )
-        assert reward is not None  # the method was checked
-        return reward
+            return reward_of(settings["method"], spaces, self._config(model), device, settings["seed"])
 
     def _config(self, model: BaseAlgorithm) -> IntrinsicConfig:
         """The settings that were given, or those that suit the model."""
