@@ -61,6 +61,13 @@ def uniforms(seed: int, epoch: int, *shard: int) -> Stream:
     return Stream(BLOCK, make)
 
 
+def chosen(shares: Tensor, uniforms: Tensor) -> Tensor:
+    """What uniform numbers in [0, 1) stand for, each entry by its share of the sum: [S], [n] -> [n]."""
+    edges = shares.cumsum(0)
+    found = torch.searchsorted(edges, uniforms * edges[-1], right=True)
+    return found.clamp(max=int(shares.nonzero().max()))  # rounding must not lead to an entry without a share
+
+
 class Deck:
     """The samples of one source in an order that is drawn anew each time it is used up.
 

@@ -14,7 +14,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from headway.errors import SelectionError, StateError
 from headway.ranks import rank_and_replicas
-from headway.selection.draws import uniforms
+from headway.selection.draws import chosen, uniforms
 from headway.selection.mixture import Mixture
 from headway.selection.sources import tag
 
@@ -189,11 +189,7 @@ class StreamIterator(Iterator[Any]):
             return int(self._stream.mixture.choose(uniform))
         shares = self._stream.mixture.follow().clone()
         shares[list(self._dropped)] = 0
-        if not bool(shares.any()):  # only sources without a share are left
-            return None
-        edges = shares.cumsum(0)
-        found = int(torch.searchsorted(edges, uniform * edges[-1], right=True))
-        return min(found, int(shares.nonzero().max()))  # rounding must not choose a source without a share
+        return int(chosen(shares, uniform)) if bool(shares.any()) else None  # those that are left may have no share
 
     def state_dict(self) -> dict[str, Any]:
         """The place of this shard in its choices and in every source; the shares are the mixture's."""

@@ -22,9 +22,8 @@ from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
 from headway.rl.reward import Reward
 from headway.runs import Run, RunSpec
-from headway.runs.experiments import WEIGHTS_FILE, Context, Stopped, use_common_instructions
-from headway.runs.provenance import continued, in_words
-from headway.study.determinism import keep_memory, made_here, one_thread, saves, saves_json
+from headway.runs.experiments import Context, use_common_instructions
+from headway.study.keeper import Keeper, keep_memory, length_of, one_thread, saves, seconds_of
 from headway.study.protocols.minigrid import ExplorationProtocol
 
 try:
@@ -113,52 +112,33 @@ def run(run: Run, context: Context) -> None:
 def carry_out(run: Run, context: Context, make: Make, columns: Sequence[str]) -> None:
     """Train an agent and keep what it has logged: these columns, of which the last is the speed."""
     keep_memory()
-    here = made_here(context.device, "numpy", "gymnasium")
+    keeper = Keeper(run, context, "numpy", "gymnasium")
     with one_thread():
         ppo = make(run.spec, context)
         try:
-            made_with = _train(run, ppo, context, here, columns)
+            _train(run, ppo, context, keeper, columns)
         finally:
             ppo.close()
         run.save(POLICY_FILE, saves(ppo.agent.policy.state_dict()))
-        if context.keep_weights:
-            run.save(WEIGHTS_FILE, saves(_weights(ppo)))
-        run.save("provenance.json", saves_json(in_words(made_with)))
-        run.finish()
+        keeper.finish(_weights(ppo))
 
 
-def _train(run: Run, ppo: PPO, context: Context, here: dict[str, str], columns: Sequence[str]) -> list[dict[str, str]]:
+def _train(run: Run, ppo: PPO, context: Context, keeper: Keeper, columns: Sequence[str]) -> None:
     """Rollout after rollout; asked to stop in the midst of one, it goes back to where that one began."""
-    checkpoint, made_with = run.restore(), [here]
-    if checkpoint is not None:
-        state = torch.load(io.BytesIO(checkpoint.payload), map_location="cpu", weights_only=True)
-        made_with = continued(state.pop("provenance", [{}]), here)
+    state, total = keeper.restored(), length_of(run.spec, "steps")
+    if state is not None:
         ppo.load_state_dict(state)
-    total = _steps(run.spec)
-    first, start = ppo.env_steps, time.monotonic()
-    saved, last = first, start
-    run.progress(first, total)
-    if context.report is not None and first:
-        context.report(first, total, {})
+    keeper.begin(ppo.env_steps, total, ppo.env_steps)
     while ppo.env_steps < total:
         began, before = time.monotonic(), copy.deepcopy(ppo.state_dict())
         metrics = ppo.iterate(context.should_stop)
         if metrics is None:
-            if before["env_steps"] > saved:
-                run.checkpoint(before["env_steps"], saves({**before, "provenance": made_with}))
-            raise Stopped("stopped on request")
-        now = time.monotonic()
-        speed = (ppo.env_steps - before["env_steps"]) / max(now - began, 1e-9)
+            keeper.stop(before["env_steps"], before)
+        speed = (ppo.env_steps - before["env_steps"]) / max(time.monotonic() - began, 1e-9)
         run.log({name: metrics.get(name, math.nan) for name in columns[:-1]} | {columns[-1]: speed})
         reached = metrics["episode_return"] / (ppo.config.extrinsic_scale or 1.0)  # in the environment's own unit
-        shown = {} if math.isnan(reached) else {"return": reached}
-        run.progress(ppo.env_steps, total, shown, (ppo.env_steps - first) / max(now - start, 1e-9))
-        if context.report is not None:
-            context.report(ppo.env_steps, total, shown)
-        if now - last >= context.checkpoint_seconds:
-            run.checkpoint(ppo.env_steps, saves({**ppo.state_dict(), "provenance": made_with}))
-            saved, last = ppo.env_steps, now
-    return made_with
+        keeper.progress(ppo.env_steps, {} if math.isnan(reached) else {"return": reached})
+        keeper.save(ppo.env_steps, ppo.state_dict)
 
 
 def estimate(spec: RunSpec, context: Context) -> float:
@@ -175,12 +155,11 @@ def measure(spec: RunSpec, context: Context, make: Make) -> float:
     with one_thread():
         ppo = make(spec, dataclasses.replace(context, threads=1))
         ppo.iterate()
-        start, before = time.perf_counter(), ppo.env_steps
-        ppo.iterate()
-        seconds = time.perf_counter() - start
+        before = ppo.env_steps
+        seconds = seconds_of(ppo.iterate)
         taken = ppo.env_steps - before
         ppo.close()
-    return _steps(spec) * seconds / taken
+    return length_of(spec, "steps") * seconds / taken
 
 
 def make(spec: RunSpec, context: Context) -> PPO:
@@ -210,13 +189,6 @@ def load_policy(spec: RunSpec, content: bytes) -> Policy:
 def _reward(spec: RunSpec, protocol: ExplorationProtocol, env: Any, device: str) -> Reward | None:
     spaces = env.single_observation_space, env.single_action_space
     return make_reward(spec.method, *spaces, protocol.reward, device, spec.seed)
-
-
-def _steps(spec: RunSpec) -> int:
-    steps = spec.params["steps"]
-    if not isinstance(steps, int):
-        raise SpecError(f"expected a whole number of steps, got {steps!r}")
-    return steps
 
 
 def _weights(ppo: PPO) -> dict[str, Any]:
