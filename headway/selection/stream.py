@@ -95,7 +95,7 @@ class SourceStream(IterableDataset[Any]):
 
     @property
     def epoch(self) -> int:
-        """See `set_epoch`."""
+        """Which random choices the next iteration makes."""
         return int(self._epoch)
 
     def update(

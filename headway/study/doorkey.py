@@ -49,7 +49,7 @@ Make: TypeAlias = Callable[[RunSpec, Context], PPO]
 """Makes the agent of a run, in its environment, before its first step."""
 MakeEnv: TypeAlias = Callable[[], "gymnasium.Env[Any, Any]"]
 """Makes one environment."""
-OWN: Registry[MakeEnv] = Registry("environment", EnvError)
+ENVIRONMENTS: Registry[MakeEnv] = Registry("environment", EnvError)
 POLICY_FILE = "policy.pt"
 CALIBRATION_STEPS = 256
 
@@ -215,7 +215,7 @@ def register_env(name: str) -> Callable[[MakeEnv], MakeEnv]:
     Raises:
         EnvError: the name is taken or not valid.
     """
-    return OWN.register(name)
+    return ENVIRONMENTS.register(name)
 
 
 def make_envs(
@@ -226,13 +226,13 @@ def make_envs(
     Raises:
         EnvError: there is no such environment, or it does not go together with the noise or the protocol.
     """
-    if env_id not in OWN.names():
+    if env_id not in ENVIRONMENTS.names():
         channel = True if protocol.noise_channel == "always" else None
         options: dict[str, Any] = {"noise_channel": channel, "autoreset_mode": autoreset_mode}
         return make_env(env_id, num_envs, noise, protocol.backend, seed, protocol.view, **options)
     if noise != "none":
         raise EnvError(f"expected noise none with the environment {env_id}, got {noise!r}, which needs doors")
-    return ReplayableVectorEnv(OWN.find(env_id), num_envs, AutoresetMode[autoreset_mode.upper()])
+    return ReplayableVectorEnv(ENVIRONMENTS.find(env_id), num_envs, AutoresetMode[autoreset_mode.upper()])
 
 
 class ReplayableVectorEnv(SyncVectorEnv):

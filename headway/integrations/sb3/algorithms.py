@@ -92,14 +92,8 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
             self._intercept.stop()
             return compute(*args, **options)
         buffer = self.model.rollout_buffer
-        result = self._made.rewards_and_update(self._transitions())
-        raw = result.rewards.cpu().view(buffer.rewards.shape)
-        if self.normaliser is not None:
-            self.normaliser.update(raw)
-        scaled = self._scaled(raw)
-        buffer.rewards += scaled.numpy()
+        buffer.rewards += self._learn_from(self._transitions(), len(buffer.rewards)).numpy()
         self._has_rewarded = True
-        self._log(raw, scaled, result.metrics)
         return compute(*args, **options)
 
     def _transitions(self) -> Transitions:
@@ -223,12 +217,8 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
 
         actions = flat(buffer.actions[rows], tuple(self.model.action_space.shape or ()))
         batch = Transitions(seen(buffer.observations), actions, seen(buffer.next_observations))
-        result = self._made.rewards_and_update(batch)
-        raw = result.rewards.cpu().view(len(rows), buffer.n_envs)
-        if self.normaliser is not None:
-            self.normaliser.update(raw)
+        self._learn_from(batch, len(rows))
         self._waiting = 0
-        self._log(raw, self._scaled(raw), result.metrics)
 
     def _sample(self, sample: Callable[..., ReplayBufferSamples], *args: Any, **options: Any) -> ReplayBufferSamples:
         """Sample as ever, and reward what came out."""
