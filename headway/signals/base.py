@@ -162,7 +162,8 @@ class BaseSignal:
         known = {match[1] for match in _ATTRIBUTE.finditer(own)}
         more = [match[0] for match in _ATTRIBUTE.finditer(inherited) if match[1] not in known]
         if own and more:
-            cls.__doc__ = "\n".join([own, *([] if known else ["\nAttributes:"]), *more])
+            heading = [] if "\nAttributes:\n" in own else ["\nAttributes:"]
+            cls.__doc__ = "\n".join([own, *heading, *more])
 
     @property
     def decay(self) -> Decay | None:
