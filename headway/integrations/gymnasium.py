@@ -17,7 +17,14 @@ import numpy.typing as npt
 import torch
 
 from headway.errors import MethodError, StateError
-from headway.integrations.rewards import check_method, check_number, check_unit, fixed_floor, reward_of
+from headway.integrations.rewards import (
+    check_method,
+    check_number,
+    check_unit,
+    check_wrapper_state,
+    fixed_floor,
+    reward_of,
+)
 from headway.integrations.versions import require
 from headway.rl.episodes import Transitions, autoreset_mode, has_state, with_last_observations
 from headway.rl.intrinsic import IntrinsicConfig
@@ -302,11 +309,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         Raises:
             StateError: it is the state of another method, another environment or another number of them.
         """
-        if len(state["over"]) != self.num_envs:
-            raise StateError(f"expected the state of {self.num_envs} environments, got that of {len(state['over'])}")
-        if (state.get("env") is not None) != self.carries_environment:
-            wanted, found = ("with", "without") if self.carries_environment else ("without", "with")
-            raise StateError(f"expected a state {wanted} that of the environment, got one {found} it")
+        check_wrapper_state(self, len(state["over"]), state.get("env"))
         self.reward.load_state_dict(state["reward"])
         if self.carries_environment:
             self.env.load_state_dict(state["env"])

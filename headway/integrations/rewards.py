@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from headway.errors import MethodError
+from headway.errors import MethodError, StateError
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.methods import make_reward, parse_method
 from headway.rl.reward import Reward
@@ -52,6 +52,15 @@ def reward_of(
     made = make_reward(method, *spaces, config, device, seed)
     assert made is not None  # the method was checked
     return made
+
+
+def check_wrapper_state(wrapper: Any, number: int, env_state: Any) -> None:
+    """Refuse a wrapper's state of another number of environments, or with their own state where it carries none."""
+    if number != wrapper.num_envs:
+        raise StateError(f"expected the state of {wrapper.num_envs} environments, got that of {number}")
+    if (env_state is not None) != wrapper.carries_environment:
+        wanted, found = ("with", "without") if wrapper.carries_environment else ("without", "with")
+        raise StateError(f"expected a state {wanted} that of the environment, got one {found} it")
 
 
 def fixed_floor(config: IntrinsicConfig, batch: int) -> IntrinsicConfig:
