@@ -8,9 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from headway.errors import IntegrationError
-from headway.integrations.training import Feedback, Steered
+from headway.integrations.training import Feedback, Metered, Steered
 from headway.integrations.versions import require
-from headway.meter import Meter
 from headway.signals import Signal
 from headway.telemetry import SourceMonitor
 
@@ -21,7 +20,7 @@ from accelerate import Accelerator  # noqa: E402
 __all__ = ["SourceAccelerator"]
 
 
-class SourceAccelerator(Accelerator):
+class SourceAccelerator(Metered, Accelerator):
     """An Accelerator whose backward pass scores the samples of a batch, and tells a sampler and a monitor.
 
         accelerator = SourceAccelerator(sampler=stream)
@@ -63,16 +62,6 @@ class SourceAccelerator(Accelerator):
         if self._feedback.drawing is not None:
             self._feedback.drawing.shard(0, 1)  # accelerate shares the batches out among the processes
         self.register_for_checkpointing(self._feedback)
-
-    @property
-    def meter(self) -> Meter | None:
-        """The meter, once a model is prepared."""
-        return self._feedback.meter
-
-    @property
-    def scores(self) -> dict[str, Tensor] | None:
-        """Those of the latest batch, by signal."""
-        return self._feedback.scores
 
     def prepare_model(self, model: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
         """Prepare a model; the first that can be trained is the one that is scored."""

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from headway.errors import IntegrationError
-from headway.integrations.training import Feedback, Steered
+from headway.integrations.training import Feedback, Metered, Steered
 from headway.integrations.versions import require
-from headway.meter import Meter
 from headway.selection import SourceStream
 from headway.signals import Signal
 from headway.telemetry import SourceMonitor
@@ -26,7 +25,7 @@ from lightning.pytorch.utilities.data import extract_batch_size  # noqa: E402
 __all__ = ["SourceCallback"]
 
 
-class SourceCallback(Callback):
+class SourceCallback(Metered, Callback):
     """Scores the samples of every training batch, and tells a sampler and a monitor.
 
     The module's `training_step` returns one loss per sample, and the source of each:
@@ -80,16 +79,6 @@ class SourceCallback(Callback):
         self._loader: Any = None  # the one that draws from the sampler
         self._due = 0  # samples of the present batch that are not counted yet
         self._resumed = False  # a state was loaded, and no training has begun since
-
-    @property
-    def meter(self) -> Meter | None:
-        """The meter, once training has begun."""
-        return self._feedback.meter
-
-    @property
-    def scores(self) -> dict[str, Tensor] | None:
-        """Those of the latest batch, by signal."""
-        return self._feedback.scores
 
     # Hooks of Lightning
 

@@ -200,6 +200,22 @@ class Feedback:
             self.monitor.load_state_dict(state["monitor"])
 
 
+class Metered:
+    """What users see of the feedback that an adapter has as `_feedback`."""
+
+    _feedback: Feedback
+
+    @property
+    def meter(self) -> Meter | None:
+        """The meter, once there is a model to meter."""
+        return self._feedback.meter
+
+    @property
+    def scores(self) -> dict[str, Tensor] | None:
+        """Those of the latest batch, by signal."""
+        return self._feedback.scores
+
+
 def _check(signals: Any, sampler: Any, monitor: Any) -> None:
     """Refuse what would fail only in training, or tell a monitor the wrong names."""
     for name, kind in (("sampler", Steered), ("monitor", SourceMonitor)):
