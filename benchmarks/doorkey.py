@@ -41,7 +41,7 @@ from headway.rl.learning import Parallel
 from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO, never
 from headway.rl.rollout import collect
-from headway.study.determinism import keep_memory, one_thread
+from headway.study.keeper import keep_memory, one_thread
 from headway.study.protocols.minigrid import ExplorationProtocol
 
 PUBLISHED = {"ppo": 217, "gmc": 173, "icm+gmc": 228}

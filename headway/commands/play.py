@@ -24,7 +24,7 @@ from headway.runs.experiments import load_plugins
 from headway.runs.files import write_bytes
 from headway.runs.text import count, emit
 from headway.study import doorkey
-from headway.study.environments import make_envs
+from headway.study.doorkey import make_envs
 from headway.study.protocols.minigrid import ExplorationProtocol
 
 FILM = "play.gif"

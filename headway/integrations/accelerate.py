@@ -8,9 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from headway.errors import IntegrationError
-from headway.integrations.training import Feedback, Steered
+from headway.integrations.training import Feedback, Metered, Steered
 from headway.integrations.versions import require
-from headway.meter import Meter
 from headway.signals import Signal
 from headway.telemetry import SourceMonitor
 
@@ -21,7 +20,7 @@ from accelerate import Accelerator  # noqa: E402
 __all__ = ["SourceAccelerator"]
 
 
-class SourceAccelerator(Accelerator):
+class SourceAccelerator(Metered, Accelerator):
     """An Accelerator whose backward pass scores the samples of a batch, and tells a sampler and a monitor.
 
         accelerator = SourceAccelerator(sampler=stream)
@@ -60,20 +59,9 @@ class SourceAccelerator(Accelerator):
     ) -> None:
         self._feedback = Feedback(signals, sampler, monitor, drive, meter)
         super().__init__(*args, **kwargs)
-        drawing = self._feedback.sampler or self._feedback.stream
-        if drawing is not None:
-            drawing.shard(0, 1)  # accelerate shares the batches out among the processes
-        self.register_for_checkpointing(_Saved(self._feedback))
-
-    @property
-    def meter(self) -> Meter | None:
-        """The meter, once a model is prepared."""
-        return self._feedback.meter
-
-    @property
-    def scores(self) -> dict[str, Tensor] | None:
-        """Those of the latest batch, by signal."""
-        return self._feedback.scores
+        if self._feedback.drawing is not None:
+            self._feedback.drawing.shard(0, 1)  # accelerate shares the batches out among the processes
+        self.register_for_checkpointing(self._feedback)
 
     def prepare_model(self, model: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
         """Prepare a model; the first that can be trained is the one that is scored."""
@@ -109,16 +97,3 @@ class SourceAccelerator(Accelerator):
             samples = len(loss)
             loss = self._feedback.loss(loss, source, lambda: self._feedback.consume(samples))
         super().backward(loss, **kwargs)
-
-
-class _Saved:
-    """What a checkpoint keeps."""
-
-    def __init__(self, feedback: Feedback) -> None:
-        self._feedback = feedback
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._feedback.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._feedback.load_state_dict(state)

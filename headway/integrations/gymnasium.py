@@ -10,7 +10,6 @@ Steps wait to be scored together: one pass of the predictor for many costs littl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,18 @@ import numpy.typing as npt
 import torch
 
 from headway.errors import MethodError, StateError
-from headway.integrations.rewards import check_method, check_number, check_unit, fixed_floor
+from headway.integrations.rewards import (
+    check_method,
+    check_number,
+    check_unit,
+    check_wrapper_state,
+    fixed_floor,
+    reward_of,
+)
 from headway.integrations.versions import require
 from headway.rl.episodes import Transitions, autoreset_mode, has_state, with_last_observations
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.methods import default_for, make_reward
+from headway.rl.methods import default_for
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward
 from headway.rl.spaces import leaves, pack
@@ -71,26 +77,16 @@ class Block:
         else:
             self._reward.end_episodes(np.flatnonzero(envs).tolist())
 
-    def raw(self, index: int) -> Array:
-        """What the scorer says about a step [N], zero where there was no transition."""
+    def rewards(self, index: int) -> tuple[Array, Array]:
+        """What the scorer says about a step [N], zero where there was no transition; and the same, scaled."""
         if index >= len(self._raw):
             self._score()
-        return self._raw[index]
-
-    def scaled(self, index: int) -> Array:
-        """The same, scaled."""
-        if index >= len(self._scaled):
-            self._score()
-        return self._scaled[index]
-
-    def joined(self) -> Transitions:
-        """All transitions, in the order of time."""
-        return self._joined(0)
+        return self._raw[index], self._scaled[index]
 
     def settle(self) -> tuple[Array, Array]:
         """Score what has not been; returns raw rewards [T, N], and where there are any [T, N]."""
-        if self._steps:
-            self.raw(len(self._steps) - 1)
+        if len(self._raw) < len(self._steps):
+            self._score()
         return np.stack(self._raw), np.stack([step[3] for step in self._steps])
 
     def state(self) -> list[dict[str, torch.Tensor]]:
@@ -104,7 +100,8 @@ class Block:
             obs, actions, following, valid = (step[name].numpy() for name in PARTS[:-1])
             self.add(obs, actions, following, valid, ended.numpy())
 
-    def _joined(self, first: int) -> Transitions:
+    def joined(self, first: int = 0) -> Transitions:
+        """The transitions of all steps from one on, in the order of time."""
         steps = self._steps[first:]
         obs, actions, following, _, ended = (
             torch.from_numpy(np.concatenate([step[part][step[3]] for step in steps])) for part in range(len(PARTS))
@@ -122,7 +119,7 @@ class Block:
         valid = np.stack([step[3] for step in self._steps[first:]])
         raw = np.zeros(valid.shape)
         if valid.any():
-            raw[valid] = self._reward.rewards(self._joined(first)).double().cpu().numpy()
+            raw[valid] = self._reward.rewards(self.joined(first)).double().cpu().numpy()
         raw, valid = raw[done - first :], valid[done - first :]
         self._raw += list(raw)
         self._scaled += list(self._scale(raw, valid))
@@ -243,12 +240,15 @@ class IntrinsicRewardWrapper(VectorWrapper):
             raise MethodError(f"update_every: expected at least 1, got {update_every}")
         check_method(method)
         check_number("coefficient", coefficient)
+        spaces = env.single_observation_space, env.single_action_space
         if isinstance(method, Reward):
             check_unit(method, update_every)
+        else:
+            config = fixed_floor(default_for(spaces[0]) if config is None else config, update_every)
         self.coefficient = coefficient
         self.add = add
         self.update_every = update_every
-        self.reward = method if isinstance(method, Reward) else self._make(method, config, seed, device)
+        self.reward = reward_of(method, spaces, config, device, seed)
         self.normaliser = RewardNormaliser(env.num_envs, gamma, centre=centre) if normalise else None
         self.metrics: dict[str, float] = {}
         self._block = Block(self.reward, self._scaled)
@@ -309,11 +309,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         Raises:
             StateError: it is the state of another method, another environment or another number of them.
         """
-        if len(state["over"]) != self.num_envs:
-            raise StateError(f"expected the state of {self.num_envs} environments, got that of {len(state['over'])}")
-        if (state.get("env") is not None) != self.carries_environment:
-            wanted, found = ("with", "without") if self.carries_environment else ("without", "with")
-            raise StateError(f"expected a state {wanted} that of the environment, got one {found} it")
+        check_wrapper_state(self, len(state["over"]), state.get("env"))
         self.reward.load_state_dict(state["reward"])
         if self.carries_environment:
             self.env.load_state_dict(state["env"])
@@ -326,21 +322,14 @@ class IntrinsicRewardWrapper(VectorWrapper):
 
     # Parts
 
-    def _make(self, method: str, config: IntrinsicConfig | None, seed: int, device: str | torch.device) -> Reward:
-        spaces = self.env.single_observation_space, self.env.single_action_space
-        settings = fixed_floor(default_for(spaces[0]) if config is None else config, self.update_every)
-        reward = make_reward(method, *spaces, settings, device, seed)
-        assert reward is not None  # the method was checked
-        return reward
-
     def _pay(self, obs: Array, actions: Array, following: Array, valid: Array, ended: Array) -> tuple[Pending, Pending]:
         """The rewards of a step [N], raw and scaled, zero where there was no transition; then perhaps learn."""
         block = self._block
         index = block.add(obs, actions, following, valid, ended)
         if block.transitions >= self.update_every:
             self._learn()
-        count = len(valid)
-        return Pending(partial(block.raw, index), count), Pending(partial(block.scaled, index), count)
+        raw = Pending(lambda: block.rewards(index)[0], len(valid))
+        return raw, Pending(lambda: block.rewards(index)[1], len(valid))
 
     def _scaled(self, raw: Array, valid: Array) -> Array:
         """Raw rewards [T, N] as they are scaled now."""

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headway.errors import EnvError, MethodError, SelectionError, StateError
+from headway.errors import EnvError, MethodError, SelectionError
+from headway.integrations.rewards import check_wrapper_state
 from headway.integrations.versions import require
 from headway.rl.episodes import autoreset_mode, has_state
 from headway.rl.spaces import pick
@@ -147,11 +148,7 @@ class LevelWrapper(VectorWrapper):
         Raises:
             StateError: it is the state of other levels, or of another number of environments.
         """
-        if len(state["level"]) != self.num_envs:
-            raise StateError(f"expected the state of {self.num_envs} environments, got that of {len(state['level'])}")
-        if (state["env"] is not None) != self.carries_environment:
-            wanted, found = ("with", "without") if self.carries_environment else ("without", "with")
-            raise StateError(f"expected a state {wanted} that of the environment, got one {found} it")
+        check_wrapper_state(self, len(state["level"]), state["env"])
         self.sampler.load_state_dict(state["sampler"])
         if self.carries_environment:
             self.env.load_state_dict(state["env"])

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from headway.errors import IntegrationError
-from headway.integrations.training import Feedback, Steered
+from headway.integrations.training import Feedback, Metered, Steered
 from headway.integrations.versions import require
-from headway.meter import Meter
 from headway.selection import SourceStream
 from headway.signals import Signal
 from headway.telemetry import SourceMonitor
@@ -26,7 +25,7 @@ from lightning.pytorch.utilities.data import extract_batch_size  # noqa: E402
 __all__ = ["SourceCallback"]
 
 
-class SourceCallback(Callback):
+class SourceCallback(Metered, Callback):
     """Scores the samples of every training batch, and tells a sampler and a monitor.
 
     The module's `training_step` returns one loss per sample, and the source of each:
@@ -53,9 +52,6 @@ class SourceCallback(Callback):
         log: log the share of every source, under "share/NAME".
         model: gives the module to meter; None for the whole LightningModule.
         meter: further arguments of the `Meter`, such as {"every": 4}.
-
-    Attributes:
-        scores: those of the latest batch, by signal.
 
     Raises:
         IntegrationError: the arguments make no sense.
@@ -84,16 +80,6 @@ class SourceCallback(Callback):
         self._due = 0  # samples of the present batch that are not counted yet
         self._resumed = False  # a state was loaded, and no training has begun since
 
-    @property
-    def meter(self) -> Meter | None:
-        """The meter, once training has begun."""
-        return self._feedback.meter
-
-    @property
-    def scores(self) -> dict[str, Tensor] | None:
-        """See the class."""
-        return self._feedback.scores
-
     # Hooks of Lightning
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -105,9 +91,8 @@ class SourceCallback(Callback):
                 "expected automatic optimisation, got a module that optimises by itself; "
                 "call meter.backward(losses) there in place of manual_backward"
             )
-        drawing = self._feedback.sampler or self._feedback.stream
-        if drawing is not None and trainer.world_size > 1:
-            drawing.shard(trainer.global_rank, trainer.world_size)
+        if self._feedback.drawing is not None and trainer.world_size > 1:
+            self._feedback.drawing.shard(trainer.global_rank, trainer.world_size)
         step = pl_module.training_step
 
         @functools.wraps(step)
@@ -119,17 +104,17 @@ class SourceCallback(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach the meter; the module is on its device by now, and has not run yet."""
         self._feedback.attach(pl_module if self._model is None else self._model(pl_module))
-        drawing, resumed = self._feedback.sampler or self._feedback.stream, self._resumed
-        self._resumed = False
-        if drawing is not None and not resumed:
-            drawing.set_epoch(trainer.current_epoch)  # Lightning names it when workers have drawn of it already
+        resumed, self._resumed = self._resumed, False
+        if self._feedback.drawing is not None and not resumed:
+            # Lightning names the epoch when workers have drawn of it already.
+            self._feedback.drawing.set_epoch(trainer.current_epoch)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell the meter what is around the module by now; make sure that the loader draws from the sampler."""
         if self.meter is not None and trainer.strategy.model is not None:
             self.meter.wrapped_in(trainer.strategy.model)
         self._feedback.expect(_samples(trainer))
-        drawing = self._feedback.sampler or self._feedback.stream
+        drawing = self._feedback.drawing
         if drawing is None:
             return
         loaders = _loaders(trainer.train_dataloader)
@@ -157,9 +142,8 @@ class SourceCallback(Callback):
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Leave the module as it was."""
-        if stage != "fit":
-            return
-        self._leave(pl_module)
+        if stage == "fit":
+            self._leave(pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Leave the module as it was: Lightning does not tear down after an error."""

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from headway.errors import MethodError
+from headway.errors import MethodError, StateError
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.methods import parse_method
+from headway.rl.methods import make_reward, parse_method
 from headway.rl.reward import Reward
 from headway.rl.scorers import SignalScorer
 from headway.signals import MomentSignal
@@ -41,6 +41,26 @@ def check_method(method: Any) -> None:
         raise MethodError(f'expected a method such as "icm+gmc" or an IntrinsicReward, got {method!r}')
     if parse_method(method) is None:
         raise MethodError(f"expected a method with an intrinsic reward, got {method!r}")
+
+
+def reward_of(
+    method: str | Reward, spaces: tuple[Any, Any], config: IntrinsicConfig | None, device: Any, seed: int
+) -> Reward:
+    """The reward that a checked method names, for spaces of observations and actions; or that of a user as it is."""
+    if isinstance(method, Reward):
+        return method
+    made = make_reward(method, *spaces, config, device, seed)
+    assert made is not None  # the method was checked
+    return made
+
+
+def check_wrapper_state(wrapper: Any, number: int, env_state: Any) -> None:
+    """Refuse a wrapper's state of another number of environments, or with their own state where it carries none."""
+    if number != wrapper.num_envs:
+        raise StateError(f"expected the state of {wrapper.num_envs} environments, got that of {number}")
+    if (env_state is not None) != wrapper.carries_environment:
+        wanted, found = ("with", "without") if wrapper.carries_environment else ("without", "with")
+        raise StateError(f"expected a state {wanted} that of the environment, got one {found} it")
 
 
 def fixed_floor(config: IntrinsicConfig, batch: int) -> IntrinsicConfig:

@@ -21,11 +21,10 @@ import torch
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
-from headway.integrations.rewards import check_method, check_number
+from headway.integrations.rewards import check_method, check_number, reward_of
 from headway.integrations.versions import require
 from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.methods import make_reward
 from headway.rl.normalise import ObservationNormaliser, RewardNormaliser, RunningMoments
 from headway.rl.reward import Reward
 from headway.rl.spaces import is_image, looks_channels_first
@@ -110,7 +109,8 @@ class RLeXploreReward:
         self.obs_norm = self._observation_normaliser()
         self.rwd_norm = RunningMoments() if rwd_norm_type == "rms" and gamma is None else None
         self.discounted = None if gamma is None else RewardNormaliser(self.n_envs, gamma, centre=False)
-        self.reward = method if isinstance(method, Reward) else self._make(method, config, seed)
+        settings = self._settings() if config is None and isinstance(method, str) else config
+        self.reward = reward_of(method, (self.observation_space, self.action_space), settings, self.device, seed)
         if self.reward.is_episodic and not true_next_observations:
             raise MethodError(
                 f"expected true_next_observations=True for {self.reward.name!r}, which looks at single episodes, got "
@@ -157,25 +157,11 @@ class RLeXploreReward:
         Raises:
             MethodError: a key is missing or a shape is wrong.
         """
-        steps = self._check_samples(samples)
+        self._check_samples(samples)
         self.global_step += 1
-        valid = self._valid(samples)
-        if sync:
-            self._observe(samples)
-        raw = torch.zeros(steps * self.n_envs, device=self.device)
+        raw, valid = self._rewards(samples, learn=sync)
         if valid.any():
-            batch = self._transitions(samples, valid)
-            if sync:
-                result = self.reward.rewards_and_update(batch)
-                raw[valid] = result.rewards
-                self._note(result.metrics)
-            else:
-                raw[valid] = self.reward.rewards(batch)
             self.metrics["intrinsic_rewards"].append([self.global_step, float(raw[valid].double().mean())])
-        raw, valid = raw.view(steps, self.n_envs), valid.view(steps, self.n_envs)
-        if sync:
-            self._take_in(raw, valid)
-            self._remember_ends(samples)
         return self._scaled(raw, valid)
 
     def update(self, samples: Mapping[str, Tensor]) -> None:
@@ -187,17 +173,8 @@ class RLeXploreReward:
         Raises:
             MethodError: a key is missing or a shape is wrong.
         """
-        steps = self._check_samples(samples)
-        valid = self._valid(samples)
-        self._remember_ends(samples)
-        self._observe(samples)
-        if not valid.any():
-            return
-        result = self.reward.rewards_and_update(self._transitions(samples, valid))
-        self._note(result.metrics)
-        raw = torch.zeros(steps * self.n_envs, device=self.device)
-        raw[valid] = result.rewards
-        self._take_in(raw.view(steps, self.n_envs), valid.view(steps, self.n_envs))
+        self._check_samples(samples)
+        self._rewards(samples, learn=True)
 
     def scale(self, rewards: Tensor) -> Tensor:
         """Rewards [n_steps, n_envs], normalised as `rwd_norm_type` says and multiplied by the weight.
@@ -252,12 +229,6 @@ class RLeXploreReward:
             )
         return ObservationNormaliser(tuple(self.observation_space.shape)).to(self.device)
 
-    def _make(self, method: str, config: IntrinsicConfig | None, seed: int) -> Reward:
-        settings = self._settings() if config is None else config
-        reward = make_reward(method, self.observation_space, self.action_space, settings, self.device, seed)
-        assert reward is not None  # the method was checked
-        return reward
-
     def _settings(self) -> IntrinsicConfig:
         """The default settings, but for the layout and the scale of images.
 
@@ -280,6 +251,26 @@ class RLeXploreReward:
             )
         return replace(config, channels_first=first)
 
+    def _rewards(self, samples: Mapping[str, Tensor], learn: bool) -> tuple[Tensor, Tensor]:
+        """Raw rewards, and where there are any, [n_steps, n_envs] each; perhaps learn from the samples, too."""
+        valid = self._valid(samples)
+        if learn and self.obs_norm is not None:
+            observations = samples["observations"].to(self.device)
+            self.obs_norm.update(observations.reshape(-1, *self._shape("observations")))
+        raw = torch.zeros(valid.shape, device=self.device)
+        if valid.any():
+            batch = self._transitions(samples, valid.reshape(-1))
+            if learn:
+                result = self.reward.rewards_and_update(batch)
+                raw[valid] = result.rewards
+                self._note(result.metrics)
+            else:
+                raw[valid] = self.reward.rewards(batch)
+        if learn and len(valid):
+            self._take_in(raw, valid)
+            self._over = self._ended(samples)[-1]
+        return raw, valid
+
     def _transitions(self, samples: Mapping[str, Tensor], valid: Tensor) -> Transitions:
         """The transitions that count, in one row, time outermost."""
         obs, actions, following = (
@@ -292,27 +283,17 @@ class RLeXploreReward:
         return Transitions(obs, actions, following, ended=self._ended(samples).reshape(-1)[valid], envs=envs)
 
     def _valid(self, samples: Mapping[str, Tensor]) -> Tensor:
-        """Which transitions count [n_steps * n_envs]."""
+        """Which transitions count [n_steps, n_envs]."""
         ended = self._ended(samples)
         valid = torch.ones_like(ended) if self.true_next_observations else ~ended
         if self._begins_with_a_step:
             valid &= ~torch.cat([self._over[None], ended[:-1]])
-        return valid.reshape(-1)
+        return valid
 
     def _ended(self, samples: Mapping[str, Tensor]) -> Tensor:
         """Where episodes ended [n_steps, n_envs]."""
         flags = (samples[key].to(self.device).bool() for key in ("terminateds", "truncateds"))
         return torch.logical_or(*flags)
-
-    def _remember_ends(self, samples: Mapping[str, Tensor]) -> None:
-        ended = self._ended(samples)
-        if len(ended):
-            self._over = ended[-1]
-
-    def _observe(self, samples: Mapping[str, Tensor]) -> None:
-        if self.obs_norm is not None:
-            observations = samples["observations"].to(self.device)
-            self.obs_norm.update(observations.reshape(-1, *self._shape("observations")))
 
     def _take_in(self, raw: Tensor, valid: Tensor) -> None:
         """Take rewards [n_steps, n_envs] into the running statistics."""
@@ -347,8 +328,8 @@ class RLeXploreReward:
             return tuple(self.observation_space.shape or ())
         return tuple(self.action_space.shape or ()) if key == "actions" else ()
 
-    def _check_samples(self, samples: Mapping[str, Tensor]) -> int:
-        """Check keys and shapes; returns n_steps."""
+    def _check_samples(self, samples: Mapping[str, Tensor]) -> None:
+        """Check keys and shapes."""
         missing = [key for key in KEYS if key not in samples]
         if missing:
             raise MethodError(f"expected samples with the keys {', '.join(KEYS)}, got none of {', '.join(missing)}")
@@ -358,7 +339,6 @@ class RLeXploreReward:
                 kind = type(samples[key]).__name__
                 raise MethodError(f"{key}: expected a tensor, got {kind}; use torch.as_tensor")
             self._check_shape(key, tuple(samples[key].shape), (steps, self.n_envs))
-        return steps
 
     def _check_shape(self, key: str, found: tuple[int, ...], leading: tuple[int, ...]) -> None:
         wanted = leading + self._shape(key)

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError
-from headway.integrations.rewards import check_method, check_number
+from headway.integrations.rewards import check_method, check_number, reward_of
 from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.methods import make_reward
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward
 from headway.rl.spaces import pack
@@ -71,10 +70,7 @@ class RolloutReward:
         mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
         self.autoreset = getattr(mode, "name", "SAME_STEP")
         self.coefficient = coefficient
-        made = method if isinstance(method, Reward) else None
-        made = made or make_reward(str(method), observations, actions, config, device, seed)
-        assert made is not None  # the method was checked
-        self.reward = made
+        self.reward = reward_of(method, (observations, actions), config, device, seed)
         self.normaliser = RewardNormaliser(self.num_envs, gamma, centre=centre) if normalise else None
         self.metrics: dict[str, float] = {}
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from headway.errors import IntegrationError
 from headway.integrations.versions import require
 from headway.selection import Mixture, SourceSampler
+from headway.selection.draws import uniforms
 from headway.selection.sources import tag
-from headway.selection.streams import uniforms
 
 require("torchdata")
 

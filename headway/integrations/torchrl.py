@@ -55,16 +55,6 @@ class IntrinsicRewardTransform(Transform):
         """Single steps are left as they are: rollouts are rewarded as a whole."""
         return next_tensordict
 
-    def _reset(self, tensordict: Any, tensordict_reset: Any) -> Any:
-        return tensordict_reset
-
-    def _inv_call(self, tensordict: Any) -> Any:
-        return tensordict
-
-    def transform_reward_spec(self, reward_spec: Any) -> Any:
-        """As it is."""
-        return reward_spec
-
     def get_extra_state(self) -> dict[str, Any]:
         """For `state_dict`: everything that later rewards depend on."""
         return self.pay.state_dict()

@@ -37,6 +37,7 @@ class Feedback:
         steered: the sampler, stream or mixture.
         sampler: the same, if it is a sampler; only then there is a place in its indices to go on from.
         stream: the same, if it is a stream.
+        drawing: the same, if it is one of these two.
 
     Raises:
         IntegrationError: the arguments make no sense, or do not fit together.
@@ -63,6 +64,7 @@ class Feedback:
         self.steered = sampler
         self.sampler = sampler if isinstance(sampler, SourceSampler) else None
         self.stream = sampler if isinstance(sampler, SourceStream) else None
+        self.drawing = self.sampler or self.stream
         self.monitor = monitor
         if monitor is not None and monitor.has_sources and monitor.sampler is None:
             monitor.sampler = sampler
@@ -196,6 +198,22 @@ class Feedback:
             _mixture_of(self.steered).load_state_dict(state["mixture"])
         if self.monitor is not None and "monitor" in state:
             self.monitor.load_state_dict(state["monitor"])
+
+
+class Metered:
+    """What users see of the feedback that an adapter has as `_feedback`."""
+
+    _feedback: Feedback
+
+    @property
+    def meter(self) -> Meter | None:
+        """The meter, once there is a model to meter."""
+        return self._feedback.meter
+
+    @property
+    def scores(self) -> dict[str, Tensor] | None:
+        """Those of the latest batch, by signal."""
+        return self._feedback.scores
 
 
 def _check(signals: Any, sampler: Any, monitor: Any) -> None:

@@ -1,11 +1,11 @@
 """Selection: choosing what to learn from next, by its scores."""
 
 from headway.selection.actor import Actor, ActorConfig
+from headway.selection.draws import Pools
 from headway.selection.levels import LevelSampler
 from headway.selection.literature import ADO, EXP3S, PLR, TSCL, GroupDRO, SelfPaced
 from headway.selection.mixture import Mixture
 from headway.selection.networks import PlainLogits, perceptron
-from headway.selection.pools import Pools
 from headway.selection.prioritized import PrioritizedSampler, SumTree, select
 from headway.selection.rules import MultiplicativeWeights, PolicyGradient
 from headway.selection.sampler import SourceSampler, lag

@@ -12,7 +12,7 @@ from torch.utils.data import Sampler
 
 from headway.errors import SelectionError, StateError
 from headway.ranks import rank_and_replicas
-from headway.selection.streams import Recent, uniforms
+from headway.selection.draws import Recent, uniforms
 
 SCHEMA = 1
 SMALLEST_CHUNK, LARGEST_CHUNK = 64, 4096

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from headway.errors import SelectionError, StateError
 from headway.ranks import rank_and_replicas
-from headway.selection.bounds import Bound
+from headway.selection.draws import chosen, uniforms
 from headway.selection.literature import PLR
-from headway.selection.mixture import Mixture
+from headway.selection.mixture import Bound, Mixture
 from headway.selection.rules import Rule
-from headway.selection.streams import uniforms
 
 Level = int | Mapping[str, Any]
 """A seed, or the options of a task, as `reset` of an environment takes them."""
@@ -110,9 +109,7 @@ class LevelSampler:
         return torch.tensor([self._draw() for _ in range(count)], dtype=torch.int64)
 
     def _draw(self) -> int:
-        edges = self.probabilities().cumsum(0)
-        uniform = self._uniforms.read(self._drawn, 1) * edges[-1]  # rounding must not lead past the last level
-        number = int(torch.searchsorted(edges, uniform, right=True).clamp(max=len(self) - 1))
+        number = int(chosen(self.probabilities(), self._uniforms.read(self._drawn, 1)))
         self._drawn += 1
         self._last[number] = self._drawn
         return number

@@ -16,10 +16,14 @@ from headway.signals.curves import Curves, slopes
 
 
 class _Tensors:
-    """A learner whose whole state is some tensors by name, and its latest shares."""
+    """A learner whose whole state is some tensors by name, the latest shares among them."""
 
-    def __init__(self, sources: int, **tensors: Tensor) -> None:
-        self._state = {"shares": torch.full((sources,), 1 / sources, dtype=torch.float64), **tensors}
+    def __init__(self, rule: _TensorRule, sources: int) -> None:
+        self._rule = rule
+        self._state = {"shares": _equal(sources), **rule._start(sources)}
+
+    def learn(self, feedback: Feedback) -> None:
+        self._state["shares"].copy_(self._rule._learn(self._state, feedback))
 
     def shares(self) -> Tensor:
         return self._state["shares"]
@@ -30,6 +34,26 @@ class _Tensors:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, value in self._state.items():
             value.copy_(state[name])
+
+
+class _TensorRule:
+    """A rule whose learner is `_Tensors`: a subclass says how they start, and which shares follow from a batch."""
+
+    def begin(self, sources: int, seed: int) -> Learner:
+        """Start with equal shares; nothing here is random."""
+        return _Tensors(self, sources)
+
+    def _start(self, sources: int) -> dict[str, Tensor]:
+        """The tensors beside the shares."""
+        raise NotImplementedError
+
+    def _learn(self, state: dict[str, Tensor], feedback: Feedback) -> Tensor:
+        """Take a batch into the tensors; returns the new shares [S]."""
+        raise NotImplementedError
+
+
+def _equal(sources: int) -> Tensor:
+    return torch.full((sources,), 1 / sources, dtype=torch.float64)
 
 
 def _zeros(*shape: int) -> Tensor:
@@ -43,8 +67,18 @@ def _check(**bounds: tuple[float, float, float]) -> None:
             raise SelectionError(f"expected {name} from {least:g} to {greatest:g}, got {value!r}")
 
 
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise SelectionError(f"expected {name} out of {', '.join(choices)}, got {value!r}")
+
+
+def _explored(shares: Tensor, explore: float) -> Tensor:
+    """Shares [S] of which a part is divided equally."""
+    return (1 - explore) * shares + explore / len(shares)
+
+
 @dataclass(frozen=True)
-class EXP3S:
+class EXP3S(_TensorRule):
     """The adversarial bandit EXP3.S, as Graves et al. (2017) use it for curricula.
 
         shares  p_i = (1 - explore) softmax(w)_i + explore / S
@@ -68,47 +102,43 @@ class EXP3S:
         """Check the arguments."""
         _check(rate=(self.rate, 0, math.inf), explore=(self.explore, 0, 1), history=(self.history, 2, math.inf))
 
-    def begin(self, sources: int, seed: int) -> Learner:
-        """See `Rule.begin`; nothing here is random."""
-        return _EXP3S(self, sources)
+    def _start(self, sources: int) -> dict[str, Tensor]:
+        return {"log": _zeros(sources), "past": _zeros(self.history), "seen": _zeros(1), "steps": _zeros(1)}
 
-
-class _EXP3S(_Tensors):
-    def __init__(self, rule: EXP3S, sources: int) -> None:
-        super().__init__(sources, log=_zeros(sources), past=_zeros(rule.history), seen=_zeros(1), steps=_zeros(1))
-        self._rule = rule
-
-    def learn(self, feedback: Feedback) -> None:
-        state, present = self._state, feedback.counts > 0
-        scaled = self._scaled(feedback.means[present])
+    def _learn(self, state: dict[str, Tensor], feedback: Feedback) -> Tensor:
+        present = feedback.counts > 0
+        scaled = _scaled(feedback.means[present], state)
         shares, batch = state["shares"], feedback.counts.sum()
         reward = torch.zeros_like(shares)
         reward[present] = feedback.counts[present] / batch * scaled / shares[present]
         state["steps"] += 1
-        grown = state["log"] + self._rule.rate * reward
-        state["log"].copy_(self._mixed(grown - grown.max()))
-        state["shares"].copy_(state["log"].softmax(0) * (1 - self._rule.explore) + self._rule.explore / len(shares))
+        grown = state["log"] + self.rate * reward
+        state["log"].copy_(_mixed(grown - grown.max(), 1 / float(state["steps"])))
+        return _explored(state["log"].softmax(0), self.explore)
 
-    def _mixed(self, grown: Tensor) -> Tensor:
-        """Each weight with a little of all others, less and less as time goes on."""
-        others = len(grown) - 1
-        if not others:
-            return grown
-        weights, mix = grown.exp(), 1 / float(self._state["steps"])
-        return ((1 - mix) * weights + mix / others * (weights.sum() - weights)).clamp(min=1e-300).log()
 
-    def _scaled(self, scores: Tensor) -> Tensor:
-        past, seen = self._state["past"], int(self._state["seen"])
-        places = (seen + torch.arange(len(scores))) % len(past)
-        past[places] = scores
-        self._state["seen"] += len(scores)
-        known = past[: min(seen + len(scores), len(past))]
-        low, high = known.quantile(torch.tensor([0.2, 0.8], dtype=torch.float64)).tolist()
-        return (2 * (scores - low) / (high - low) - 1).clamp(-1, 1) if high > low else torch.zeros_like(scores)
+def _mixed(grown: Tensor, mix: float) -> Tensor:
+    """The logarithm of each weight with a little of all others: [S] -> [S]."""
+    others = len(grown) - 1
+    if not others:
+        return grown
+    weights = grown.exp()
+    return ((1 - mix) * weights + mix / others * (weights.sum() - weights)).clamp(min=1e-300).log()
+
+
+def _scaled(scores: Tensor, state: dict[str, Tensor]) -> Tensor:
+    """Scores [n] in [-1, 1] by the quantiles of the past, which they become a part of."""
+    past, seen = state["past"], int(state["seen"])
+    places = (seen + torch.arange(len(scores))) % len(past)
+    past[places] = scores
+    state["seen"] += len(scores)
+    known = past[: min(seen + len(scores), len(past))]
+    low, high = known.quantile(torch.tensor([0.2, 0.8], dtype=torch.float64)).tolist()
+    return (2 * (scores - low) / (high - low) - 1).clamp(-1, 1) if high > low else torch.zeros_like(scores)
 
 
 @dataclass(frozen=True)
-class TSCL:
+class TSCL(_TensorRule):
     """Teacher-student curriculum learning (Matiisen et al., 2017): more of the sources whose score changes fastest.
 
     The score's slope Q of each source comes from its batches: "online", an average Q <- (1 - rate) Q + rate (x_t -
@@ -136,50 +166,39 @@ class TSCL:
         """Check the arguments."""
         _check(rate=(self.rate, 0, 1), window=(self.window, 3, math.inf), explore=(self.explore, 0, 1))
         _check(temperature=(self.temperature, 1e-9, math.inf))
-        for name, value, choices in (
-            ("slope", self.slope, ("online", "window")),
-            ("policy", self.policy, ("boltzmann", "greedy")),
-        ):
-            if value not in choices:
-                raise SelectionError(f"expected {name} out of {', '.join(choices)}, got {value!r}")
+        _check_choice("slope", self.slope, ("online", "window"))
+        _check_choice("policy", self.policy, ("boltzmann", "greedy"))
 
-    def begin(self, sources: int, seed: int) -> Learner:
-        """See `Rule.begin`; nothing here is random."""
-        return _TSCL(self, sources)
+    def _start(self, sources: int) -> dict[str, Tensor]:
+        return {"window": _zeros(sources, self.window), "seen": _zeros(sources), "q": _zeros(sources)}
 
-
-class _TSCL(_Tensors):
-    def __init__(self, rule: TSCL, sources: int) -> None:
-        super().__init__(sources, window=_zeros(sources, rule.window), seen=_zeros(sources), q=_zeros(sources))
-        self._rule = rule
-
-    def learn(self, feedback: Feedback) -> None:
-        state, present = self._state, feedback.counts > 0
+    def _learn(self, state: dict[str, Tensor], feedback: Feedback) -> Tensor:
+        present = feedback.counts > 0
         window, had = state["window"], present & (state["seen"] > 0)
         change = torch.where(had, feedback.means - window[:, -1], 0.0)
         shifted = torch.cat([window[:, 1:], feedback.means.unsqueeze(1)], dim=1)
         window.copy_(torch.where(present.unsqueeze(1), shifted, window))
         state["seen"] += present
-        if self._rule.slope == "online":
-            state["q"] += torch.where(had, self._rule.rate * (change - state["q"]), 0.0)
+        if self.slope == "online":
+            state["q"] += torch.where(had, self.rate * (change - state["q"]), 0.0)
         else:
             state["q"].copy_(slopes(window, state["seen"].long()))
-        state["shares"].copy_(self._policy(state["q"].abs()))
+        return self._policy(state["q"].abs())
 
     def _policy(self, size: Tensor) -> Tensor:
-        sources, best = len(size), float(size.max())
+        best = float(size.max())
         if best == 0:
-            return torch.full_like(size, 1 / sources)
-        if self._rule.policy == "greedy":
+            return _equal(len(size))
+        if self.policy == "greedy":
             chosen = torch.zeros_like(size)
             chosen[int(size.argmax())] = 1.0
         else:
-            chosen = (size / best / self._rule.temperature).softmax(0)
-        return (1 - self._rule.explore) * chosen + self._rule.explore / sources
+            chosen = (size / best / self.temperature).softmax(0)
+        return _explored(chosen, self.explore)
 
 
 @dataclass(frozen=True)
-class ADO:
+class ADO(_TensorRule):
     """Adaptive data optimization (Jiang et al., 2024): shares follow how fast each source's scaling law falls.
 
     Scores must be losses (`Curiosity()`). A power law e + b n^-a is fitted to each source's curve; then
@@ -206,39 +225,32 @@ class ADO:
         _check(refit=(self.refit, 1, math.inf), credit=(self.credit, 0, 1), mix=(self.mix, 0, 1))
         _check(smoothing=(self.smoothing, 0, 1), least=(self.least, 0, 1))
 
-    def begin(self, sources: int, seed: int) -> Learner:
-        """See `Rule.begin`; nothing here is random."""
-        return _ADO(self, sources)
+    def _start(self, sources: int) -> dict[str, Tensor]:
+        curves: dict[str, Tensor] = {}
+        Curves(curves, sources)
+        averages = {name: _equal(sources) for name in ("recent", "average", "preference")}
+        return {**curves, **averages, "steps": _zeros(1)}
 
-
-class _ADO(_Tensors):
-    def __init__(self, rule: ADO, sources: int) -> None:
-        memory: dict[str, Tensor] = {}
-        self._curves = Curves(memory, sources)
-        equal = torch.full((sources,), 1 / sources, dtype=torch.float64)
-        start = {"recent": equal.clone(), "average": equal.clone(), "preference": equal.clone(), "steps": _zeros(1)}
-        super().__init__(sources, **memory, **start)
-        self._rule = rule
-
-    def learn(self, feedback: Feedback) -> None:
-        state, rule = self._state, self._rule
-        self._curves.add(feedback.means * feedback.counts, feedback.counts)
+    def _learn(self, state: dict[str, Tensor], feedback: Feedback) -> Tensor:
+        curves = Curves(state, len(feedback.counts))
+        curves.add(feedback.means * feedback.counts, feedback.counts)
         state["steps"] += 1
         steps = float(state["steps"])
-        state["recent"].lerp_(state["shares"], 1 - rule.smoothing)
+        state["recent"].lerp_(state["shares"], 1 - self.smoothing)
         state["average"].lerp_(state["shares"], 1 / steps)
-        if steps % rule.refit == 0:
-            fall = self._curves.fit().slope(state["seen"])
+        if steps % self.refit == 0:
+            fall = curves.fit().slope(state["seen"])
             if bool((fall > 0).any()):
-                credited = state["recent"].pow(rule.credit) * fall
+                credited = state["recent"].pow(self.credit) * fall
                 state["preference"].copy_(credited / credited.sum())
-        if steps >= rule.refit:
-            shares = (rule.mix * state["preference"] + (1 - rule.mix) * state["average"]).clamp(min=rule.least)
-            state["shares"].copy_(shares / shares.sum())
+        if steps >= self.refit:
+            shares = (self.mix * state["preference"] + (1 - self.mix) * state["average"]).clamp(min=self.least)
+            return shares / shares.sum()
+        return state["shares"]
 
 
 @dataclass(frozen=True)
-class GroupDRO:
+class GroupDRO(_TensorRule):
     """Group distributionally robust optimization, as in DoReMi (Xie et al., 2023; Sagawa et al., 2020).
 
         w <- w * exp(rate * max(score, 0)),   shares = (1 - explore) w / sum + explore / S
@@ -260,27 +272,19 @@ class GroupDRO:
         """Check the arguments."""
         _check(rate=(self.rate, 0, math.inf), explore=(self.explore, 0, 1))
 
-    def begin(self, sources: int, seed: int) -> Learner:
-        """See `Rule.begin`; nothing here is random."""
-        return _GroupDRO(self, sources)
+    def _start(self, sources: int) -> dict[str, Tensor]:
+        return {"log": _zeros(sources), "steps": _zeros(1)}
 
-
-class _GroupDRO(_Tensors):
-    def __init__(self, rule: GroupDRO, sources: int) -> None:
-        super().__init__(sources, log=_zeros(sources), steps=_zeros(1))
-        self._rule = rule
-
-    def learn(self, feedback: Feedback) -> None:
-        state = self._state
-        state["log"] += self._rule.rate * feedback.smoothed.clamp(min=0)
+    def _learn(self, state: dict[str, Tensor], feedback: Feedback) -> Tensor:
+        state["log"] += self.rate * feedback.smoothed.clamp(min=0)
         state["log"] -= state["log"].max()
         state["steps"] += 1
-        shares = (1 - self._rule.explore) * state["log"].softmax(0) + self._rule.explore / len(state["log"])
-        state["shares"].lerp_(shares, 1 / float(state["steps"]) if self._rule.average else 1.0)
+        shares = _explored(state["log"].softmax(0), self.explore)
+        return state["shares"].lerp(shares, 1 / float(state["steps"]) if self.average else 1.0)
 
 
 @dataclass(frozen=True)
-class SelfPaced:
+class SelfPaced(_TensorRule):
     """Self-paced learning (Kumar et al., 2010) over sources: easy ones first, the others as time goes on.
 
     A source takes part, with all others that do in equal shares, while its smoothed score (a loss) is at most the
@@ -300,26 +304,18 @@ class SelfPaced:
         """Check the arguments."""
         _check(start=(self.start, 0, 1), steps=(self.steps, 1, math.inf), explore=(self.explore, 0, 1))
 
-    def begin(self, sources: int, seed: int) -> Learner:
-        """See `Rule.begin`; nothing here is random."""
-        return _SelfPaced(self, sources)
+    def _start(self, sources: int) -> dict[str, Tensor]:
+        return {"batches": _zeros(1)}
 
-
-class _SelfPaced(_Tensors):
-    def __init__(self, rule: SelfPaced, sources: int) -> None:
-        super().__init__(sources, batches=_zeros(1))
-        self._rule = rule
-
-    def learn(self, feedback: Feedback) -> None:
-        state, rule = self._state, self._rule
+    def _learn(self, state: dict[str, Tensor], feedback: Feedback) -> Tensor:
         state["batches"] += 1
-        level = min(1.0, rule.start + (1 - rule.start) * float(state["batches"]) / rule.steps)
+        level = min(1.0, self.start + (1 - self.start) * float(state["batches"]) / self.steps)
         easy = (feedback.smoothed <= feedback.smoothed.quantile(level)).double()
-        state["shares"].copy_((1 - rule.explore) * easy / easy.sum() + rule.explore / len(easy))
+        return (1 - self.explore) * easy / easy.sum() + self.explore / len(easy)
 
 
 @dataclass(frozen=True)
-class PLR:
+class PLR(_TensorRule):
     """Prioritized level replay (Jiang et al., 2021): more of the sources with the greatest scores.
 
         share of i  h_i^(1 / temperature) / sum_j h_j^(1 / temperature),     h = 1 / rank, or the score itself
@@ -338,30 +334,22 @@ class PLR:
     def __post_init__(self) -> None:
         """Check the arguments."""
         _check(temperature=(self.temperature, 1e-3, math.inf))
-        if self.priority not in ("rank", "proportional"):
-            raise SelectionError(f"expected priority out of rank, proportional, got {self.priority!r}")
+        _check_choice("priority", self.priority, ("rank", "proportional"))
 
-    def begin(self, sources: int, seed: int) -> Learner:
-        """See `Rule.begin`; nothing here is random."""
-        return _PLR(self, sources)
+    def _start(self, sources: int) -> dict[str, Tensor]:
+        return {"seen": _zeros(sources)}
 
-
-class _PLR(_Tensors):
-    def __init__(self, rule: PLR, sources: int) -> None:
-        super().__init__(sources, seen=_zeros(sources))
-        self._rule = rule
-
-    def learn(self, feedback: Feedback) -> None:
-        self._state["seen"] += feedback.counts > 0
-        seen = self._state["seen"] > 0
+    def _learn(self, state: dict[str, Tensor], feedback: Feedback) -> Tensor:
+        state["seen"] += feedback.counts > 0
+        seen = state["seen"] > 0
         worth = self._worth(feedback.smoothed[seen])
         weights = torch.ones_like(feedback.smoothed)
-        weights[seen] = (worth / worth.max()).pow(1 / self._rule.temperature) if bool(worth.any()) else 1.0
-        self._state["shares"].copy_(weights / weights.sum())
+        weights[seen] = (worth / worth.max()).pow(1 / self.temperature) if bool(worth.any()) else 1.0
+        return weights / weights.sum()
 
     def _worth(self, scores: Tensor) -> Tensor:
         """h of scores [n]: [n]."""
-        if self._rule.priority == "proportional":
+        if self.priority == "proportional":
             if bool((scores < 0).any()):
                 raise SelectionError(f"expected scores from 0 for proportional priorities, got {float(scores.min())}")
             return scores

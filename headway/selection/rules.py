@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headway.errors import SelectionError
 from headway.selection.actor import Actor, ActorConfig
-from headway.selection.streams import generator_for
+from headway.selection.draws import generator_for
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class MultiplicativeWeights:
             raise SelectionError(f"expected strength and least from 0, got {self.strength} and {self.least}")
 
     def begin(self, sources: int, seed: int) -> Learner:
-        """See `Rule.begin`; nothing here is random."""
+        """Start with equal shares; nothing here is random."""
         return _Weights(self, sources)
 
 
@@ -142,7 +142,7 @@ class PolicyGradient:
     scaled: bool = True
 
     def begin(self, sources: int, seed: int) -> Learner:
-        """See `Rule.begin`."""
+        """Start with a policy that is drawn from the seed."""
         config = ActorConfig(
             sources,
             self.kind,

@@ -10,12 +10,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from headway.errors import SelectionError
-from headway.selection.bounds import Bound
+from headway.selection.draws import Deck
 from headway.selection.epochs import EpochSampler
-from headway.selection.mixture import Mixture, Prior
+from headway.selection.mixture import Bound, Mixture, Prior
 from headway.selection.rules import Rule
 from headway.selection.sources import Sources
-from headway.selection.streams import Deck
 
 
 class SourceSampler(EpochSampler):

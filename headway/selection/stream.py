@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data._utils import worker as torch_worker
 
 from headway.errors import SelectionError, StateError
 from headway.ranks import rank_and_replicas
-from headway.selection.cursor import Cursor, is_iterable_source
+from headway.selection.draws import chosen, uniforms
 from headway.selection.mixture import Mixture
 from headway.selection.sources import tag
-from headway.selection.streams import uniforms
 
 Exhausted = Literal["repeat", "stop", "drop"]
 SCHEMA = 1
@@ -93,7 +95,7 @@ class SourceStream(IterableDataset[Any]):
 
     @property
     def epoch(self) -> int:
-        """See `set_epoch`."""
+        """Which random choices the next iteration makes."""
         return int(self._epoch)
 
     def update(
@@ -187,11 +189,7 @@ class StreamIterator(Iterator[Any]):
             return int(self._stream.mixture.choose(uniform))
         shares = self._stream.mixture.follow().clone()
         shares[list(self._dropped)] = 0
-        if not bool(shares.any()):  # only sources without a share are left
-            return None
-        edges = shares.cumsum(0)
-        found = int(torch.searchsorted(edges, uniform * edges[-1], right=True))
-        return min(found, int(shares.nonzero().max()))  # rounding must not choose a source without a share
+        return int(chosen(shares, uniform)) if bool(shares.any()) else None  # those that are left may have no share
 
     def state_dict(self) -> dict[str, Any]:
         """The place of this shard in its choices and in every source; the shares are the mixture's."""
@@ -237,7 +235,7 @@ def _check(sources: Any, mixture: Any, exhausted: str) -> None:
     if mixture is not None and list(mixture.names) != list(sources):
         raise SelectionError(f"expected a mixture of {list(sources)}, in this order, got one of {list(mixture.names)}")
     for name, source in sources.items():
-        if not is_iterable_source(source):
+        if not isinstance(source, Iterable) and not callable(source):
             raise SelectionError(
                 f"{name}: expected an iterable or a function that makes one, got {type(source).__name__}"
             )
@@ -246,3 +244,126 @@ def _check(sources: Any, mixture: Any, exhausted: str) -> None:
                 f"{name}: expected an iterable that can begin anew, got a {type(source).__name__}; pass a function "
                 f"that makes it, or exhausted='stop' or 'drop'"
             )
+
+
+class Cursor:
+    """Reads the samples of one shard of a source, round after round.
+
+    Args:
+        name: the source's, for errors.
+        source: an iterable, a torchdata node, or a function that makes one.
+        shard: the number of this shard, and how many there are.
+        epoch: added to the rounds, for sources with a `set_epoch`.
+        hide: let the source see no worker information, so that it does not split itself.
+    """
+
+    def __init__(self, name: str, source: Any, shard: tuple[int, int], epoch: int = 0, hide: bool = True) -> None:
+        self._name = name
+        self._hide = hide
+        self._epoch = epoch
+        self._factory, self._source, self._shard = _resolved(source, shard)
+        self._iterable: Any = None
+        self._samples: Any = None
+        self._round = 0
+        self._read = 0  # samples of this round that were read, those of other shards among them
+
+    def take(self, repeat: bool) -> Any:
+        """The next sample of the shard.
+
+        Raises:
+            StopIteration: there is none, and `repeat` is off.
+            SelectionError: a whole round has none for this shard.
+        """
+        with _worker_hidden(self._hide):
+            for fresh in (False, True):
+                if self._samples is None:
+                    self._open(None)
+                for sample in self._samples:
+                    self._read += 1
+                    if (self._read - 1) % self._shard[1] == self._shard[0]:
+                        return sample
+                if not repeat:
+                    raise StopIteration
+                if fresh:
+                    break
+                self._samples, self._round, self._read = None, self._round + 1, 0
+        raise SelectionError(
+            f"{self._name}: expected a sample for every worker and rank, got none in shard {self._shard[0]} of "
+            f"{self._shard[1]}; use fewer workers, or a source that can begin anew"
+        )
+
+    def _open(self, state: Any) -> None:
+        """Begin a round, where the source's own state says or at its beginning."""
+        iterable = self._iterable = self._source() if self._factory else self._source
+        if _is_node(iterable):
+            iterable.reset(state)
+            self._samples = iterable
+            return
+        if hasattr(iterable, "set_epoch"):
+            iterable.set_epoch(self._epoch + self._round)
+        own = _is_stateful(iterable)
+        if state is not None and own:
+            iterable.load_state_dict(state)
+        self._samples = iter(iterable)
+        if state is not None and not own:
+            self._samples.load_state_dict(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The round and the place in it, and the source's own state where it has one."""
+        own = None
+        with _worker_hidden(self._hide):
+            if self._samples is not None and self._read:
+                if _is_node(self._iterable) or _is_stateful(self._iterable):
+                    own = self._iterable.state_dict()
+                elif _is_stateful(self._samples):
+                    own = self._samples.state_dict()
+        return {"round": self._round, "read": self._read, "own": own, "epoch": self._epoch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; a source without a state of its own is read again up to its place."""
+        self._round, self._read, self._epoch = state["round"], state["read"], state["epoch"]
+        self._samples = None
+        if not self._read:
+            return
+        with _worker_hidden(self._hide):
+            self._open(state["own"])
+            if state["own"] is None:
+                for place in range(self._read):
+                    if next(self._samples, self) is self:
+                        raise SelectionError(
+                            f"{self._name}: expected at least {self._read} samples, as when the state was saved, "
+                            f"got {place}"
+                        )
+
+
+def _resolved(source: Any, shard: tuple[int, int]) -> tuple[bool, Any, tuple[int, int]]:
+    """Whether it is a function, the source or function, and the part of its samples that is left to take."""
+    if isinstance(source, Iterable):
+        files = getattr(source, "num_shards", None)
+        if isinstance(files, int) and files >= shard[1] > 1 and hasattr(source, "shard"):
+            return False, source.shard(num_shards=shard[1], index=shard[0]), (0, 1)
+        return False, source, shard
+    if {"shard", "num_shards"} <= set(inspect.signature(source).parameters):
+        return True, lambda: source(shard=shard[0], num_shards=shard[1]), (0, 1)
+    return True, source, shard
+
+
+def _is_node(source: Any) -> bool:
+    """Whether it is a torchdata node: it is reset to a state, where others load one."""
+    return hasattr(source, "reset") and hasattr(source, "get_state") and hasattr(source, "state_dict")
+
+
+def _is_stateful(source: Any) -> bool:
+    return hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+
+
+@contextmanager
+def _worker_hidden(hide: bool) -> Iterator[None]:
+    """Let `get_worker_info()` give None for a while: a source that splits itself by worker would be split twice."""
+    info = torch_worker._worker_info
+    if hide:
+        torch_worker._worker_info = None
+    try:
+        yield
+    finally:
+        torch_worker._worker_info = info

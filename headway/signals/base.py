@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -28,6 +30,9 @@ Plan = Mapping[str, Mapping[str, Reduction]]
 
 Values = Mapping[str, Mapping[str, Tensor]]
 """The name of a reduction -> parameter -> one number per sample [B], for the sample's own gradient."""
+
+_ATTRIBUTE = re.compile(r"^    (\w+): .*(?:\n {5,}.*)*", re.MULTILINE)
+"""The explanation of an attribute in a docstring without indentation."""
 
 
 @dataclass
@@ -94,26 +99,21 @@ class Signal(Protocol):
     """A score for every sample of a batch.
 
     A signal is configuration; whatever changes lives in the `Scope` that it is given.
-
-    Attributes:
-        name: the key of its scores where a meter has several signals.
-        where: the parameters that it looks at.
-        decay: the moments that it needs, or None.
     """
 
     @property
     def name(self) -> str:
-        """See the class."""
+        """The key of its scores where a meter has several signals."""
         ...
 
     @property
     def where(self) -> Where:
-        """See the class."""
+        """The parameters that it looks at."""
         ...
 
     @property
     def decay(self) -> Decay | None:
-        """See the class."""
+        """The moments that it needs, or None."""
         ...
 
     def init(self, scope: Scope) -> None:
@@ -155,6 +155,15 @@ class BaseSignal:
     name: str = "signal"
     where: Where = None
     scale: float = 1.0
+
+    def __init_subclass__(cls) -> None:
+        """Add inherited attributes to the docstring, so that `help()` explains every argument."""
+        own, inherited = (inspect.cleandoc(each.__doc__ or "") for each in cls.__mro__[:2])
+        known = {match[1] for match in _ATTRIBUTE.finditer(own)}
+        more = [match[0] for match in _ATTRIBUTE.finditer(inherited) if match[1] not in known]
+        if own and more:
+            heading = [] if "\nAttributes:\n" in own else ["\nAttributes:"]
+            cls.__doc__ = "\n".join([own, *heading, *more])
 
     @property
     def decay(self) -> Decay | None:
@@ -215,18 +224,8 @@ def total(values: Mapping[str, Tensor]) -> Tensor:
     return torch.stack([tensor.to(first.device) for tensor in tensors]).sum(0)
 
 
-def per_batch(unit: Unit, samples: int) -> float:
-    """The factor from a sample's own gradient to the unit: 1, or 1 / B."""
-    return 1.0 if unit == "sample" else 1.0 / samples
-
-
-def check_unit(unit: str) -> None:
-    """Refuse an unknown unit."""
-    check_choice("unit", unit, ("sample", "batch"))
-
-
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Refuse a value of an argument that is none of two choices."""
+    """Refuse a value of an argument that is none of its choices."""
     if value not in choices:
         raise SignalError(f"expected {name} {' or '.join(map(repr, choices))}, got {value!r}")
 
@@ -252,10 +251,10 @@ def signals_by_name(signals: Any) -> dict[str, Signal]:
     return found
 
 
-def check_state(
+def load_state(
     state: Mapping[str, Any], moments: Mapping[Decay, Moments], scopes: Mapping[str, Scope], strict: bool
-) -> list[tuple[Moments, Mapping[str, Any]]]:
-    """Make sure that a meter's state fits its signals, without loading it.
+) -> None:
+    """Load the moments and the signals' memory from a meter's state; nothing changes if it does not fit.
 
     Args:
         state: what `Meter.state_dict` gave.
@@ -263,12 +262,21 @@ def check_state(
         scopes: what it lends to its signals, by name.
         strict: expect moments of the same parameters.
 
-    Returns:
-        The meter's moments, each with its part of the state.
-
     Raises:
         StateError: it does not fit, or holds a number that it cannot have.
     """
+    for own, saved in _checked(state, moments, scopes, strict):
+        own.load_state_dict(saved, strict)
+    for name, scope in scopes.items():
+        for key, value in scope.memory.items():
+            value.copy_(state["memory"][name][key])
+        scope.version = ()
+
+
+def _checked(
+    state: Mapping[str, Any], moments: Mapping[Decay, Moments], scopes: Mapping[str, Scope], strict: bool
+) -> list[tuple[Moments, Mapping[str, Any]]]:
+    """The meter's moments, each with its part of a state that fits; see `load_state`."""
     if state.get("schema") != 1:
         raise StateError(f"expected a meter's state of schema 1, got {state.get('schema')!r}")
     missing = [key for key in ("batches", "moments", "memory") if key not in state]
@@ -291,19 +299,3 @@ def check_state(
         own.check_state(saved_by_decay[rates], strict)
         pairs.append((own, saved_by_decay[rates]))
     return pairs
-
-
-def load_state(
-    state: Mapping[str, Any], moments: Mapping[Decay, Moments], scopes: Mapping[str, Scope], strict: bool
-) -> None:
-    """Load the moments and the signals' memory from a meter's state; nothing changes if it does not fit.
-
-    Raises:
-        StateError: see `check_state`, whose arguments these are.
-    """
-    for own, saved in check_state(state, moments, scopes, strict):
-        own.load_state_dict(saved, strict)
-    for name, scope in scopes.items():
-        for key, value in scope.memory.items():
-            value.copy_(state["memory"][name][key])
-        scope.version = ()

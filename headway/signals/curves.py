@@ -105,10 +105,6 @@ class Learnability(BaseSignal):
     Attributes:
         groups: the number of groups; samples carry their group in `meter.backward(losses, groups=...)`.
         refit: batches between two fits.
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
     """
 
     name: str = "learnability"
@@ -160,7 +156,6 @@ class Rate(BaseSignal):
         absolute: take the slope without its sign; otherwise a falling score has a positive rate.
         name: the key of the scores where a meter has several signals; "rate_of_" and that of the signal unless given.
         where: taken from the signal.
-        scale: a factor on the scores.
     """
 
     of: Signal = field(kw_only=False)

@@ -80,10 +80,6 @@ class MomentSignal(BaseSignal):
             divided by the batch size B, as a mean-reduced loss gives it, so that the floor in a sample's own unit is
             floor * B^2. "relative": the mean of v over the scored parameters, which leaves the scores as they are
             when all losses are multiplied by a constant.
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
     """
 
     beta: float | tuple[float, float] | list[float] = 0.999
@@ -167,19 +163,8 @@ class GMC(MomentSignal):
                 each parameter alone (also called the non-negative garrote)
 
     Attributes:
-        beta: decay rate of both moments, or a pair for m and v. 0.999 looks back about 1,000 batches.
-        bias_correction: divide m and v by 1 - beta^t before use.
-        floor: the least value of v. A parameter whose v is smaller counts with the floor instead.
-        unit: the floor's unit. "sample": the square of a sample's own gradient. "batch": the square of its gradient
-            divided by the batch size B, as a mean-reduced loss gives it, so that the floor in a sample's own unit is
-            floor * B^2. "relative": the mean of v over the scored parameters, which leaves the scores as they are
-            when all losses are multiplied by a constant.
         gate: "none", "hard" or "soft".
         gate_level: k; 4 for the hard gate (two standard deviations) and 1 for the soft one unless given.
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
     """
 
     name: str = "gmc"
@@ -221,17 +206,6 @@ class DotProduct(MomentSignal):
     Attributes:
         over: "all" sums over all parameters before the absolute value; "tensor" takes the absolute value of
             each parameter tensor's sum, and adds them.
-        beta: decay rate of both moments, or a pair for m and v. 0.999 looks back about 1,000 batches.
-        bias_correction: divide m and v by 1 - beta^t before use.
-        floor: the least value of v. A parameter whose v is smaller counts with the floor instead.
-        unit: the floor's unit. "sample": the square of a sample's own gradient. "batch": the square of its gradient
-            divided by the batch size B, as a mean-reduced loss gives it, so that the floor in a sample's own unit is
-            floor * B^2. "relative": the mean of v over the scored parameters, which leaves the scores as they are
-            when all losses are multiplied by a constant.
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
     """
 
     name: str = "dot"
@@ -264,17 +238,6 @@ class Cosine(MomentSignal):
         against: "m", or "m/v" for the momentum divided by max(v, floor).
         over: "all" for one angle in the space of all parameters; "tensor" for one angle per parameter
             tensor, added and divided by sqrt(d).
-        beta: decay rate of both moments, or a pair for m and v. 0.999 looks back about 1,000 batches.
-        bias_correction: divide m and v by 1 - beta^t before use.
-        floor: the least value of v. A parameter whose v is smaller counts with the floor instead.
-        unit: the floor's unit. "sample": the square of a sample's own gradient. "batch": the square of its gradient
-            divided by the batch size B, as a mean-reduced loss gives it, so that the floor in a sample's own unit is
-            floor * B^2. "relative": the mean of v over the scored parameters, which leaves the scores as they are
-            when all losses are multiplied by a constant.
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
     """
 
     name: str = "cosine"
@@ -323,14 +286,8 @@ class Projection(MomentSignal):
 
     Attributes:
         absolute: False keeps the sign: positive where a sample speeds learning up.
-        beta: decay rate of both moments, or a pair for m and v. 0.999 looks back about 1,000 batches.
-        bias_correction: divide m and v by 1 - beta^t before use.
         floor: unused; m alone counts.
         unit: unused.
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
     """
 
     name: str = "projection"

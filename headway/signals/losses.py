@@ -9,19 +9,12 @@ import torch
 from torch import Tensor
 
 from headway.errors import SignalError
-from headway.signals.base import BaseSignal, Batch, Scope, Values
+from headway.signals.base import BaseSignal, Batch, Scope, Values, check_choice
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform(BaseSignal):
-    """No preference: zero for every sample.
-
-    Attributes:
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
-    """
+    """No preference: zero for every sample."""
 
     name: str = "uniform"
 
@@ -32,14 +25,7 @@ class Uniform(BaseSignal):
 
 @dataclass(frozen=True, kw_only=True)
 class Curiosity(BaseSignal):
-    """The loss itself: surprise.
-
-    Attributes:
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
-    """
+    """The loss itself: surprise."""
 
     name: str = "curiosity"
 
@@ -63,10 +49,6 @@ class DeltaLoss(BaseSignal):
         window: N, or None for epochs.
         absolute: take the change without its sign.
         empty: "skip" leaves out epochs without samples of a group; with "stop" the first one of them ends its record.
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
     """
 
     name: str = "delta_loss"
@@ -77,8 +59,7 @@ class DeltaLoss(BaseSignal):
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        if self.empty not in ("skip", "stop"):
-            raise SignalError(f"expected empty='skip' or 'stop', got {self.empty!r}")
+        check_choice("empty", self.empty, ("skip", "stop"))
         if self.groups < 1:
             raise SignalError(f"expected at least one group, got {self.groups}")
         if self.window is not None and self.window < 1:

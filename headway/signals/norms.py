@@ -9,18 +9,7 @@ from torch import Tensor
 
 from headway.errors import SignalError
 from headway.grads import Reduction
-from headway.signals.base import (
-    BaseSignal,
-    Batch,
-    Plan,
-    Scope,
-    Unit,
-    Values,
-    check_choice,
-    check_unit,
-    per_batch,
-    total,
-)
+from headway.signals.base import BaseSignal, Batch, Plan, Scope, Unit, Values, check_choice, total
 
 Norm = Literal["l1", "l2-squared"]
 Part = Literal["layer", "bias"]
@@ -34,10 +23,6 @@ class NormAll(BaseSignal):
         norm: "l1" for sum |g|, "l2-squared" for sum g^2.
         unit: "sample" for the gradient of the sample's own loss, "batch" for that gradient divided by the
             batch size, as a mean-reduced loss gives it.
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
     """
 
     name: str = "norm_all"
@@ -46,7 +31,7 @@ class NormAll(BaseSignal):
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        check_unit(self.unit)
+        check_choice("unit", self.unit, get_args(Unit))
         check_choice("norm", self.norm, get_args(Norm))
 
     def chosen(self, scope: Scope) -> list[str]:
@@ -60,7 +45,7 @@ class NormAll(BaseSignal):
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """The sum over the parameters, in the chosen unit."""
-        factor = per_batch(self.unit, batch.samples)
+        factor = 1.0 if self.unit == "sample" else 1.0 / batch.samples
         power = 1 if self.norm == "l1" else 2
         return total(values["norm"]) * (self.scale * factor**power)
 
@@ -73,12 +58,6 @@ class NormLast(NormAll):
 
     Attributes:
         part: "layer" for all its parameters, "bias" for those named bias.
-        norm: "l1" for sum |g|, "l2-squared" for sum g^2.
-        unit: "sample" for the gradient of the sample's own loss, "batch" for that gradient divided by the batch size.
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
     """
 
     name: str = "norm_last"
@@ -90,7 +69,7 @@ class NormLast(NormAll):
         check_choice("part", self.part, get_args(Part))
 
     def chosen(self, scope: Scope) -> list[str]:
-        """See `NormAll.chosen`."""
+        """The parameters of the last layer whose gradient counts."""
         owner = list(scope.parameters)[-1].rpartition(".")[0]
         layer = [name for name in scope.parameters if name.rpartition(".")[0] == owner]
         if self.part == "layer":

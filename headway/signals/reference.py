@@ -76,10 +76,6 @@ class Alignment(BaseSignal):
     Attributes:
         reference: the gradient to compare with; it may be refreshed at any time between two batches.
         measure: "dot", "cosine" or "projection".
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
     """
 
     reference: Reference = field(kw_only=False)
@@ -146,10 +142,6 @@ class Excess(BaseSignal):
     Attributes:
         reference: the reference's loss of every group [groups].
         clip: replace negative scores by zero, as DoReMi does.
-        name: the key of the scores where a meter has several signals.
-        where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
-            name and parameter, or None for all.
-        scale: a factor on the scores.
     """
 
     reference: Tensor = field(kw_only=False, hash=False, compare=False)

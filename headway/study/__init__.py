@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headway.study.environments import register_env
+    from headway.study.doorkey import register_env
     from headway.study.requests import Request, register_request
     from headway.study.signals import register_signal
 
@@ -14,7 +14,7 @@ __all__ = ["Request", "register_env", "register_request", "register_signal"]
 
 _HOMES = {
     "Request": "requests",
-    "register_env": "environments",
+    "register_env": "doorkey",
     "register_request": "requests",
     "register_signal": "signals",
 }

@@ -63,7 +63,7 @@ class ArenaPPO(PPO):
         self._measured: dict[str, float] = {}
 
     def iterate(self, should_stop: Callable[[], bool] = never, mark: Mark = ignore) -> dict[str, float] | None:
-        """See `PPO.iterate`; also measures where the bonus pays, and what is covered."""
+        """Collect a rollout and learn from it; also measure where the bonus pays, and what is covered."""
         metrics = super().iterate(should_stop, mark)
         if metrics is None:
             return None
@@ -94,11 +94,11 @@ class ArenaPPO(PPO):
         return self.config.intrinsic_scale * centred
 
     def state_dict(self) -> dict[str, Any]:
-        """See `PPO.state_dict`."""
+        """Everything that the rest of the run depends on, the calibration among it."""
         return {**super().state_dict(), "factor": self.factor}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `PPO.load_state_dict`."""
+        """Continue from a state."""
         if "factor" not in state:
             raise StateError("expected the state of a calibrated agent, got one of another kind")
         super().load_state_dict(state)

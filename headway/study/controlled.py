@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import time
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-
-import torch
+from typing import Any
 
 from headway.data import DATASETS, Dataset, load
 from headway.errors import DataError, SpecError, did_you_mean
 from headway.runs import Run, RunSpec
-from headway.runs.experiments import WEIGHTS_FILE, Context, Stopped
-from headway.runs.provenance import continued, in_words
-from headway.study.determinism import made_here, one_thread, saves, saves_json
+from headway.runs.experiments import Context
 from headway.study.image_environment import CONDITIONS
+from headway.study.keeper import Keeper, length_of, one_thread, seconds_of
 from headway.study.protocols.classification import Protocol
 from headway.study.signals import SIGNALS
 from headway.study.trial import Trial
@@ -63,44 +59,29 @@ def specs(
 
 def run(run: Run, context: Context) -> None:
     """Carry out a claimed run, from its last checkpoint if it has one."""
-    made_with = [made_here(context.device)]
+    keeper = Keeper(run, context)
     with one_thread():
         dataset = _dataset(run.spec, context)
         trial = _make(run.spec, context)
-        checkpoint = run.restore()
-        if checkpoint is not None:
-            state = torch.load(io.BytesIO(checkpoint.payload), map_location="cpu", weights_only=True)
+        state = keeper.restored()
+        if state is not None:
             _check_data(state.pop("dataset"), dataset)
-            made_with = continued(state.pop("provenance", [{}]), made_with[-1])
             trial.load_state_dict(state)
-        epochs = _epochs(run.spec)
-        first, start = trial.epoch, time.monotonic()
-        run.progress(first, epochs)  # progress counts epochs; a checkpoint counts batches
-        if context.report is not None and first:
-            context.report(first, epochs, {})
-        saved, last = trial.step, start
+        epochs = length_of(run.spec, "epochs")
+        keeper.begin(trial.epoch, epochs, trial.step)  # progress counts epochs; a checkpoint counts batches
+
+        def state_dict() -> dict[str, Any]:
+            return {**trial.state_dict(), "dataset": dataset.fingerprint}
+
         while trial.epoch < epochs:
             row = trial.run_epoch(context.should_stop)
-            if row is not None:
-                run.log(row)
-                losses = {"test": row["test_loss_mean"]}
-                speed = (trial.epoch - first) / max(time.monotonic() - start, 1e-9)
-                run.progress(trial.epoch, epochs, losses, speed)
-                if context.report is not None:
-                    context.report(trial.epoch, epochs, losses)
-            due = row is None or time.monotonic() - last >= context.checkpoint_seconds
-            if due and trial.step > saved:
-                origin = {"dataset": dataset.fingerprint, "provenance": made_with}
-                run.checkpoint(trial.step, saves({**trial.state_dict(), **origin}))
-                saved, last = trial.step, time.monotonic()
             if row is None:
-                raise Stopped("stopped on request")
-        if context.keep_weights:
-            run.save(WEIGHTS_FILE, saves(trial.model.state_dict()))
-        facts = {**in_words(made_with), "dataset": dataset.name}
-        facts |= {"fingerprint": dataset.fingerprint, "note": dataset.note}
-        run.save("provenance.json", saves_json(facts))
-        run.finish()
+                keeper.stop(trial.step, state_dict())
+            run.log(row)
+            keeper.progress(trial.epoch, {"test": row["test_loss_mean"]})
+            keeper.save(trial.step, state_dict)
+        facts = {"dataset": dataset.name, "fingerprint": dataset.fingerprint, "note": dataset.note}
+        keeper.finish(trial.model.state_dict(), **facts)
 
 
 def estimate(spec: RunSpec, context: Context) -> float:
@@ -108,21 +89,8 @@ def estimate(spec: RunSpec, context: Context) -> float:
     with one_thread():
         trial = _make(spec, context)
         trial.train_batch()
-        start = time.perf_counter()
-        for _ in range(CALIBRATION_BATCHES):
-            trial.train_batch()
-        batch = (time.perf_counter() - start) / CALIBRATION_BATCHES
-        start = time.perf_counter()
-        trial.test()
-        test = time.perf_counter() - start
-    return _epochs(spec) * (batch * trial.batches + test)
-
-
-def _epochs(spec: RunSpec) -> int:
-    epochs = spec.params["epochs"]
-    if not isinstance(epochs, int):
-        raise SpecError(f"expected a whole number of epochs, got {epochs!r}")
-    return epochs
+        batch, test = seconds_of(trial.train_batch, CALIBRATION_BATCHES), seconds_of(trial.test)
+    return length_of(spec, "epochs") * (batch * trial.batches + test)
 
 
 def _make(spec: RunSpec, context: Context) -> Trial:

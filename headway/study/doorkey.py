@@ -7,54 +7,49 @@ import dataclasses
 import io
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
-from headway.errors import EnvError, MethodError, SpecError, did_you_mean
+from headway.errors import EnvError, MethodError, MissingExtraError, SpecError, StateError, did_you_mean
+from headway.registry import Registry
+from headway.rl import make_env
 from headway.rl.agent import Policy
 from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
 from headway.rl.reward import Reward
 from headway.runs import Run, RunSpec
-from headway.runs.experiments import WEIGHTS_FILE, Context, Stopped, use_common_instructions
-from headway.runs.provenance import continued, in_words
-from headway.study.determinism import keep_memory, made_here, one_thread, saves, saves_json
-from headway.study.environments import make_envs
+from headway.runs.experiments import Context, use_common_instructions
+from headway.study.keeper import Keeper, keep_memory, length_of, one_thread, saves, seconds_of
 from headway.study.protocols.minigrid import ExplorationProtocol
+
+try:
+    import gymnasium
+    from gymnasium.utils import seeding
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv
+except ImportError:
+    raise MissingExtraError("gymnasium", "rl") from None
 
 EXPERIMENT = "doorkey"
 CONDITIONS = ("none", "door")
 
 COLUMNS = (
-    "env_steps",
-    "episodes",
-    "episode_return",
-    "episode_length",
-    "policy_loss",
-    "value_loss",
-    "entropy",
-    "clip_fraction",
-    "explained_variance",
-    "approx_kl",
-    "extrinsic_mean",
-    "extrinsic_std",
-    "intrinsic_mean",
-    "intrinsic_std",
-    "predictor_loss",
-    "forward_loss",
-    "inverse_loss",
-    "score_mean",
-    "score_std",
-    "noise_reward_share",
-    "noise_time_share",
-    "steps_per_second",
+    *("env_steps", "episodes", "episode_return", "episode_length"),
+    *("policy_loss", "value_loss", "entropy", "clip_fraction", "explained_variance", "approx_kl"),
+    *("extrinsic_mean", "extrinsic_std", "intrinsic_mean", "intrinsic_std"),
+    *("predictor_loss", "forward_loss", "inverse_loss", "score_mean", "score_std"),
+    *("noise_reward_share", "noise_time_share", "steps_per_second"),
 )
 """The metrics of each rollout; what a method does not have is NaN. Only the last one depends on the machine."""
 
 Make: TypeAlias = Callable[[RunSpec, Context], PPO]
 """Makes the agent of a run, in its environment, before its first step."""
+MakeEnv: TypeAlias = Callable[[], "gymnasium.Env[Any, Any]"]
+"""Makes one environment."""
+ENVIRONMENTS: Registry[MakeEnv] = Registry("environment", EnvError)
 POLICY_FILE = "policy.pt"
 CALIBRATION_STEPS = 256
 
@@ -117,52 +112,33 @@ def run(run: Run, context: Context) -> None:
 def carry_out(run: Run, context: Context, make: Make, columns: Sequence[str]) -> None:
     """Train an agent and keep what it has logged: these columns, of which the last is the speed."""
     keep_memory()
-    here = made_here(context.device, "numpy", "gymnasium")
+    keeper = Keeper(run, context, "numpy", "gymnasium")
     with one_thread():
         ppo = make(run.spec, context)
         try:
-            made_with = _train(run, ppo, context, here, columns)
+            _train(run, ppo, context, keeper, columns)
         finally:
             ppo.close()
         run.save(POLICY_FILE, saves(ppo.agent.policy.state_dict()))
-        if context.keep_weights:
-            run.save(WEIGHTS_FILE, saves(_weights(ppo)))
-        run.save("provenance.json", saves_json(in_words(made_with)))
-        run.finish()
+        keeper.finish(_weights(ppo))
 
 
-def _train(run: Run, ppo: PPO, context: Context, here: dict[str, str], columns: Sequence[str]) -> list[dict[str, str]]:
+def _train(run: Run, ppo: PPO, context: Context, keeper: Keeper, columns: Sequence[str]) -> None:
     """Rollout after rollout; asked to stop in the midst of one, it goes back to where that one began."""
-    checkpoint, made_with = run.restore(), [here]
-    if checkpoint is not None:
-        state = torch.load(io.BytesIO(checkpoint.payload), map_location="cpu", weights_only=True)
-        made_with = continued(state.pop("provenance", [{}]), here)
+    state, total = keeper.restored(), length_of(run.spec, "steps")
+    if state is not None:
         ppo.load_state_dict(state)
-    total = _steps(run.spec)
-    first, start = ppo.env_steps, time.monotonic()
-    saved, last = first, start
-    run.progress(first, total)
-    if context.report is not None and first:
-        context.report(first, total, {})
+    keeper.begin(ppo.env_steps, total, ppo.env_steps)
     while ppo.env_steps < total:
         began, before = time.monotonic(), copy.deepcopy(ppo.state_dict())
         metrics = ppo.iterate(context.should_stop)
         if metrics is None:
-            if before["env_steps"] > saved:
-                run.checkpoint(before["env_steps"], saves({**before, "provenance": made_with}))
-            raise Stopped("stopped on request")
-        now = time.monotonic()
-        speed = (ppo.env_steps - before["env_steps"]) / max(now - began, 1e-9)
+            keeper.stop(before["env_steps"], before)
+        speed = (ppo.env_steps - before["env_steps"]) / max(time.monotonic() - began, 1e-9)
         run.log({name: metrics.get(name, math.nan) for name in columns[:-1]} | {columns[-1]: speed})
         reached = metrics["episode_return"] / (ppo.config.extrinsic_scale or 1.0)  # in the environment's own unit
-        shown = {} if math.isnan(reached) else {"return": reached}
-        run.progress(ppo.env_steps, total, shown, (ppo.env_steps - first) / max(now - start, 1e-9))
-        if context.report is not None:
-            context.report(ppo.env_steps, total, shown)
-        if now - last >= context.checkpoint_seconds:
-            run.checkpoint(ppo.env_steps, saves({**ppo.state_dict(), "provenance": made_with}))
-            saved, last = ppo.env_steps, now
-    return made_with
+        keeper.progress(ppo.env_steps, {} if math.isnan(reached) else {"return": reached})
+        keeper.save(ppo.env_steps, ppo.state_dict)
 
 
 def estimate(spec: RunSpec, context: Context) -> float:
@@ -179,12 +155,11 @@ def measure(spec: RunSpec, context: Context, make: Make) -> float:
     with one_thread():
         ppo = make(spec, dataclasses.replace(context, threads=1))
         ppo.iterate()
-        start, before = time.perf_counter(), ppo.env_steps
-        ppo.iterate()
-        seconds = time.perf_counter() - start
+        before = ppo.env_steps
+        seconds = seconds_of(ppo.iterate)
         taken = ppo.env_steps - before
         ppo.close()
-    return _steps(spec) * seconds / taken
+    return length_of(spec, "steps") * seconds / taken
 
 
 def make(spec: RunSpec, context: Context) -> PPO:
@@ -216,13 +191,6 @@ def _reward(spec: RunSpec, protocol: ExplorationProtocol, env: Any, device: str)
     return make_reward(spec.method, *spaces, protocol.reward, device, spec.seed)
 
 
-def _steps(spec: RunSpec) -> int:
-    steps = spec.params["steps"]
-    if not isinstance(steps, int):
-        raise SpecError(f"expected a whole number of steps, got {steps!r}")
-    return steps
-
-
 def _weights(ppo: PPO) -> dict[str, Any]:
     """The final weights of all networks."""
     predictor = None if ppo.reward is None else ppo.reward.bonus.state_dict()
@@ -231,3 +199,105 @@ def _weights(ppo: PPO) -> dict[str, Any]:
         "value": ppo.agent.value.state_dict(),
         "predictor": predictor,
     }
+
+
+# Environments by name: the grids of `headway.rl`, and those that users add
+
+
+def register_env(name: str) -> Callable[[MakeEnv], MakeEnv]:
+    """Add an environment: a class of `gymnasium.Env`, or a function that makes one.
+
+    Its randomness must come from `self.np_random` alone, so that a stopped run resumes exactly.
+
+    Args:
+        name: what `headway run doorkey --env` calls it; letters, digits, dashes and underscores.
+
+    Raises:
+        EnvError: the name is taken or not valid.
+    """
+    return ENVIRONMENTS.register(name)
+
+
+def make_envs(
+    protocol: ExplorationProtocol, env_id: str, noise: str, seed: int, num_envs: int, autoreset_mode: str = "same_step"
+) -> Any:
+    """The environments of a run, which are stepped together.
+
+    Raises:
+        EnvError: there is no such environment, or it does not go together with the noise or the protocol.
+    """
+    if env_id not in ENVIRONMENTS.names():
+        channel = True if protocol.noise_channel == "always" else None
+        options: dict[str, Any] = {"noise_channel": channel, "autoreset_mode": autoreset_mode}
+        return make_env(env_id, num_envs, noise, protocol.backend, seed, protocol.view, **options)
+    if noise != "none":
+        raise EnvError(f"expected noise none with the environment {env_id}, got {noise!r}, which needs doors")
+    return ReplayableVectorEnv(ENVIRONMENTS.find(env_id), num_envs, AutoresetMode[autoreset_mode.upper()])
+
+
+class ReplayableVectorEnv(SyncVectorEnv):
+    """N environments of a user, one after the other, with a state: how their episodes came about."""
+
+    def __init__(self, make: MakeEnv, num_envs: int, autoreset_mode: AutoresetMode) -> None:
+        self._replayed = [_Replayable(make()) for _ in range(num_envs)]
+        super().__init__([partial(_same, env) for env in self._replayed], autoreset_mode=autoreset_mode)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The beginning of each episode, and the actions since."""
+        return {"episodes": [env.state_dict() for env in self._replayed]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Play the episodes of a state again.
+
+        Raises:
+            StateError: there are more or fewer, or one comes out differently.
+        """
+        if len(state["episodes"]) != self.num_envs:
+            raise StateError(f"expected episodes of {self.num_envs} environments, got {len(state['episodes'])}")
+        for env, episode in zip(self._replayed, state["episodes"], strict=True):
+            env.load_state_dict(episode)
+
+
+class _Replayable(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose state is the generator at the beginning of the episode, and the actions since."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._start: Mapping[str, Any] | None = None
+        self._actions: list[Any] = []
+        self._seen: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        generator = self.unwrapped.np_random if seed is None else seeding.np_random(seed)[0]
+        self._start, self._actions = generator.bit_generator.state, []
+        self._seen, infos = self.env.reset(seed=seed, options=options)
+        return self._seen, infos
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Act."""
+        self._actions.append(np.asarray(action).tolist())
+        self._seen, *rest = self.env.step(action)
+        return (self._seen, *rest)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How the episode came about, and what is seen now, to tell whether it comes out the same."""
+        return {"start": self._start, "actions": list(self._actions), "seen": np.asarray(self._seen).tolist()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Play the episode of a state again."""
+        if state["start"] is None:
+            return
+        self.unwrapped.np_random.bit_generator.state = state["start"]
+        self.reset()
+        for action in state["actions"]:
+            self.step(np.asarray(action) if isinstance(action, list) else action)
+        if np.asarray(self._seen).tolist() != state["seen"]:
+            raise StateError(
+                "expected the episode to come out as it was saved, got another one; does all randomness of the "
+                "environment come from self.np_random?"
+            )
+
+
+def _same(env: _Replayable) -> _Replayable:
+    return env

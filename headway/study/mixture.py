@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -12,11 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.errors import SpecError, did_you_mean
 from headway.meter import Meter
 from headway.runs import Run, RunSpec
-from headway.runs.experiments import WEIGHTS_FILE, Context, Stopped
-from headway.runs.provenance import continued, in_words
+from headway.runs.experiments import Context
 from headway.selection import (
     ADO,
     EXP3S,
@@ -41,7 +38,7 @@ from headway.signals import (
     Signal,
     prediction_gain,
 )
-from headway.study.determinism import made_here, one_thread, saves, saves_json
+from headway.study.keeper import Keeper, one_thread, seconds_of
 from headway.study.mixture_sources import MIXTURES, Pool, make_pool
 from headway.study.protocols.mixture import FIXED, Method, MixtureProtocol
 
@@ -55,10 +52,8 @@ def specs(
 ) -> list[RunSpec]:
     """All combinations, as runs."""
     mixtures, methods, seeds = list(mixtures), list(methods), list(seeds)
-    known = MIXTURES.names()
     for name in mixtures:
-        if name not in known:
-            raise SpecError(f"expected a mixture out of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}")
+        MIXTURES.find(name)
     for name in methods:
         Method.read(name)
     return [
@@ -78,37 +73,24 @@ def specs(
 
 def run(run: Run, context: Context) -> None:
     """Carry out a claimed run, from its last checkpoint if it has one."""
-    made_with = [made_here(context.device)]
+    keeper = Keeper(run, context)
     with one_thread():
         trial = _make(run.spec)
-        checkpoint = run.restore()
-        if checkpoint is not None:
-            state = torch.load(io.BytesIO(checkpoint.payload), map_location="cpu", weights_only=True)
-            made_with = continued(state.pop("provenance", [{}]), made_with[-1])
+        state = keeper.restored()
+        if state is not None:
             trial.load_state_dict(state)
         total = trial.protocol.steps
-        run.progress(trial.step, total)
-        saved, last = trial.step, time.monotonic()
+        keeper.begin(trial.step, total, trial.step)
         while trial.step < total:
-            stop = context.should_stop()
-            if not stop:
-                trial.train_batch()
-                if trial.is_due():
-                    row = trial.validate()
-                    run.log(row)
-                    losses = {"validation": row["loss"]}
-                    run.progress(trial.step, total, losses)
-                    if context.report is not None:
-                        context.report(trial.step, total, losses)
-            if (stop or time.monotonic() - last >= context.checkpoint_seconds) and trial.step > saved:
-                run.checkpoint(trial.step, saves({**trial.state_dict(), "provenance": made_with}))
-                saved, last = trial.step, time.monotonic()
-            if stop:
-                raise Stopped("stopped on request")
-        if context.keep_weights:
-            run.save(WEIGHTS_FILE, saves(trial.model.state_dict()))
-        run.save("provenance.json", saves_json(in_words(made_with)))
-        run.finish()
+            if context.should_stop():
+                keeper.stop(trial.step, trial.state_dict())
+            trial.train_batch()
+            if trial.is_due():
+                row = trial.validate()
+                run.log(row)
+                keeper.progress(trial.step, {"validation": row["loss"]})
+            keeper.save(trial.step, trial.state_dict)
+        keeper.finish(trial.model.state_dict())
 
 
 def estimate(spec: RunSpec, context: Context) -> float:
@@ -116,13 +98,7 @@ def estimate(spec: RunSpec, context: Context) -> float:
     with one_thread():
         trial = _make(spec)
         trial.train_batch()
-        start = time.perf_counter()
-        for _ in range(10):
-            trial.train_batch()
-        batch = (time.perf_counter() - start) / 10
-        start = time.perf_counter()
-        trial.validate()
-        test = time.perf_counter() - start
+        batch, test = seconds_of(trial.train_batch, 10), seconds_of(trial.validate)
     return trial.protocol.steps * batch + trial.protocol.validations * test
 
 

@@ -7,9 +7,8 @@ whenever a sample is used, so that there is nothing to learn or to memorise.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +16,19 @@ from torch import Tensor, nn
 from headway.data import load
 from headway.errors import SpecError
 from headway.registry import Registry
+from headway.selection import perceptron
 
 VALIDATION = 400
 """Samples of a source that it is validated with."""
+EMBEDDED = 8
+"""Numbers that stand for a character."""
 
 Samples = tuple[Tensor, Tensor]
 """Inputs [n, ...] and labels [n] or targets [n, 1]."""
 Make = Callable[[int, torch.Generator], Samples]
 """Draws n samples."""
+Change = Callable[[Tensor, Tensor], Samples]
+"""Makes other samples of inputs and labels."""
 
 
 @dataclass(frozen=True)
@@ -116,28 +120,23 @@ class Pool:
 
     def model(self, hidden: int, generator: torch.Generator) -> nn.Sequential:
         """A perceptron with two hidden layers, over embeddings where inputs are characters."""
-        recipe, width = self.recipe, 8
-        first: list[nn.Module] = [nn.Embedding(recipe.symbols, width), nn.Flatten()] if recipe.symbols else []
-        inputs = recipe.inputs * (width if recipe.symbols else 1)
-        sizes = (inputs, hidden, hidden, recipe.outputs)
-        layers: list[nn.Module] = []
-        for before, after in itertools.pairwise(sizes):
-            layers += [nn.Linear(before, after), nn.ReLU()]
-        model = nn.Sequential(*first, *layers[:-1])
-        with torch.no_grad():
-            for module in model:
-                if isinstance(module, nn.Linear):
-                    bound = module.in_features**-0.5
-                    for parameter in module.parameters():
-                        parameter.uniform_(-bound, bound, generator=generator)
-                elif isinstance(module, nn.Embedding):
-                    module.weight.normal_(generator=generator)
-        return model
+        inputs, first = self.recipe.inputs, []
+        if self.recipe.symbols:
+            table = torch.empty(self.recipe.symbols, EMBEDDED).normal_(generator=generator)
+            inputs, first = inputs * EMBEDDED, [nn.Embedding.from_pretrained(table, freeze=False), nn.Flatten()]
+        return nn.Sequential(*first, *perceptron([inputs, hidden, hidden, self.recipe.outputs], generator))
 
 
 def make_pool(mixture: str, generator: torch.Generator) -> Pool:
     """Draw the samples of a mixture."""
     return Pool(MIXTURES.find(mixture)(generator), generator)
+
+
+def _mark(n: int, task: int, tasks: int, height: float) -> Tensor:
+    """A mark of the task that samples belong to: [n, tasks]."""
+    mark = torch.zeros(n, tasks)
+    mark[:, task] = height
+    return mark
 
 
 # Images
@@ -151,13 +150,13 @@ def _digits(held_out: bool) -> Samples:
     return pixels, torch.from_numpy(split.labels).long()
 
 
-def _image_source(change: Callable[[Samples], Samples], held_out: bool) -> Make:
+def _image_source(change: Change, held_out: bool = False) -> Make:
     """Digits after a change, each moved by up to a pixel and under noise."""
 
     def draw(n: int, g: torch.Generator) -> Samples:
         x, y = _digits(held_out)
         chosen = torch.randint(len(x), (n,), generator=g)
-        return change((_moved(x[chosen], g), y[chosen]))
+        return change(_moved(x[chosen], g), y[chosen])
 
     return draw
 
@@ -170,9 +169,12 @@ def _moved(x: Tensor, g: torch.Generator) -> Tensor:
     return moved.flatten(1) + 0.4 * torch.randn(len(x), 64, generator=g)
 
 
-def _images(change: Callable[[Samples], Samples], size: int, distinct: int | None = None) -> Source:
-    train, test = _image_source(change, False), _image_source(change, True)
-    return Source(train, size, distinct=distinct, make_validation=test)
+def _images(size: int, change: Change = lambda x, y: (x, y), distinct: int | None = None) -> Source:
+    return Source(_image_source(change), size, distinct=distinct, make_validation=_image_source(change, held_out=True))
+
+
+def _mislabelled() -> Source:
+    return Source(_image_source(lambda x, y: (-x, y)), 8000, noise=True)
 
 
 @MIXTURES.register("digits")
@@ -181,40 +183,30 @@ def _digits_mixture(g: torch.Generator) -> Recipe:
     order = torch.randperm(64, generator=g)
     other = torch.randperm(10, generator=g)
 
-    def two(samples: Samples) -> Samples:
-        x, y = samples
-        return -x.roll(32, 1), (y > 4).long()
-
     def noise_images(n: int, g: torch.Generator) -> Samples:
         return torch.rand(n, 64, generator=g) * 2 - 1, torch.zeros(n, dtype=torch.int64)
 
-    return Recipe(
-        {
-            "digits": _images(lambda s: s, 6000),
-            "shuffled": _images(lambda s: (s[0][:, order], other[s[1]]), 6000),
-            "halves": _images(two, 3000),
-            "static": Source(noise_images, 12000, noise=True),
-            "mislabelled": Source(_image_source(lambda s: (-s[0], s[1]), False), 8000, noise=True),
-        },
-        outputs=10,
-        inputs=64,
-    )
+    sources = {
+        "digits": _images(6000),
+        "shuffled": _images(6000, lambda x, y: (x[:, order], other[y])),
+        "halves": _images(3000, lambda x, y: (-x.roll(32, 1), (y > 4).long())),
+        "static": Source(noise_images, 12000, noise=True),
+        "mislabelled": _mislabelled(),
+    }
+    return Recipe(sources, outputs=10, inputs=64)
 
 
 @MIXTURES.register("duplicates")
 def _duplicates_mixture(g: torch.Generator) -> Recipe:
     """Digits of many kinds; the largest source repeats forty images, and one has wrong labels."""
-    return Recipe(
-        {
-            "repeated": _images(lambda s: s, 16000, distinct=40),
-            "upright": _images(lambda s: s, 4000),
-            "turned": _images(lambda s: (s[0].view(-1, 8, 8).rot90(1, (1, 2)).flatten(1), s[1]), 4000),
-            "mirrored": _images(lambda s: (s[0].view(-1, 8, 8).flip(2).flatten(1) * 0.5, (s[1] + 3) % 10), 4000),
-            "mislabelled": Source(_image_source(lambda s: (-s[0], s[1]), False), 8000, noise=True),
-        },
-        outputs=10,
-        inputs=64,
-    )
+    sources = {
+        "repeated": _images(16000, distinct=40),
+        "upright": _images(4000),
+        "turned": _images(4000, lambda x, y: (x.view(-1, 8, 8).rot90(1, (1, 2)).flatten(1), y)),
+        "mirrored": _images(4000, lambda x, y: (x.view(-1, 8, 8).flip(2).flatten(1) * 0.5, (y + 3) % 10)),
+        "mislabelled": _mislabelled(),
+    }
+    return Recipe(sources, outputs=10, inputs=64)
 
 
 @MIXTURES.register("sums")
@@ -225,100 +217,75 @@ def _sums_mixture(g: torch.Generator) -> Recipe:
         def draw(n: int, g: torch.Generator) -> Samples:
             x, y = _digits(held_out)
             left, right = torch.randint(len(x), (2, n), generator=g)
-            flag = torch.zeros(n, 4)
-            flag[:, task] = 2.0
             answers = (y[left], y[right], (y[left] + y[right]) % 10, y[left])
-            return torch.cat([x[left], x[right], flag], 1), answers[task]
+            return torch.cat([x[left], x[right], _mark(n, task, 4, 2.0)], 1), answers[task]
 
         return draw
 
     def source(task: int, size: int, noise: bool = False) -> Source:
         return Source(pair(task, False), size, noise, make_validation=pair(task, True))
 
-    return Recipe(
-        {
-            "left": source(0, 2000),
-            "right": source(1, 2000),
-            "sum": source(2, 4000),
-            "noise": source(3, 4000, noise=True),
-        },
-        outputs=10,
-        inputs=132,
-    )
+    sources = {
+        "left": source(0, 2000),
+        "right": source(1, 2000),
+        "sum": source(2, 4000),
+        "noise": source(3, 4000, noise=True),
+    }
+    return Recipe(sources, outputs=10, inputs=132)
 
 
 # Algorithmic tasks
 
 
-def _bits(n: int, bits: int, g: torch.Generator) -> Tensor:
-    return torch.randint(2, (n, bits), generator=g)
+_TASKS, _BITS = 5, 12
 
 
-def _tagged(bits: Tensor, task: int, tasks: int) -> Tensor:
-    """Bits as -1 and 1, after a mark of the task: [n, tasks + bits]."""
-    tag = torch.zeros(len(bits), tasks)
-    tag[:, task] = 2.0
-    return torch.cat([tag, bits * 2.0 - 1], 1)
+def _bit_source(task: int, label: Callable[[Tensor], Tensor]) -> Source:
+    """Bits as -1 and 1, after a mark of the task [n, tasks + bits]; a label is a function of the bits."""
 
-
-def _bit_source(label: Callable[[Tensor], Tensor], task: int, tasks: int, bits: int, size: int) -> Source:
     def draw(n: int, g: torch.Generator) -> Samples:
-        own = _bits(n, bits, g)
-        return _tagged(own, task, tasks), label(own)
+        bits = torch.randint(2, (n, _BITS), generator=g)
+        return torch.cat([_mark(n, task, _TASKS, 2.0), bits * 2.0 - 1], 1), label(bits)
 
-    return Source(draw, size)
+    return Source(draw, 8000)
 
 
-def _noise_bits(task: int, tasks: int, bits: int, size: int) -> Source:
-    def draw(n: int, g: torch.Generator) -> Samples:
-        return _tagged(_bits(n, bits, g), task, tasks), torch.zeros(n, dtype=torch.int64)
-
-    return Source(draw, size, noise=True)
+def _noise_bits(task: int) -> Source:
+    return replace(_bit_source(task, lambda bits: bits.new_zeros(len(bits))), size=16000, noise=True)
 
 
 @MIXTURES.register("algorithms")
 def _algorithms_mixture(g: torch.Generator) -> Recipe:
     """Bits: copy one, take the majority, the parity of three, a remainder, and noise."""
-    tasks, bits = 5, 12
 
-    def value(own: Tensor) -> Tensor:
-        return (own[:, :4] * torch.tensor([8, 4, 2, 1])).sum(1) + (own[:, 4:8] * torch.tensor([8, 4, 2, 1])).sum(1)
+    def value(bits: Tensor) -> Tensor:
+        return (bits[:, :8] * torch.tensor([8, 4, 2, 1, 8, 4, 2, 1])).sum(1)
 
-    return Recipe(
-        {
-            "copy": _bit_source(lambda own: own[:, 0], 0, tasks, bits, 8000),
-            "majority": _bit_source(lambda own: (own.sum(1) > 6).long(), 1, tasks, bits, 8000),
-            "parity": _bit_source(lambda own: own[:, :3].sum(1) % 2, 2, tasks, bits, 8000),
-            "remainder": _bit_source(lambda own: value(own) % 5, 3, tasks, bits, 8000),
-            "noise": _noise_bits(4, tasks, bits, 16000),
-        },
-        outputs=5,
-        inputs=tasks + bits,
-    )
+    sources = {
+        "copy": _bit_source(0, lambda bits: bits[:, 0]),
+        "majority": _bit_source(1, lambda bits: (bits.sum(1) > 6).long()),
+        "parity": _bit_source(2, lambda bits: bits[:, :3].sum(1) % 2),
+        "remainder": _bit_source(3, lambda bits: value(bits) % 5),
+        "noise": _noise_bits(4),
+    }
+    return Recipe(sources, outputs=5, inputs=_TASKS + _BITS)
 
 
 @MIXTURES.register("dependent")
 def _dependent_mixture(g: torch.Generator) -> Recipe:
     """Parities of two, three, four and six bits: each is a step on the way to the next."""
-    tasks, bits = 5, 12
 
-    def parity(number: int) -> Callable[[Tensor], Tensor]:
-        return lambda own: own[:, :number].sum(1) % 2
+    def parity(task: int, number: int) -> Source:
+        return _bit_source(task, lambda bits: bits[:, :number].sum(1) % 2)
 
-    def tagged(task: int, number: int) -> Source:
-        return _bit_source(parity(number), task, tasks, bits, 8000)
-
-    return Recipe(
-        {
-            "two": tagged(0, 2),
-            "three": tagged(1, 3),
-            "four": tagged(2, 4),
-            "six": tagged(3, 6),
-            "noise": _noise_bits(4, tasks, bits, 16000),
-        },
-        outputs=2,
-        inputs=tasks + bits,
-    )
+    sources = {
+        "two": parity(0, 2),
+        "three": parity(1, 3),
+        "four": parity(2, 4),
+        "six": parity(3, 6),
+        "noise": _noise_bits(4),
+    }
+    return Recipe(sources, outputs=2, inputs=_TASKS + _BITS)
 
 
 # Characters
@@ -335,9 +302,8 @@ def _chain(table: Tensor, first: int) -> Make:
     """Texts of a Markov chain over the symbols from `first` on."""
 
     def draw(n: int, g: torch.Generator) -> Samples:
-        symbols = len(table)
         text = torch.empty(n, _CONTEXT + 1, dtype=torch.int64)
-        text[:, 0] = torch.randint(symbols, (n,), generator=g)
+        text[:, 0] = torch.randint(len(table), (n,), generator=g)
         for place in range(1, _CONTEXT + 1):
             text[:, place] = torch.multinomial(table[text[:, place - 1]], 1, generator=g).squeeze(1)
         return _windows(text + first)
@@ -366,32 +332,26 @@ def _characters_mixture(g: torch.Generator) -> Recipe:
     def random_text(n: int, g: torch.Generator) -> Samples:
         return _windows(torch.randint(12, _SYMBOLS, (n, _CONTEXT + 1), generator=g))
 
-    return Recipe(
-        {
-            "cycle": Source(_chain(cycle, 0), 4000),
-            "loose": Source(_chain(loose, 6), 8000),
-            "tight": Source(_chain(tight, 12), 8000),
-            "sums": Source(_copying(3, 5, 0), 8000),
-            "random": Source(random_text, 16000, noise=True),
-        },
-        outputs=_SYMBOLS,
-        inputs=_CONTEXT,
-        symbols=_SYMBOLS,
-    )
+    sources = {
+        "cycle": Source(_chain(cycle, 0), 4000),
+        "loose": Source(_chain(loose, 6), 8000),
+        "tight": Source(_chain(tight, 12), 8000),
+        "sums": Source(_copying(3, 5, 0), 8000),
+        "random": Source(random_text, 16000, noise=True),
+    }
+    return Recipe(sources, outputs=_SYMBOLS, inputs=_CONTEXT, symbols=_SYMBOLS)
 
 
 # Regression and clusters
 
 
-def _curve(function: Callable[[Tensor], Tensor], task: int, tasks: int, noise: float = 0.0) -> Make:
+def _curve(task: int, function: Callable[[Tensor], Tensor], noise: float = 0.0) -> Make:
     """y = f(x) + noise for x in [-1, 1]^2, with a mark of the task."""
 
     def draw(n: int, g: torch.Generator) -> Samples:
         x = torch.rand(n, 2, generator=g) * 2 - 1
-        tag = torch.zeros(n, tasks)
-        tag[:, task] = 1.0
         y = function(x) + noise * torch.randn(n, generator=g)
-        return torch.cat([tag, x], 1), y.unsqueeze(1)
+        return torch.cat([_mark(n, task, _TASKS, 1.0), x], 1), y.unsqueeze(1)
 
     return draw
 
@@ -399,22 +359,18 @@ def _curve(function: Callable[[Tensor], Tensor], task: int, tasks: int, noise: f
 @MIXTURES.register("regression")
 def _regression_mixture(g: torch.Generator) -> Recipe:
     """Functions of two numbers: a plane, a slow and a fast wave, one under noise, and noise alone."""
-    tasks = 5
-    return Recipe(
-        {
-            "plane": Source(_curve(lambda x: x[:, 0] - x[:, 1], 0, tasks), 4000),
-            "wave": Source(_curve(lambda x: (3 * x[:, 0]).sin() * (2 * x[:, 1]).cos(), 1, tasks), 8000),
-            "ripple": Source(_curve(lambda x: (6 * x[:, 0] + 3 * x[:, 1]).sin(), 2, tasks), 8000),
-            "hazy": Source(
-                _curve(lambda x: (4 * x[:, 1]).sin(), 3, tasks, noise=0.5),
-                8000,
-                make_validation=_curve(lambda x: (4 * x[:, 1]).sin(), 3, tasks),
-            ),
-            "noise": Source(lambda n, g: _curve(lambda x: x[:, 0], 4, tasks)(n, g), 16000, noise=True),
-        },
-        outputs=1,
-        inputs=tasks + 2,
-    )
+
+    def hazy(x: Tensor) -> Tensor:
+        return (4 * x[:, 1]).sin()
+
+    sources = {
+        "plane": Source(_curve(0, lambda x: x[:, 0] - x[:, 1]), 4000),
+        "wave": Source(_curve(1, lambda x: (3 * x[:, 0]).sin() * (2 * x[:, 1]).cos()), 8000),
+        "ripple": Source(_curve(2, lambda x: (6 * x[:, 0] + 3 * x[:, 1]).sin()), 8000),
+        "hazy": Source(_curve(3, hazy, noise=0.5), 8000, make_validation=_curve(3, hazy)),
+        "noise": Source(_curve(4, lambda x: x[:, 0]), 16000, noise=True),
+    }
+    return Recipe(sources, outputs=1, inputs=_TASKS + 2)
 
 
 def _around(centres: Tensor, home: Tensor, spread: float, classes: int) -> Make:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from headway.errors import SignalError
@@ -58,58 +58,22 @@ def _moments(p: Protocol) -> dict[str, Any]:
     }
 
 
-@register_signal("uniform")
-def _uniform(p: Protocol, arms: int) -> Signal:
-    return Uniform()
-
-
-@register_signal("curiosity")
-def _curiosity(p: Protocol, arms: int) -> Signal:
-    return Curiosity()
-
-
-@register_signal("gmc")
-def _gmc(p: Protocol, arms: int) -> Signal:
-    return GMC(**_moments(p))
-
-
-@register_signal("norm_last")
-def _norm_last(p: Protocol, arms: int) -> Signal:
-    return NormLast(norm=p.norm, unit=p.norm_unit, part=p.norm_last_part, scale=p.norm_last_scale)
-
-
-@register_signal("norm_all")
-def _norm_all(p: Protocol, arms: int) -> Signal:
-    return NormAll(norm=p.norm, unit=p.norm_unit, scale=p.norm_all_scale)
-
-
-@register_signal("delta_loss")
-def _delta_loss(p: Protocol, arms: int) -> Signal:
-    return DeltaLoss(
+_OWN: Mapping[str, MakeSignal] = {
+    "uniform": lambda p, arms: Uniform(),
+    "curiosity": lambda p, arms: Curiosity(),
+    "gmc": lambda p, arms: GMC(**_moments(p)),
+    "norm_last": lambda p, arms: NormLast(
+        norm=p.norm, unit=p.norm_unit, part=p.norm_last_part, scale=p.norm_last_scale
+    ),
+    "norm_all": lambda p, arms: NormAll(norm=p.norm, unit=p.norm_unit, scale=p.norm_all_scale),
+    "delta_loss": lambda p, arms: DeltaLoss(
         groups=arms, window=p.delta_window, absolute=p.delta_absolute, scale=p.delta_scale, empty=p.delta_empty
-    )
-
-
-@register_signal("dot")
-def _dot(p: Protocol, arms: int) -> Signal:
-    return DotProduct(**_moments(p), over=p.dot_over, scale=p.dot_scale)
-
-
-@register_signal("cosine")
-def _cosine(p: Protocol, arms: int) -> Signal:
-    return Cosine(**_moments(p), over=p.cosine_over, against=p.cosine_against, scale=p.cosine_scale)
-
-
-@register_signal("projection")
-def _projection(p: Protocol, arms: int) -> Signal:
-    return Projection(**_moments(p))
-
-
-@register_signal("gmc_hard")
-def _gmc_hard(p: Protocol, arms: int) -> Signal:
-    return GMC(**_moments(p), gate="hard", gate_level=p.gate_level)
-
-
-@register_signal("gmc_soft")
-def _gmc_soft(p: Protocol, arms: int) -> Signal:
-    return GMC(**_moments(p), gate="soft", gate_level=p.gate_level)
+    ),
+    "dot": lambda p, arms: DotProduct(**_moments(p), over=p.dot_over, scale=p.dot_scale),
+    "cosine": lambda p, arms: Cosine(**_moments(p), over=p.cosine_over, against=p.cosine_against, scale=p.cosine_scale),
+    "projection": lambda p, arms: Projection(**_moments(p)),
+    "gmc_hard": lambda p, arms: GMC(**_moments(p), gate="hard", gate_level=p.gate_level),
+    "gmc_soft": lambda p, arms: GMC(**_moments(p), gate="soft", gate_level=p.gate_level),
+}
+for _name, _make in _OWN.items():
+    register_signal(_name)(_make)

@@ -17,6 +17,7 @@ from headway.moments import Flat, Moments
 from headway.selection import Actor, ActorConfig, perceptron
 from headway.selection.networks import Adam, backpropagate, record
 from headway.signals import Batch, MomentSignal, Scope, Signal
+from headway.signals.base import load_state
 from headway.study.image_environment import Environment
 from headway.study.protocols.classification import Protocol
 from headway.study.signals import make_signal
@@ -105,11 +106,8 @@ class PerceptronMeter:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
-        for key, value in state["memory"][self._signal.name].items():
-            self._scope.memory[key].copy_(value)
-        if self._moments is not None:
-            self._moments.load_state_dict(state["moments"][0])
-        self._scope.version = ()
+        moments = {} if self._moments is None else {self._moments.decay: self._moments}
+        load_state(state, moments, {self._signal.name: self._scope}, strict=True)
         self._batches = state["batches"]
 
 

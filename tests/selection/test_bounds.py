@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.errors import SelectionError
-from headway.selection.bounds import Bounds
+from headway.selection.mixture import Bounds
 
 
 def apply(shares: list[float], **bounds) -> list[float]:

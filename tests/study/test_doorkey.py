@@ -21,7 +21,7 @@ from headway.errors import SpecError
 from headway.rl import make_env
 from headway.rl.methods import METHODS
 from headway.runs import RunSpec, RunStore, State
-from headway.runs.experiments import Context, Stopped
+from headway.runs.experiments import WEIGHTS_FILE, Context, Stopped
 from headway.study import doorkey
 from headway.study.protocols.minigrid import ExplorationProtocol
 
@@ -179,7 +179,7 @@ def test_the_policy_and_what_it_rests_on_stay_with_the_run(tmp_path: Path) -> No
     env = make_env("MiniGrid-DoorKey-5x5-v0", num_envs=3, noise="door")
     observations, _ = env.reset(seed=0)
     assert policy.choose(observations).shape == (3,)
-    assert not (tmp_path / spec.run_id / doorkey.WEIGHTS_FILE).exists()
+    assert not (tmp_path / spec.run_id / WEIGHTS_FILE).exists()
 
 
 def test_reports_tell_how_far_it_is(tmp_path: Path) -> None:

@@ -92,14 +92,8 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
             self._intercept.stop()
             return compute(*args, **options)
         buffer = self.model.rollout_buffer
-        result = self._made.rewards_and_update(self._transitions())
-        raw = result.rewards.cpu().view(buffer.rewards.shape)
-        if self.normaliser is not None:
-            self.normaliser.update(raw)
-        scaled = self._scaled(raw)
-        buffer.rewards += scaled.numpy()
+        buffer.rewards += self._learn_from(self._transitions(), len(buffer.rewards)).numpy()
         self._has_rewarded = True
-        self._log(raw, scaled, result.metrics)
         return compute(*args, **options)
 
     def _transitions(self) -> Transitions:
@@ -184,11 +178,11 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         self._waiting = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """See `IntrinsicCallback.state_dict`."""
+        """Everything that later rewards depend on, the number of transitions that wait among it."""
         return {**super().state_dict(), "waiting": self._waiting}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `IntrinsicCallback.load_state_dict`; transitions that wait are looked for in the replay buffer."""
+        """Continue from a state; transitions that wait are looked for in the replay buffer."""
         super().load_state_dict(state)
         self._waiting = min(int(state["waiting"]), self._buffer.size())
 
@@ -223,12 +217,8 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
 
         actions = flat(buffer.actions[rows], tuple(self.model.action_space.shape or ()))
         batch = Transitions(seen(buffer.observations), actions, seen(buffer.next_observations))
-        result = self._made.rewards_and_update(batch)
-        raw = result.rewards.cpu().view(len(rows), buffer.n_envs)
-        if self.normaliser is not None:
-            self.normaliser.update(raw)
+        self._learn_from(batch, len(rows))
         self._waiting = 0
-        self._log(raw, self._scaled(raw), result.metrics)
 
     def _sample(self, sample: Callable[..., ReplayBufferSamples], *args: Any, **options: Any) -> ReplayBufferSamples:
         """Sample as ever, and reward what came out."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,22 +15,15 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
-from headway.integrations.rewards import check_method, check_number
+from headway.integrations.rewards import check_method, check_number, reward_of
+from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.methods import make_reward
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward
 from headway.rl.spaces import looks_channels_first
 
 ATTRIBUTE = "intrinsic_reward"
 """The model's attribute. Stable-Baselines3 saves every attribute that it does not know better."""
-
-
-class Stateful(Protocol):
-    """Whatever has a state."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state."""
 
 
 class Carried:
@@ -41,8 +33,8 @@ class Carried:
         callback: whose state it is.
     """
 
-    def __init__(self, callback: Stateful) -> None:
-        self.callback: Stateful | None = callback
+    def __init__(self, callback: IntrinsicCallback) -> None:
+        self.callback: IntrinsicCallback | None = callback
         self._state: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -230,27 +222,15 @@ class IntrinsicCallback(BaseCallback):
             self.normaliser = RewardNormaliser(model.n_envs, gamma, centre=self._settings["centre"])
 
     def _make(self, model: BaseAlgorithm) -> Reward:
-        settings = self._settings
+        settings, spaces = self._settings, (model.observation_space, model.action_space)
         device = model.device if self._device == "auto" else self._device
         with torch.random.fork_rng(devices=[]):  # the algorithm's own random numbers stay as they are
-            reward = make_reward(
-                settings["method"],
-                model.observation_space,
-                model.action_space,
-                self._config(model),
-                device,
-                settings["seed"],
-            )
-        assert reward is not None  # the method was checked
-        return reward
+            return reward_of(settings["method"], spaces, self._config(model), device, settings["seed"])
 
     def _config(self, model: BaseAlgorithm) -> IntrinsicConfig:
-        """The settings that were given, or those that suit the model."""
-        given = self._settings["config"]
-        return self._config_for(model) if given is None else IntrinsicConfig.from_dict(given)
-
-    def _config_for(self, model: BaseAlgorithm) -> IntrinsicConfig:
-        """Settings with which the predictor sees observations as the policy does: images scaled to [0, 1]."""
+        """The settings that were given, or some with which the predictor sees images as the policy does, in [0, 1]."""
+        if self._settings["config"] is not None:
+            return IntrinsicConfig.from_dict(self._settings["config"])
         space: Any = model.observation_space
         if not is_image_space(space, normalized_image=True):
             return IntrinsicConfig()
@@ -277,21 +257,17 @@ class IntrinsicCallback(BaseCallback):
         normalised = raw if self.normaliser is None else self.normaliser(raw)
         return self._coefficient() * normalised
 
-    def _log(self, raw: Tensor, scaled: Tensor, metrics: Mapping[str, float]) -> None:
-        """Write means and metrics to the model's logger, under intrinsic/."""
-        self.logger.record("intrinsic/reward_mean", float(raw.double().mean()))
-        self.logger.record("intrinsic/scaled_mean", float(scaled.double().mean()))
-        self.logger.record("intrinsic/coefficient", self._coefficient())
-        for name, value in metrics.items():
+    def _learn_from(self, batch: Transitions, steps: int) -> Tensor:
+        """Learn from all transitions of some steps, and log it under intrinsic/; returns scaled rewards [T, N]."""
+        result = self._made.rewards_and_update(batch)
+        raw = result.rewards.cpu().view(steps, self.model.n_envs)
+        if self.normaliser is not None:
+            self.normaliser.update(raw)
+        scaled = self._scaled(raw)
+        means = {"reward_mean": float(raw.double().mean()), "scaled_mean": float(scaled.double().mean())}
+        for name, value in {**means, "coefficient": self._coefficient(), **result.metrics}.items():
             self.logger.record(f"intrinsic/{name}", value)
-
-    @abstractmethod
-    def _on_rollout_start(self) -> None:
-        """Begin to watch."""
-
-    @abstractmethod
-    def _on_rollout_end(self) -> None:
-        """See to it that the reward arrives."""
+        return scaled
 
 
 def _has_channels_first(model: BaseAlgorithm, space: Any) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from headway.errors import ProtocolError
 from headway.rl.config import PPOConfig
 from headway.rl.intrinsic import IntrinsicConfig
 from headway.study.protocols.fields import Fields
@@ -113,9 +112,8 @@ class ArenaProtocol(Fields):
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name, least in (("num_envs", 1), ("steps", 1), ("calibration_rollouts", 2), ("re3_capacity", 1)):
-            if getattr(self, name) < least:
-                raise ProtocolError(f"{name}: expected at least {least}, got {getattr(self, name)}")
+        self._check(("num_envs", "steps", "re3_capacity"), lambda value: value >= 1, "at least 1")
+        self._check(("calibration_rollouts",), lambda value: value >= 2, "at least 2")
 
     @classmethod
     def presets(cls) -> dict[str, Callable[[], ArenaProtocol]]:

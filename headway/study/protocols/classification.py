@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from headway.errors import ProtocolError
@@ -134,25 +135,17 @@ class Protocol(Fields):
         """Check the ranges."""
         sizes = ("actor_hidden", "hidden", "batch_size", "test_batches")
         lengths = ("epochs", "epochs_curriculum_mnist", "epochs_used", "curve_block")
-        for name in sizes + lengths:
-            if getattr(self, name) < 1:
-                raise ProtocolError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        for name in ("actor_inputs", "delta_window"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ProtocolError(f"{name}: expected at least 1 or none, got {value}")
-        for name in ("floor", "learning_rate", "actor_learning_rate"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ProtocolError(f"{name}: expected a number above 0, got {getattr(self, name)}")
-        for name in ("beta", "beta_v", "actor_beta1", "actor_beta2"):
-            if getattr(self, name) is not None and not 0 <= getattr(self, name) < 1:
-                raise ProtocolError(f"{name}: expected a decay rate in [0, 1), got {getattr(self, name)}")
-        if self.gate_level is not None and not 0 < self.gate_level < float("inf"):
-            raise ProtocolError(f"gate_level: expected a number above 0 or none, got {self.gate_level}")
+        rates = ("beta", "beta_v", "actor_beta1", "actor_beta2")
+        self._check(sizes + lengths, lambda value: value >= 1, "at least 1")
+        self._check(("actor_inputs", "delta_window"), lambda value: value is None or value >= 1, "at least 1 or none")
+        self._check(
+            ("floor", "learning_rate", "actor_learning_rate"), lambda value: 0 < value < inf, "a number above 0"
+        )
+        self._check(rates, lambda value: value is None or 0 <= value < 1, "a decay rate in [0, 1)")
+        self._check(("gate_level",), lambda value: value is None or 0 < value < inf, "a number above 0 or none")
+        self._check(("entropy_weight",), lambda value: 0 <= value < inf, "a number of at least 0")
         if self.shared_stream and self.test_images == "test":
             raise ProtocolError("shared_stream: expected false with test_images=test, got true; set it to false")
-        if not 0 <= self.entropy_weight < float("inf"):
-            raise ProtocolError(f"entropy_weight: expected a number of at least 0, got {self.entropy_weight}")
 
     @classmethod
     def paper(cls) -> Protocol:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -63,6 +63,12 @@ class Fields:
             hint = did_you_mean(name, presets)
             raise ProtocolError(f"expected a protocol out of {', '.join(presets)}, got {name!r}{hint}")
         return presets[name]()
+
+    def _check(self, names: Iterable[str], is_fine: Callable[[Any], bool], expected: str) -> None:
+        """Refuse the values of some fields that are not what is expected."""
+        for name in names:
+            if not is_fine(getattr(self, name)):
+                raise ProtocolError(f"{name}: expected {expected}, got {getattr(self, name)}")
 
     def replaced(self: Own, **values: Any) -> Own:
         """A copy with other values of some flat fields."""

@@ -96,11 +96,8 @@ def counted_epochs(spec: RunSpec) -> Any:
     return _counted(spec.params.get("epochs"), spec.protocol.get("epochs_used"))
 
 
-class _Absent:
-    """Stands for a value that is not there; equal to no other."""
-
-
-_ABSENT = _Absent()
+_ABSENT = object()
+"""Stands for a value that is not there; equal to no other."""
 _LENGTHS = ("epochs", "epochs_curriculum_mnist")
 
 

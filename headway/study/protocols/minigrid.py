@@ -111,9 +111,8 @@ class ExplorationProtocol(Fields):
 
     def __post_init__(self) -> None:
         """Check the ranges, and complete the settings of rewards."""
-        for name in ("num_envs", "steps", "return_window", "curve_block"):
-            if getattr(self, name) < 1:
-                raise ProtocolError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        lengths = ("num_envs", "steps", "return_window", "curve_block")
+        self._check(lengths, lambda value: value >= 1, "at least 1")
         if self.view == "partial" and self.backend == "vector":
             raise ProtocolError("view: expected full with backend=vector, got partial; set backend=minigrid")
         second = self.reward.beta_m if self.beta_v is None else self.beta_v

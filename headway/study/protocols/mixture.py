@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from headway.errors import ProtocolError, SpecError, did_you_mean
 from headway.study.protocols.fields import Fields
@@ -111,15 +112,12 @@ class MixtureProtocol(Fields):
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name in ("steps", "batch_size", "hidden", "validations", "refresh"):
-            if getattr(self, name) < 1:
-                raise ProtocolError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        sizes = ("steps", "batch_size", "hidden", "validations", "refresh")
+        self._check(sizes, lambda value: value >= 1, "at least 1")
+        self._check(("beta",), lambda value: 0 <= value < 1, "a decay rate in [0, 1)")
+        self._check(("learning_rate",), lambda value: 0 < value < inf, "a number above 0")
         if self.steps % self.validations:
             raise ProtocolError(f"validations: expected a divisor of {self.steps} steps, got {self.validations}")
-        if not 0 <= self.beta < 1:
-            raise ProtocolError(f"beta: expected a decay rate in [0, 1), got {self.beta}")
-        if not 0 < self.learning_rate < float("inf"):
-            raise ProtocolError(f"learning_rate: expected a number above 0, got {self.learning_rate}")
 
     @classmethod
     def presets(cls) -> dict[str, Callable[[], MixtureProtocol]]:

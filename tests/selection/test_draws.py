@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.selection.streams import BLOCK, Deck, Recent, generator_for, uniforms
+from headway.selection.draws import BLOCK, Deck, Recent, generator_for, uniforms
 
 
 def test_paths_have_generators_of_their_own_that_never_change() -> None:
