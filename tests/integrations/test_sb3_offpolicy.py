@@ -17,12 +17,13 @@ from gymnasium import spaces
 
 pytest.importorskip("stable_baselines3")
 
-from stable_baselines3 import DQN, PPO, SAC, TD3
+from stable_baselines3 import DQN, PPO, SAC, TD3, HerReplayBuffer
 from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn import dqn as dqn_module
 
-from headway.errors import MethodError
+from headway.errors import EnvError, MethodError
 from headway.integrations.sb3 import OffPolicyIntrinsicCallback
 from headway.rl.episodes import Transitions
 from headway.rl.intrinsic import IntrinsicConfig
@@ -127,6 +128,72 @@ def test_samples_are_paid_by_the_predictor_as_it_is_then() -> None:
     before = callback.reward.rewards(batch)
     model.learn(200, callback=callback, reset_num_timesteps=False)
     assert (callback.reward.rewards(batch) != before).all()
+
+
+# Goals and hindsight
+
+
+def flipping(**options: Any) -> Any:
+    """DQN that relabels goals."""
+    env = BitFlippingEnv(n_bits=5, continuous=False, max_steps=5)
+    own = {"n_sampled_goal": 4, "goal_selection_strategy": "future"}
+    settings = {"replay_buffer_class": HerReplayBuffer, "replay_buffer_kwargs": own, "learning_starts": 20, "seed": 3}
+    return DQN(
+        "MultiInputPolicy", env, device="cpu", batch_size=32, policy_kwargs={"net_arch": [8]}, **settings, **options
+    )
+
+
+def test_hindsight_relabels_goals_and_the_bonus_sees_the_observation_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The predictor never learns here, so that what a sample was worth can be computed afterwards."""
+    seen: list[tuple[Any, Any]] = []
+    sample = OffPolicyIntrinsicCallback._sample
+
+    def watched(self: Any, plain: Any, *args: Any, **options: Any) -> Any:
+        def kept(*own: Any, **more: Any) -> Any:
+            seen.append((plain(*own, **more), None))
+            return seen[-1][0]
+
+        paid = sample(self, kept, *args, **options)
+        seen[-1] = (seen[-1][0], paid)
+        return paid
+
+    monkeypatch.setattr(OffPolicyIntrinsicCallback, "_sample", watched)
+    callback = OffPolicyIntrinsicCallback(
+        "forward", config=SMALL, coefficient=0.5, normalise=False, update_every=10_000
+    )
+    flipping().learn(120, callback=callback)
+    assert len(seen) > 10
+    relabelled = 0
+    for plain, paid in seen:
+        now, after = plain.observations["observation"], plain.next_observations["observation"]
+        own = callback.reward.rewards(Transitions(now, plain.actions.flatten(), after))
+        torch.testing.assert_close(paid.rewards - plain.rewards, 0.5 * own.view(-1, 1), rtol=1e-5, atol=1e-6)
+        relabelled += int((plain.rewards == 0).sum())  # goals that were reached: hindsight's, in the main
+        assert paid.observations is plain.observations
+    assert relabelled > 20
+
+
+@pytest.mark.parametrize("method", ["rnd", "icm+gmc", "counts", "disagreement"])
+def test_the_predictor_learns_beside_hindsight_and_resumes(method: str, tmp_path: Path) -> None:
+    model = flipping()
+    callback = OffPolicyIntrinsicCallback(method, config=SMALL, update_every=16)
+    model.learn(80, callback=callback)
+    batch = Transitions(torch.zeros(4, 5), torch.zeros(4, dtype=torch.long), torch.ones(4, 5))
+    model.save(tmp_path / "model")
+    loaded = DQN.load(tmp_path / "model", env=model.get_env())
+    again = OffPolicyIntrinsicCallback.carried_by(loaded)
+    loaded.learn(0, callback=again)
+    assert torch.equal(again.reward.rewards(batch), callback.reward.rewards(batch))
+
+
+def test_the_part_that_the_bonus_sees_is_named_or_asked_for() -> None:
+    for key in ("speed", ""):
+        with pytest.raises(EnvError, match=rf"key: expected one of .*observation.*got '{key}'"):
+            flipping().learn(8, callback=OffPolicyIntrinsicCallback("rnd", key=key))
+    with pytest.raises(EnvError, match="key: expected None for observations that are arrays, got 'observation'"):
+        agent().learn(8, callback=OffPolicyIntrinsicCallback("rnd", key="observation"))
+    callback = OffPolicyIntrinsicCallback("rnd", key="achieved_goal", config=SMALL)
+    flipping().learn(60, callback=callback)
 
 
 # What the predictor learns from

@@ -324,11 +324,20 @@ def test_normalised_whole_numbers_are_refused_and_floats_taken() -> None:
     assert (look.buffers[0].observations < 0).any()
 
 
-def test_observations_of_several_parts_are_refused() -> None:
-    parts = spaces.Dict({"a": spaces.Discrete(2)})
+def test_of_observations_in_parts_the_bonus_sees_one() -> None:
+    parts = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (3,))})
     env = DummyVecEnv([lambda: Rows(parts, FORCES)])
-    with pytest.raises(EnvError, match="expected observations that are arrays, got the space Dict"):
+    with pytest.raises(EnvError, match="key: expected one of a, b, got None"):
         played(OnPolicyIntrinsicCallback("icm"), env=env, policy="MultiInputPolicy")
+    callback = OnPolicyIntrinsicCallback("rnd", key="b", config=SMALL)
+    seen = []
+    transitions = callback._transitions
+    callback._transitions = lambda: seen.append(transitions()) or seen[-1]  # type: ignore[method-assign, func-returns-value]
+    _, look = played(callback, env=env, policy="MultiInputPolicy")
+    kept = look.buffers[0].observations["b"]
+    assert torch.equal(seen[0].obs, torch.from_numpy(kept.reshape(-1, 3)))
+    within = ~seen[0].ended[:-1]
+    assert torch.equal(seen[0].next_obs[:-1][within], seen[0].obs[1:][within])
 
 
 # Saved and loaded

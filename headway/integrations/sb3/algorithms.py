@@ -49,7 +49,7 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
         """Refuse also normalised observations that the buffer would round."""
         super()._check(model)
         normalised = model.get_vec_normalize_env()
-        dtype = self.model.rollout_buffer.observations.dtype
+        dtype = self._seen(self.model.rollout_buffer.observations).dtype
         if normalised is not None and normalised.norm_obs and dtype.kind not in "fc":
             raise EnvError(
                 f"expected a rollout buffer of float32 for normalised observations, got one of {dtype}, which would "
@@ -71,7 +71,8 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
         dones = self.locals["dones"]
         if np.any(dones):
             infos = self.locals["infos"]
-            self._ends += [(self._steps, int(i), _last_observation(infos[i], int(i))) for i in np.flatnonzero(dones)]
+            for i in map(int, np.flatnonzero(dones)):
+                self._ends.append((self._steps, i, np.array(self._seen(_last_observation(infos[i], i)))))
         self._steps += 1
         return True
 
@@ -98,17 +99,17 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
 
     def _transitions(self) -> Transitions:
         """All transitions of the rollout, [steps * environments]."""
-        buffer, space = self.model.rollout_buffer, self.model.observation_space
-        last = np.asarray(self.locals["new_obs"]).reshape(buffer.observations.shape[1:])
-        following = np.concatenate([buffer.observations[1:], last[None].astype(buffer.observations.dtype)])
+        buffer, shape = self.model.rollout_buffer, tuple(self._space(self.model).shape)
+        observations = self._seen(buffer.observations)
+        last = np.asarray(self._seen(self.locals["new_obs"])).reshape(observations.shape[1:])
+        following = np.concatenate([observations[1:], last[None].astype(observations.dtype)])
         ended = np.zeros(buffer.rewards.shape, dtype=bool)
         for step, environment, observation in self._ends:
             following[step, environment] = observation
             ended[step, environment] = True
-        shape = tuple(space.shape or ())
         envs = np.broadcast_to(np.arange(buffer.n_envs), ended.shape)
         return Transitions(
-            flat(buffer.observations, shape),
+            flat(observations, shape),
             self._actions(),
             flat(following, shape),
             ended=flat(ended, ()),
@@ -126,7 +127,7 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
         return torch.from_numpy(np.clip(actions.numpy(), space.low, space.high))
 
 
-def _last_observation(info: dict[str, Any], environment: int) -> Array:
+def _last_observation(info: dict[str, Any], environment: int) -> Any:
     """The last observation of an episode that ended.
 
     Raises:
@@ -138,7 +139,7 @@ def _last_observation(info: dict[str, Any], environment: int) -> Array:
             f"expected infos[{environment}]['terminal_observation'] where an episode ended, got none; "
             f"a VecEnv has to put the last observation there before it begins a new episode"
         )
-    return np.array(last)
+    return last
 
 
 class OffPolicyIntrinsicCallback(IntrinsicCallback):
@@ -209,11 +210,12 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         """Train the predictor with the newest transitions."""
         buffer, normalised = self._buffer, self.model.get_vec_normalize_env()
         rows = np.arange(buffer.pos - self._waiting, buffer.pos) % buffer.buffer_size
-        shape = tuple(self.model.observation_space.shape or ())
+        shape = tuple(self._space(self.model).shape)
 
-        def seen(observations: Array) -> torch.Tensor:
+        def seen(stored: Any) -> torch.Tensor:
             """Observations as they are sampled, so that what is learned and what is rewarded look alike."""
-            return flat(np.asarray(buffer._normalize_obs(observations[rows], normalised)), shape)
+            chosen = {name: part[rows] for name, part in stored.items()} if self._key else stored[rows]
+            return flat(np.asarray(self._seen(buffer._normalize_obs(chosen, normalised))), shape)
 
         actions = flat(buffer.actions[rows], tuple(self.model.action_space.shape or ()))
         batch = Transitions(seen(buffer.observations), actions, seen(buffer.next_observations))
@@ -226,9 +228,10 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         if self.model.num_timesteps != self.num_timesteps:  # left over from training that was broken off
             self._intercept.stop()
             return samples
-        obs = samples.observations.reshape(-1, *(self.model.observation_space.shape or ()))
+        obs = self._seen(samples.observations).reshape(-1, *self._space(self.model).shape)
+        following = self._seen(samples.next_observations).reshape(obs.shape)
         actions = samples.actions.reshape(-1, *(self.model.action_space.shape or ()))
-        raw = self._made.rewards(Transitions(obs, actions, samples.next_observations.reshape(obs.shape)))
+        raw = self._made.rewards(Transitions(obs, actions, following))
         bonus: torch.Tensor = self._scaled(raw[:, None]).view_as(samples.rewards).to(samples.rewards)
         return samples._replace(rewards=samples.rewards + bonus)
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
@@ -24,6 +25,8 @@ from headway.rl.spaces import looks_channels_first
 
 ATTRIBUTE = "intrinsic_reward"
 """The model's attribute. Stable-Baselines3 saves every attribute that it does not know better."""
+GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
+"""The parts of observations with goals; hindsight relabels the last."""
 
 
 class Carried:
@@ -84,6 +87,8 @@ class IntrinsicCallback(BaseCallback):
         centre: with `normalise`, take the mean off, so that being alive is worth nothing; without it, rewards are
             divided by the running deviation of their discounted sums. See `headway.rl.RewardNormaliser`.
         config: settings of the predictor and the scorer; None for those that suit the observations.
+        key: the part of Dict observations that the bonus sees. In environments with goals it is "observation" by
+            default, so that hindsight, which relabels goals, does not change what is new.
         seed: of the predictor's weights.
         device: where the predictor lives; "auto" for the model's device.
         verbose: as in all callbacks.
@@ -102,6 +107,7 @@ class IntrinsicCallback(BaseCallback):
         normalise: bool = True,
         centre: bool = True,
         config: IntrinsicConfig | None = None,
+        key: str | None = None,
         seed: int = 0,
         device: str | torch.device = "auto",
         verbose: int = 0,
@@ -114,6 +120,7 @@ class IntrinsicCallback(BaseCallback):
         self.reward: Reward | None = method if isinstance(method, Reward) else None
         self.normaliser: RewardNormaliser | None = None
         self._given = self.reward is not None
+        self._key: str | None = None
         self._device = device
         if isinstance(method, Reward):
             config = method.config
@@ -123,6 +130,7 @@ class IntrinsicCallback(BaseCallback):
             "normalise": normalise,
             "centre": centre,
             "config": None if config is None else config.to_dict(),
+            "key": key,
             "seed": seed,
         }
 
@@ -222,16 +230,16 @@ class IntrinsicCallback(BaseCallback):
             self.normaliser = RewardNormaliser(model.n_envs, gamma, centre=self._settings["centre"])
 
     def _make(self, model: BaseAlgorithm) -> Reward:
-        settings, spaces = self._settings, (model.observation_space, model.action_space)
+        settings, sides = self._settings, (self._space(model), model.action_space)
         device = model.device if self._device == "auto" else self._device
         with torch.random.fork_rng(devices=[]):  # the algorithm's own random numbers stay as they are
-            return reward_of(settings["method"], spaces, self._config(model), device, settings["seed"])
+            return reward_of(settings["method"], sides, self._config(model), device, settings["seed"])
 
     def _config(self, model: BaseAlgorithm) -> IntrinsicConfig:
         """The settings that were given, or some with which the predictor sees images as the policy does, in [0, 1]."""
         if self._settings["config"] is not None:
             return IntrinsicConfig.from_dict(self._settings["config"])
-        space: Any = model.observation_space
+        space = self._space(model)
         if not is_image_space(space, normalized_image=True):
             return IntrinsicConfig()
         is_bytes = is_image_space(space)  # otherwise they have their scale already
@@ -241,11 +249,30 @@ class IntrinsicCallback(BaseCallback):
 
     def _check(self, model: BaseAlgorithm) -> None:
         """Refuse what cannot be rewarded right."""
-        if getattr(model.observation_space, "shape", None) is None:
+        space, key = model.observation_space, self._settings["key"]
+        parts = tuple(space.spaces) if isinstance(space, spaces.Dict) else ()
+        if parts and key is None and set(GOAL_KEYS) <= set(parts):
+            key = GOAL_KEYS[0]
+        if key not in (parts or (None,)):
+            expected = f"one of {', '.join(parts)}" if parts else "None for observations that are arrays"
             raise EnvError(
-                f"expected observations that are arrays, got the space {model.observation_space}; "
+                f"key: expected {expected}, got {key!r}; "
+                f"gymnasium.wrappers.FlattenObservation makes one array of all parts"
+            )
+        self._key = key
+        if getattr(self._space(model), "shape", None) is None:
+            raise EnvError(
+                f"expected observations that are arrays, got the space {self._space(model)}; "
                 f"wrap the environment in gymnasium.wrappers.FlattenObservation"
             )
+
+    def _space(self, model: BaseAlgorithm) -> Any:
+        """The space of what the bonus sees."""
+        return self._seen(model.observation_space)
+
+    def _seen(self, observations: Any) -> Any:
+        """What the bonus sees of observations, or of their space."""
+        return observations if self._key is None else observations[self._key]
 
     def _coefficient(self) -> float:
         """The coefficient now."""
