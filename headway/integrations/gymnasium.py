@@ -20,8 +20,8 @@ import torch
 from headway.errors import MethodError, StateError
 from headway.integrations.rewards import check_method, check_number, check_unit, fixed_floor
 from headway.integrations.versions import require
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions, autoreset_mode, has_state, with_last_observations
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.methods import default_for, make_reward
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward

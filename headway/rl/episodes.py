@@ -303,3 +303,22 @@ class Transitions:
             value = getattr(self, each.name)
             if value is not None:
                 yield each.name, value
+
+
+def segments(batch: Transitions) -> Iterator[tuple[int, Tensor, bool]]:
+    """The pieces of episodes in a batch: the environment, the places [n] in the order of time, and whether it ended.
+
+    Raises:
+        MethodError: the transitions do not say which belong together.
+    """
+    if batch.envs is None or batch.ended is None:
+        missing = " and ".join(name for name in ("envs", "ended") if getattr(batch, name) is None)
+        raise MethodError(
+            f"expected transitions in the order of time that tell episodes apart, got none of {missing}; "
+            f"use Transitions(obs, actions, next_obs, ended=..., envs=...), or a bonus that is not episodic"
+        )
+    envs, ended = batch.envs.cpu().numpy(), batch.ended.cpu().numpy().astype(bool)
+    order = np.argsort(envs, kind="stable")
+    cuts = np.flatnonzero(ended[order][:-1] | (np.diff(envs[order]) != 0)) + 1
+    for places in np.split(order, cuts):
+        yield int(envs[places[0]]), torch.from_numpy(places).to(batch.envs.device), bool(ended[places[-1]])

@@ -18,7 +18,7 @@ import torch
 
 from headway.errors import EnvError, MethodError, did_you_mean
 from headway.rl.bonuses import BONUSES, Predictor
-from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.config import IntrinsicConfig
 from headway.rl.mixed import MixedReward
 from headway.rl.reward import IntrinsicReward, MemoryReward, Reward
 from headway.rl.scorers import SCORERS

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from headway.errors import MethodError, did_you_mean
-from headway.rl.config import PPOConfig
-from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.config import IntrinsicConfig, PPOConfig
 from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from headway.errors import MethodError, StateError
 from headway.rl.bonuses import Memory, Prediction, Predictor
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.scorers import SCORERS, Scorer, SignalScorer
 from headway.rl.spaces import Coding
 from headway.signals import Signal

@@ -13,8 +13,8 @@ from headway.errors import MethodError, StateError
 from headway.meter import Meter
 from headway.registry import Registry
 from headway.rl.bonuses import Prediction, Predictor
+from headway.rl.config import IntrinsicConfig
 from headway.rl.distinct import WeightedSignal, weighted_losses
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.spaces import Choices
 from headway.signals import (
     GMC,

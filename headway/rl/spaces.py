@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, MissingExtraError
-from headway.rl.normalise import ObservationNormaliser
 
 PICTURES = (1, 3, 4)
 """Numbers of channels that pictures have: grey, colours, and colours with a depth, or four frames."""
@@ -292,10 +291,6 @@ class Observations:
     def size(self) -> int:
         """Numbers in one observation."""
         return math.prod(self.shape)
-
-    def normaliser(self, clip: float) -> ObservationNormaliser:
-        """Running statistics of these observations, with which they are kept within -clip and clip."""
-        return ObservationNormaliser(self.shape, clip)
 
     def read(self, values: Tensor) -> Tensor:
         """Observations [N, ...] as [N, *shape].

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.rewards import check_method, check_number
-from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.config import IntrinsicConfig
 from headway.rl.methods import make_reward
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward
