@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from headway.rl.envs.make import env_ids, make_env
     from headway.rl.envs.noise import DoorNoise
     from headway.rl.episodes import Episodes, Step, Transitions
-    from headway.rl.methods import make_reward
-    from headway.rl.mixed import MixedReward
+    from headway.rl.methods import MixedReward, make_reward
     from headway.rl.normalise import RewardNormaliser
     from headway.rl.ppo import PPO
     from headway.rl.presets import PRESETS, Preset, preset
@@ -83,8 +82,7 @@ _NAMES = {
     "envs.make": "env_ids make_env",
     "envs.noise": "DoorNoise",
     "episodes": "Episodes Step Transitions",
-    "methods": "make_reward",
-    "mixed": "MixedReward",
+    "methods": "MixedReward make_reward",
     "normalise": "RewardNormaliser",
     "ppo": "PPO",
     "presets": "PRESETS Preset preset",
