@@ -60,10 +60,11 @@ def parse_method(name: str) -> Method | Mixture | None:
     bonus, _, scorer = _SHORT.get(name, name).partition("+")
     scorer = scorer or ("error" if "+" not in name else "")
     if bonus not in BONUSES.names() or scorer not in SCORERS.names():
+        bonuses = sorted(BONUSES.names())
         raise MethodError(
-            f"expected a method out of {', '.join(METHODS)}, or a bonus ({', '.join(BONUSES.names())}) and "
+            f"expected a method out of {', '.join(METHODS)}, or a bonus ({', '.join(bonuses)}) and "
             f"a scorer ({', '.join(SCORERS.names())}) joined by '+', got {name!r}"
-            f"{did_you_mean(name, [*METHODS, *BONUSES.names()])}"
+            f"{did_you_mean(name, [*METHODS, *bonuses])}"
         )
     return Method(bonus, scorer)
 

@@ -70,13 +70,7 @@ class Screen:
         self.is_on[rows] = False
 
     def step(self, near: Mask, pressed: Mask, streams: Streams) -> None:
-        """Show what follows a step.
-
-        Args:
-            near: the agent is near the screen now [N].
-            pressed: it has pressed the button [N].
-            streams: where noise comes from.
-        """
+        """Show what follows a step, after which agents are near the screen [N] and have pressed the button [N]."""
         match self.kind:
             case "none" | "dynamics":
                 return
