@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,10 +118,6 @@ class GaussianHead(ActionHead):
     """Real numbers (Box): the outputs are means; the deviations are parameters of their own.
 
     What the environment gets is cut to the bounds of the space; probabilities are those of the number that was drawn.
-
-    Args:
-        low: the least action.
-        high: the greatest.
     """
 
     def __init__(self, low: Array, high: Array) -> None:
@@ -227,15 +224,7 @@ class Policy(nn.Module):
 
 
 class Agent:
-    """A policy, a value network, and their optimizers.
-
-    Args:
-        observation_space: of one environment.
-        action_space: of one environment.
-        config: the settings of PPO.
-        generator: where the weights come from.
-        device: where the networks live.
-    """
+    """A policy, a value network, and their optimizers; made as a `Policy`, on a device."""
 
     def __init__(
         self,
@@ -247,12 +236,9 @@ class Agent:
     ) -> None:
         self.policy = Policy(observation_space, action_space, config, generator).to(device)
         self.value = network_for(observation_space, config.value_heads, config, generator).to(device)
-        rates = config.policy_learning_rate, config.value_learning_rate
-        fused = torch.device(device).type in ("cpu", "cuda")
-        self.policy_optimizer, self.value_optimizer = (
-            torch.optim.Adam(network.parameters(), rate, eps=config.adam_epsilon, fused=fused)
-            for network, rate in zip((self.policy, self.value), rates, strict=True)
-        )
+        adam = partial(torch.optim.Adam, eps=config.adam_epsilon, fused=torch.device(device).type in ("cpu", "cuda"))
+        self.policy_optimizer = adam(self.policy.parameters(), config.policy_learning_rate)
+        self.value_optimizer = adam(self.value.parameters(), config.value_learning_rate)
 
     @torch.inference_mode()
     def values(self, frames: Tensor) -> Tensor:

@@ -283,10 +283,7 @@ def standardised(values: Tensor) -> Tensor:
 
 
 class Parallel:
-    """Runs functions at the same time.
-
-    Args:
-        threads: how many at most. With one, they run in their order, in the caller's thread.
+    """Runs functions at the same time, as many as `threads`; with one, in their order, in the caller's thread.
 
     Raises:
         MethodError: not a number of threads.

@@ -122,12 +122,7 @@ def collect(
 
 
 class EpisodeLog:
-    """Adds up the rewards of episodes over rollouts, and remembers the last ones.
-
-    Args:
-        envs: how many environments there are.
-        window: how many episodes are remembered.
-    """
+    """Adds up the rewards of episodes over rollouts, and remembers the last ones, as many as `window` says."""
 
     def __init__(self, envs: int, window: int) -> None:
         self.count = 0

@@ -60,6 +60,8 @@ class Prediction:
 class Predictor(nn.Module, ABC):
     """Guesses something about transitions, and learns to guess better.
 
+    Those of headway, and its memories, are made with the four arguments that `register_bonus` names (`common`).
+
     Attributes:
         scored: the module whose gradients scorers look at.
         actions: how actions are written as numbers; None if the predictor does not look at them.

@@ -114,25 +114,15 @@ class Counts(Memory):
     A Study of Count-Based Exploration for Deep Reinforcement Learning (2017).
 
     Args:
-        observation_space: of one environment.
-        action_space: not used.
-        config: the scale of observations.
-        generator: where a hash comes from.
-        options: `code`, `bins` and `bits` of `Codes`.
+        common: see `register_bonus`.
+        code: see `Codes`, and for the others too.
+        bins: cells per dimension.
+        bits: length of a hash.
     """
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        code: str = "auto",
-        bins: int = 10,
-        bits: int = 32,
-    ) -> None:
+    def __init__(self, *common: Any, code: str = "auto", bins: int = 10, bits: int = 32) -> None:
         super().__init__()
+        observation_space, _, config, generator = common
         self.codes = Codes(observation_space, config, generator, code, bins, bits)
         self._visits: dict[bytes, int] = {}
 
@@ -203,7 +193,7 @@ class RIDE(EpisodicCounts):
     (2020).
 
     Args:
-        common: as for `ICM`.
+        common: see `register_bonus`.
         code: how states are told apart within an episode, see `Codes`.
     """
 
@@ -234,7 +224,7 @@ class NovelD(EpisodicCounts):
     Simple yet Effective Exploration Criterion (2021).
 
     Args:
-        common: as for `RND`.
+        common: see `register_bonus`.
         alpha: what the novelty of the state that is left counts; 1 is BeBold.
         code: how states are told apart within an episode, see `Codes`.
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from headway.errors import MethodError
 from headway.rl.bonuses.bonus import Prediction, Predictor, register_bonus
 from headway.rl.bonuses.forward import Forward
-from headway.rl.config import IntrinsicConfig
 from headway.rl.distinct import distinct_rows
 from headway.rl.episodes import Transitions
 from headway.rl.networks import make_encoder, orthogonal, perceptron
@@ -18,11 +17,7 @@ from headway.rl.spaces import Coding
 
 
 class Ensemble(nn.Module):
-    """Networks of one kind with weights of their own.
-
-    Args:
-        members: the networks.
-    """
+    """Networks of one kind with weights of their own."""
 
     def __init__(self, members: list[nn.Sequential]) -> None:
         super().__init__()
@@ -46,31 +41,20 @@ class Disagreement(Predictor):
     D. Pathak, D. Gandhi and A. Gupta, Self-Supervised Exploration via Disagreement (2019).
 
     Args:
-        observation_space: of one environment.
-        action_space: of one environment.
-        config: widths and scales.
-        generator: where the weights come from.
+        common: see `register_bonus`.
         members: K.
 
     Raises:
-        EnvError: a space that has no coding.
         MethodError: fewer than two members.
     """
 
     actions: Coding
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        members: int = 5,
-    ) -> None:
+    def __init__(self, *common: Any, members: int = 5) -> None:
         super().__init__()
         if members < 2:
             raise MethodError(f"members: expected at least 2, got {members}")
+        observation_space, action_space, config, generator = common
         self._read_spaces(observation_space, action_space, config)
         features, hidden = config.features, config.hidden
         self.encoder = make_encoder(
@@ -91,11 +75,7 @@ class Disagreement(Predictor):
 
 
 class MaskedPerceptron(nn.Module):
-    """Linear layers with ReLU between them, whose hidden units are multiplied by a mask.
-
-    Args:
-        layers: Linear layers with ReLU between them.
-    """
+    """Linear layers with ReLU between them, whose hidden units are multiplied by a mask."""
 
     def __init__(self, layers: nn.Module) -> None:
         super().__init__()
@@ -122,7 +102,7 @@ class Dropout(Forward):
     Y. Gal and Z. Ghahramani, Dropout as a Bayesian Approximation (2016).
 
     Args:
-        common: as for `Forward`; the masks come from the generator too.
+        common: see `register_bonus`; the masks come from the generator too.
         rate: the share of hidden units that are left out.
         passes: networks that guess.
 

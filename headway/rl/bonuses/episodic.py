@@ -121,7 +121,7 @@ class E3B(EpisodicMemory[Tensor, Tensor]):
     M. Henaff, R. Raileanu, M. Jiang and T. Rocktaeschel, Exploration via Elliptical Episodic Bonuses (2022).
 
     Args:
-        common: as for `ICM`.
+        common: see `register_bonus`.
         ridge: the size of C when an episode begins; the first bonus is the squared length of the features over it.
 
     Raises:
@@ -171,7 +171,7 @@ class NGU(EpisodicMemory[tuple[Tensor, Tensor], Tensor]):
     A. Puigdomenech Badia et al., Never Give Up: Learning Directed Exploration Strategies (2020).
 
     Args:
-        common: as for `ICM`.
+        common: see `register_bonus`.
         neighbours: k.
         capacity: features of an episode that are stored, the newest ones.
         limit: of what novelty over the agent's life can multiply a reward by.

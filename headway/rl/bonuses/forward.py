@@ -23,15 +23,6 @@ class Forward(Predictor):
 
     A perceptron with two hidden layers on the flattened observation and the encoded action (one-hot if it is a
     choice). The loss of a transition is the mean squared error over the observation.
-
-    Args:
-        observation_space: of one environment.
-        action_space: of one environment.
-        config: widths and scales.
-        generator: where the weights come from.
-
-    Raises:
-        EnvError: a space that has no coding.
     """
 
     actions: Coding
@@ -100,7 +91,7 @@ class Gain(Forward):
     Curriculum Learning for Neural Networks (2017).
 
     Args:
-        common: as for `Forward`.
+        common: see `register_bonus`.
         rate: the length of the step.
 
     Raises:
@@ -141,7 +132,7 @@ class VIME(Forward):
     R. Houthooft et al., VIME: Variational Information Maximizing Exploration (2016).
 
     Args:
-        common: as for `Forward`.
+        common: see `register_bonus`.
         prior: the deviation of a weight before anything is seen.
 
     Raises:

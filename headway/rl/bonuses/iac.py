@@ -33,7 +33,7 @@ class IAC(Memory):
     that are in the region, since the model only learns between updates. A region's first update is worth zero.
 
     Args:
-        common: as for `Forward`.
+        common: see `register_bonus`.
         size: transitions with which a region is cut.
         window: updates over which progress is measured.
         regions: how many there are at most.

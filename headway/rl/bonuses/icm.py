@@ -29,15 +29,6 @@ class ICM(Predictor):
     the encoder learns from the inverse loss alone. Only the forward model is scored.
 
         training loss = inverse_weight * inverse + forward_weight * forward_factor * mean squared error
-
-    Args:
-        observation_space: of one environment.
-        action_space: of one environment.
-        config: widths and weights.
-        generator: where the weights come from.
-
-    Raises:
-        EnvError: a space that has no coding.
     """
 
     actions: Coding
@@ -103,7 +94,7 @@ class MultiStep(ICM):
     Guaranteed Discovery of Control-Endogenous Latent States with Multi-Step Inverse Models (AC-State, 2022).
 
     Args:
-        common: as for `ICM`; the numbers of steps come from the generator too.
+        common: see `register_bonus`; the numbers of steps come from the generator too.
         steps: the largest k; where the rollout or the episode ends before, the last observation counts.
 
     Raises:

@@ -27,15 +27,6 @@ class RND(Predictor):
     Only the next observation counts, actions do not. As in the original: observations are normalised with running
     statistics and clipped, weights are orthogonal, and the predictor has two layers more than its target. The loss of
     a transition is the mean squared error over the outputs.
-
-    Args:
-        observation_space: of one environment.
-        action_space: not used.
-        config: widths, normalisation.
-        generator: where the weights come from.
-
-    Raises:
-        EnvError: an observation space that has no coding.
     """
 
     merges_duplicates = True
@@ -79,36 +70,24 @@ class RE3(Memory):
     Y. Seo et al., State Entropy Maximization with Random Encoders for Efficient Exploration (2021).
 
     Args:
-        observation_space: of one environment.
-        action_space: not used.
-        config: the encoder's widths, and the scale of observations.
-        generator: where the weights come from.
+        common: see `register_bonus`.
         neighbours: k.
         capacity: transitions that are stored, the newest ones.
 
     Raises:
-        EnvError: an observation space that has no coding.
         MethodError: a number below 1.
     """
 
     stored: Tensor
     count: Tensor
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        neighbours: int = 3,
-        capacity: int = 10_000,
-    ) -> None:
+    def __init__(self, *common: Any, neighbours: int = 3, capacity: int = 10_000) -> None:
         super().__init__()
         for name, number in (("neighbours", neighbours), ("capacity", capacity)):
             if number < 1:
                 raise MethodError(f"{name}: expected at least 1, got {number}")
         self.neighbours = neighbours
+        observation_space, _, config, generator = common
         self._observations = Observations(observation_space, config)
         self.encoder = make_encoder(
             self._observations.shape, config.features, config.hidden, generator, orthogonal, config.encoder

@@ -125,9 +125,6 @@ class Replayable:
     stored only by knowing each of them or by pickling. But an episode is a function of the random generator's state
     at its beginning and of the actions since. Those are stored; loading plays them again, and a fingerprint of
     the outcome tells whether it is the same.
-
-    Args:
-        env: a MiniGrid environment.
     """
 
     def __init__(self, env: Any) -> None:
