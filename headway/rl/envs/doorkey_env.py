@@ -17,10 +17,9 @@ from headway.errors import EnvError
 from headway.rl.envs.grid_env import RESET_OPTIONS, Grids, GridVectorEnv, Mask, Outcome, check_num_envs
 from headway.rl.envs.grids import TURN, Action, Colour, Door, Thing
 from headway.rl.envs.layouts import DOOR, EMPTY, KEY, SMALLEST, Layouts, draw_layouts, draw_rooms
-from headway.rl.envs.streams import Rows, Streams
+from headway.rl.envs.streams import Rows
 
 SIZES = {f"MiniGrid-DoorKey-{size}x{size}-v0": size for size in (5, 6, 8, 16)}
-LAYOUT_STREAM = 0
 CARRIED = -1
 """Stands for the key's cell while the agent has the key."""
 
@@ -106,12 +105,6 @@ class DoorKeyVectorEnv(GridVectorEnv):
 
     def _reset_options(self) -> tuple[str, ...]:
         return (*RESET_OPTIONS, "layouts")
-
-    def _seed(self, seed: int, rows: Rows) -> None:
-        if len(rows) == self.num_envs:
-            self._streams = Streams(self.num_envs, seed, LAYOUT_STREAM)
-        else:
-            self._streams.seed(seed, rows)
 
     def _seed_level(self, level: int, row: int) -> None:
         self._streams.seed(level, np.array([row]), index=0)

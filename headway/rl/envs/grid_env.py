@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headway.errors import EnvError, StateError
 from headway.rl.envs.grids import render_grid
-from headway.rl.envs.streams import Rows
+from headway.rl.envs.streams import Rows, Streams
 
 if TYPE_CHECKING:
     Base: TypeAlias = VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -30,6 +30,8 @@ Outcome = tuple[NDArray[np.float64], Mask, Mask]
 """Rewards, terminated and truncated [N]."""
 
 RESET_OPTIONS = ("reset_mask",)
+OWN_STREAM = 0
+"""The purpose of the streams that an environment draws from while it runs."""
 NO_DOOR = int(np.iinfo(np.int64).max)
 """The distance from the nearest door where there is none."""
 
@@ -217,7 +219,10 @@ class ArrayVectorEnv(Base):
 
     def _seed(self, seed: int, rows: Rows) -> None:
         """Start the random streams of some environments anew."""
-        raise NotImplementedError
+        if len(rows) == self.num_envs:
+            self._streams = Streams(self.num_envs, seed, OWN_STREAM)
+        else:
+            self._streams.seed(seed, rows)
 
     def _seed_level(self, level: int, row: int) -> None:
         """Start the random stream of one environment anew, as that of any other environment with this seed."""
