@@ -89,18 +89,10 @@ def collect(
     generator: torch.Generator,
     should_stop: Callable[[], bool],
 ) -> Rollout | None:
-    """Act for some steps in environments that have been reset.
-
-    Args:
-        episodes: the environments.
-        act: the policy.
-        head: how actions are drawn from its outputs.
-        steps: how many.
-        generator: where the randomness of the actions comes from.
-        should_stop: asked before each step.
+    """Act for some steps in environments that have been reset; the head draws actions from the policy's outputs.
 
     Returns:
-        the rollout; None if asked to stop, which leaves the environments where they are.
+        the rollout; None if asked to stop before a step, which leaves the environments where they are.
     """
     made: list[tuple[Step, Array, Array]] = []
     for noise in head.noise(steps, episodes.env.num_envs, generator):

@@ -115,9 +115,12 @@ class Counts(Memory):
 
     Args:
         common: see `register_bonus`.
-        code: see `Codes`, and for the others too.
+        code: how states are told apart, see `Codes`.
         bins: cells per dimension.
         bits: length of a hash.
+
+    Raises:
+        MethodError: no such code, or a number below 1.
     """
 
     def __init__(self, *common: Any, code: str = "auto", bins: int = 10, bits: int = 32) -> None:
