@@ -26,8 +26,8 @@ from headway.integrations.rewards import (
     reward_of,
 )
 from headway.integrations.versions import require
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions, autoreset_mode, has_state, with_last_observations
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.methods import default_for
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headway.errors import MethodError, StateError
-from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.config import IntrinsicConfig
 from headway.rl.methods import make_reward, parse_method
 from headway.rl.reward import Reward
 from headway.rl.scorers import SignalScorer

@@ -23,8 +23,8 @@ from torch import Tensor
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.rewards import check_method, check_number, reward_of
 from headway.integrations.versions import require
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import ObservationNormaliser, RewardNormaliser, RunningMoments
 from headway.rl.reward import Reward
 from headway.rl.spaces import is_image, looks_channels_first

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from headway.errors import EnvError, MethodError
 from headway.integrations.rewards import check_method, check_number, reward_of
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward
 from headway.rl.spaces import pack

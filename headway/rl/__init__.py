@@ -19,16 +19,14 @@ if TYPE_CHECKING:
         register_bonus,
         register_predictor,
     )
-    from headway.rl.config import PPOConfig
+    from headway.rl.config import IntrinsicConfig, PPOConfig
     from headway.rl.envs.doorkey_env import DoorKeyVectorEnv
     from headway.rl.envs.farama import MiniGridVectorEnv
     from headway.rl.envs.grids import render_grid
     from headway.rl.envs.make import env_ids, make_env
     from headway.rl.envs.noise import DoorNoise
     from headway.rl.episodes import Episodes, Step, Transitions
-    from headway.rl.intrinsic import IntrinsicConfig
-    from headway.rl.methods import make_reward
-    from headway.rl.mixed import MixedReward
+    from headway.rl.methods import MixedReward, make_reward
     from headway.rl.normalise import RewardNormaliser
     from headway.rl.ppo import PPO
     from headway.rl.presets import PRESETS, Preset, preset
@@ -77,16 +75,14 @@ __all__ = [
 _NAMES = {
     "agent": "Policy",
     "bonuses": "ICM RND Counts EpisodicMemory Forward Memory Prediction Predictor register_bonus register_predictor",
-    "config": "PPOConfig",
+    "config": "IntrinsicConfig PPOConfig",
     "envs.doorkey_env": "DoorKeyVectorEnv",
     "envs.farama": "MiniGridVectorEnv",
     "envs.grids": "render_grid",
     "envs.make": "env_ids make_env",
     "envs.noise": "DoorNoise",
     "episodes": "Episodes Step Transitions",
-    "intrinsic": "IntrinsicConfig",
-    "methods": "make_reward",
-    "mixed": "MixedReward",
+    "methods": "MixedReward make_reward",
     "normalise": "RewardNormaliser",
     "ppo": "PPO",
     "presets": "PRESETS Preset preset",

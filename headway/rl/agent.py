@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,98 +59,65 @@ class ActionHead(nn.Module, ABC):
 
 
 class CategoricalHead(ActionHead):
-    """A choice among n actions (Discrete): the outputs are logits.
+    """One choice (Discrete), or several at once (MultiDiscrete): the outputs are the logits of all of them.
 
-    Args:
-        count: n.
-        start: the number of the first action.
-    """
-
-    def __init__(self, count: int, start: int = 0) -> None:
-        super().__init__()
-        self.outputs = count
-        self.start = start
-
-    def noise(self, steps: int, envs: int, generator: torch.Generator) -> Array:
-        """See `ActionHead.noise`: one uniform number for each action."""
-        return torch.rand(steps, envs, 1, generator=generator, dtype=torch.float64).numpy()
-
-    def sample(self, outputs: Array, noise: Array) -> Array:
-        """See `ActionHead.sample`: the inverse of the cumulated probabilities."""
-        edges = np.exp(outputs - outputs.max(axis=1, keepdims=True), dtype=np.float64).cumsum(axis=1)
-        actions: Array = (edges <= noise * edges[:, -1:]).sum(axis=1)
-        return np.minimum(actions, self.outputs - 1)
-
-    def to_env(self, actions: Array) -> Array:
-        """See `ActionHead.to_env`."""
-        return actions + self.start
-
-    def best(self, outputs: Array) -> Array:
-        """See `ActionHead.best`."""
-        best: Array = outputs.argmax(axis=1)
-        return best
-
-    def log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionHead.log_probabilities`."""
-        logs = F.log_softmax(outputs, dim=1)
-        entropies = -(logs.exp() * logs).sum(1)
-        return logs.gather(1, actions.long().unsqueeze(1)).squeeze(1), entropies
-
-
-class MultiCategoricalHead(ActionHead):
-    """Several choices at once (MultiDiscrete): the outputs are the logits of all, one after the other.
+    Drawn actions are [N] for a single choice without a shape, and otherwise [N, choices], counted from 0.
 
     Args:
         counts: the number of possibilities of each choice.
-        starts: the number of the first possibility of each.
+        starts: the number of the first possibility of each; None for 0.
         shape: of an action.
     """
 
-    def __init__(self, counts: list[int], starts: list[int], shape: tuple[int, ...]) -> None:
+    def __init__(self, *counts: int, starts: Sequence[int] | None = None, shape: tuple[int, ...] = ()) -> None:
         super().__init__()
-        self.heads = nn.ModuleList(CategoricalHead(*each) for each in zip(counts, starts, strict=True))
         self._counts, self._shape = counts, shape
+        self._starts = np.array([0] * len(counts) if starts is None else starts)
         self.outputs = sum(counts)
 
     def noise(self, steps: int, envs: int, generator: torch.Generator) -> Array:
         """See `ActionHead.noise`: one uniform number for each choice."""
-        return torch.rand(steps, envs, len(self.heads), generator=generator, dtype=torch.float64).numpy()
+        return torch.rand(steps, envs, len(self._counts), generator=generator, dtype=torch.float64).numpy()
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        """See `ActionHead.sample`."""
-        parts = zip(self._heads(), self._split(outputs), np.split(noise, len(self.heads), axis=1), strict=True)
-        return np.stack([head.sample(own, random) for head, own, random in parts], axis=1)
+        """See `ActionHead.sample`: the inverse of the cumulated probabilities."""
+        chosen = []
+        for logits, random in zip(self._split(outputs), np.split(noise, len(self._counts), axis=1), strict=True):
+            edges = np.exp(logits - logits.max(axis=1, keepdims=True), dtype=np.float64).cumsum(axis=1)
+            below = (edges <= random * edges[:, -1:]).sum(axis=1)
+            chosen.append(np.minimum(below, logits.shape[1] - 1))
+        return self._joined(chosen)
 
     def to_env(self, actions: Array) -> Array:
         """See `ActionHead.to_env`."""
-        columns = [head.to_env(own) for head, own in zip(self._heads(), actions.T, strict=True)]
-        return np.stack(columns, axis=1).reshape(len(actions), *self._shape)
+        rows: Array = actions.reshape(len(actions), -1) + self._starts
+        return rows.reshape(len(actions), *self._shape)
 
     def best(self, outputs: Array) -> Array:
         """See `ActionHead.best`."""
-        return np.stack([own.argmax(axis=1) for own in self._split(outputs)], axis=1)
+        return self._joined([logits.argmax(axis=1) for logits in self._split(outputs)])
 
     def log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """See `ActionHead.log_probabilities`: choices are independent, so both are sums over them."""
-        parts = zip(self._heads(), outputs.split(self._counts, dim=1), actions.unbind(1), strict=True)
-        logs, entropies = zip(*(head.log_probabilities(own, chosen) for head, own, chosen in parts), strict=True)
-        return torch.stack(logs).sum(0), torch.stack(entropies).sum(0)
-
-    def _heads(self) -> list[CategoricalHead]:
-        return [head for head in self.heads if isinstance(head, CategoricalHead)]
+        taken, entropies = [], []
+        columns = actions.long().reshape(len(actions), len(self._counts))
+        for logits, chosen in zip(outputs.split(self._counts, dim=1), columns.split(1, dim=1), strict=True):
+            logs = F.log_softmax(logits, dim=1)
+            entropies.append(-(logs.exp() * logs).sum(1))  # first: gradients are added up in this order
+            taken.append(logs.gather(1, chosen).squeeze(1))
+        return torch.stack(taken).sum(0), torch.stack(entropies).sum(0)
 
     def _split(self, outputs: Array) -> list[Array]:
         return np.split(outputs, np.cumsum(self._counts)[:-1], axis=1)
+
+    def _joined(self, columns: list[Array]) -> Array:
+        return np.stack(columns, axis=1) if self._shape else columns[0]
 
 
 class GaussianHead(ActionHead):
     """Real numbers (Box): the outputs are means; the deviations are parameters of their own.
 
     What the environment gets is cut to the bounds of the space; probabilities are those of the number that was drawn.
-
-    Args:
-        low: the least action.
-        high: the greatest.
     """
 
     def __init__(self, low: Array, high: Array) -> None:
@@ -186,10 +154,7 @@ class GaussianHead(ActionHead):
 
 
 def make_head(space: Any) -> ActionHead:
-    """The head for an action space.
-
-    Args:
-        space: of one environment.
+    """The head for the action space of one environment.
 
     Raises:
         EnvError: a space that PPO cannot act in.
@@ -200,11 +165,10 @@ def make_head(space: Any) -> ActionHead:
         raise MissingExtraError("gymnasium", "rl") from None
     match space:
         case spaces.Discrete():
-            return CategoricalHead(int(space.n), int(space.start))
+            return CategoricalHead(int(space.n), starts=[int(space.start)])
         case spaces.MultiDiscrete():
-            return MultiCategoricalHead(
-                space.nvec.flatten().tolist(), space.start.flatten().tolist(), tuple(space.nvec.shape)
-            )
+            counts, starts = (each.flatten().tolist() for each in (space.nvec, space.start))
+            return CategoricalHead(*counts, starts=starts, shape=tuple(space.nvec.shape))
         case spaces.Box():
             return GaussianHead(space.low, space.high)
     raise EnvError(
@@ -260,15 +224,7 @@ class Policy(nn.Module):
 
 
 class Agent:
-    """A policy, a value network, and their optimizers.
-
-    Args:
-        observation_space: of one environment.
-        action_space: of one environment.
-        config: the settings of PPO.
-        generator: where the weights come from.
-        device: where the networks live.
-    """
+    """A policy, a value network, and their optimizers; made as a `Policy`, on a device."""
 
     def __init__(
         self,
@@ -280,12 +236,9 @@ class Agent:
     ) -> None:
         self.policy = Policy(observation_space, action_space, config, generator).to(device)
         self.value = network_for(observation_space, config.value_heads, config, generator).to(device)
-        rates = config.policy_learning_rate, config.value_learning_rate
-        fused = torch.device(device).type in ("cpu", "cuda")
-        self.policy_optimizer, self.value_optimizer = (
-            torch.optim.Adam(network.parameters(), rate, eps=config.adam_epsilon, fused=fused)
-            for network, rate in zip((self.policy, self.value), rates, strict=True)
-        )
+        adam = partial(torch.optim.Adam, eps=config.adam_epsilon, fused=torch.device(device).type in ("cpu", "cuda"))
+        self.policy_optimizer = adam(self.policy.parameters(), config.policy_learning_rate)
+        self.value_optimizer = adam(self.value.parameters(), config.value_learning_rate)
 
     @torch.inference_mode()
     def values(self, frames: Tensor) -> Tensor:

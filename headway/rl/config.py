@@ -1,9 +1,12 @@
-"""The settings of PPO."""
+"""The settings of PPO and of intrinsic rewards."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from headway.errors import MethodError
 
@@ -93,38 +96,147 @@ class PPOConfig:
         Raises:
             MethodError: a value has no meaning.
         """
-        for name in ("rollout_steps", "epochs", "minibatch_size"):
-            if getattr(self, name) < 1:
-                raise MethodError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        for name in ("policy_learning_rate", "value_learning_rate", "adam_epsilon", "clip"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise MethodError(f"{name}: expected a number above 0, got {getattr(self, name)}")
-        for name in ("value_clip", "max_grad_norm"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise MethodError(f"{name}: expected a number above 0 or none, got {value}")
-        for name in ("gamma", "gae_lambda", "intrinsic_gamma"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise MethodError(f"{name}: expected a number in [0, 1], got {getattr(self, name)}")
-        for name in ("extrinsic_scale", "intrinsic_scale", "entropy_weight"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise MethodError(f"{name}: expected a number of at least 0, got {getattr(self, name)}")
-        for name in ("channels", "hidden"):
-            if any(width < 1 for width in getattr(self, name)):
-                raise MethodError(f"{name}: expected widths of at least 1, got {getattr(self, name)}")
-        if self.warm_up_steps < 0:
-            raise MethodError(f"warm_up_steps: expected a number of at least 0, got {self.warm_up_steps}")
-        if self.value_heads not in (1, 2):
-            raise MethodError(f"value_heads: expected 1 or 2, got {self.value_heads}")
-        self._check_names()
+        _check(self, "rollout_steps epochs minibatch_size", lambda value: value >= 1, "at least 1")
+        rates = "policy_learning_rate value_learning_rate adam_epsilon clip"
+        _check(self, rates, lambda value: 0 < value < math.inf, "a number above 0")
+        _check(self, "value_clip max_grad_norm", lambda value: value is None or value > 0, "a number above 0 or none")
+        _check(self, "gamma gae_lambda intrinsic_gamma", lambda value: 0 <= value <= 1, "a number in [0, 1]")
+        factors = "extrinsic_scale intrinsic_scale entropy_weight"
+        _check(self, factors, lambda value: 0 <= value < math.inf, "a number of at least 0")
+        _check(self, "channels hidden", lambda widths: all(width >= 1 for width in widths), "widths of at least 1")
+        _check(self, "warm_up_steps", lambda value: value >= 0, "a number of at least 0")
+        _check(self, "value_heads", lambda value: value in (1, 2), "1 or 2")
+        _check_name(self, "truncation", ("bootstrap", "terminate"))
+        _check_name(self, "normalise_advantages", ("rollout", "minibatch", "none"))
+        _check_name(self, "network", ("auto", "cnn", "mlp", "nature", "impala"))
+        _check_name(self, "initialisation", ("uniform", "orthogonal"))
 
-    def _check_names(self) -> None:
-        known = {
-            "truncation": ("bootstrap", "terminate"),
-            "normalise_advantages": ("rollout", "minibatch", "none"),
-            "network": ("auto", "cnn", "mlp", "nature", "impala"),
-            "initialisation": ("uniform", "orthogonal"),
-        }
-        for name, names in known.items():
-            if getattr(self, name) not in names:
-                raise MethodError(f"{name}: expected one of {', '.join(names)}, got {getattr(self, name)!r}")
+
+@dataclass(frozen=True, kw_only=True)
+class IntrinsicConfig:
+    """How predictors are made and trained, and how scorers look at them.
+
+    The defaults are for use: predictors see normalised observations and take several steps per rollout. `released` and
+    `paper` are the choices of the GMC paper, whose predictors take a single step per rollout.
+    """
+
+    # Networks
+    features: int = 64
+    """ICM: the number of features of an observation."""
+    hidden: int = 256
+    """Width of hidden layers."""
+    encoder: Literal["auto", "grid", "nature", "impala"] = "auto"
+    """Convolutions of ICM and RND: those of the GMC paper for grids, those of DQN (Nature, 2015), or IMPALA's residual
+    ones. "auto" takes "grid" up to 24 cells a side, and else "nature"."""
+    observation_scale: float = 1.0
+    """A factor on the observations, such as 1/255 for pixels; grids are taken as they are."""
+    channels_first: bool = False
+    """Images are [C, H, W] instead of [H, W, C]."""
+    normalise_observations: bool = True
+    """ICM and forward models see observations normalised with their running mean and deviation, as RND does."""
+
+    # Training
+    learning_rate: float | None = None
+    """Of Adam; none for the predictor's own: 5e-4 for forward models and ICM, 1e-4 for RND."""
+    max_grad_norm: float | None = 0.5
+    """The gradient of the predictor is cut to this length; none for as it is."""
+    epochs: int = 2
+    """Passes over the transitions in each update ..."""
+    minibatches: int = 8
+    """... in so many parts, shuffled. One pass in one part is one step, which shares its work with the scoring."""
+    train_share: float = 1.0
+    """The share of the transitions that each update learns from, drawn at random; all of them are scored."""
+
+    # GMC and other signals with moments
+    beta_m: float = 0.99
+    """Decay rate of the first moment, per training step."""
+    beta_v: float = 0.99
+    """Decay rate of the second moment."""
+    floor: float = 0.1
+    """The least value of the second moment."""
+    floor_unit: Literal["sample", "batch", "relative"] = "relative"
+    """What the floor is compared with: a sample's own squared gradient, that of its share 1/B in the batch mean, or the
+    mean of the second moment over all parameters."""
+    bias_correction: bool = True
+    """Divide both moments by 1 - beta^t."""
+
+    # ICM
+    icm_hidden_layer: bool = False
+    """A layer between the convolutions of the encoder and the features; the released encoder has none."""
+    icm_inverse_weight: float = 0.8
+    """Weight of the inverse loss."""
+    icm_forward_weight: float = 0.2
+    """Weight of the forward loss."""
+    icm_forward_factor: float = 0.5
+    """The forward loss, and the reward of the scorer "error", is this times the mean squared error."""
+
+    # RND
+    rnd_features: int = 512
+    """Outputs of the random network, and the width of the predictor's last layers."""
+    rnd_normalise: bool = True
+    """Normalise observations with their running mean and deviation."""
+    rnd_clip: float = 5.0
+    """Normalised observations are kept within this distance of zero."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            MethodError: a value has no meaning.
+        """
+        _check(self, "features hidden epochs minibatches rnd_features", lambda value: value >= 1, "at least 1")
+        _check(self, "floor rnd_clip", lambda value: 0 < value < math.inf, "a number above 0")
+        _check(self, "learning_rate", lambda value: value is None or 0 < value < math.inf, "a number above 0")
+        _check(self, "beta_m beta_v", lambda value: 0 <= value < 1, "a decay rate in [0, 1)")
+        weights = "icm_inverse_weight icm_forward_weight icm_forward_factor"
+        _check(self, weights, lambda value: 0 <= value < math.inf, "a number of at least 0")
+        _check_name(self, "encoder", ("auto", "grid", "nature", "impala"))
+        _check(self, "floor_unit", ("sample", "batch", "relative").__contains__, "'sample', 'batch' or 'relative'")
+        _check(self, "train_share", lambda value: 0 < value <= 1, "a share above 0 and up to 1")
+        _check(self, "max_grad_norm", lambda value: value is None or value > 0, "a number above 0 or none")
+
+    @classmethod
+    def released(cls) -> IntrinsicConfig:
+        """The choices of the authors' released code: one step of Adam per rollout, on observations as they are."""
+        return cls(
+            normalise_observations=False,
+            learning_rate=1e-4,
+            epochs=1,
+            minibatches=1,
+            floor=1e-8,
+            floor_unit="batch",
+        )
+
+    @classmethod
+    def paper(cls) -> IntrinsicConfig:
+        """The choices of the paper's text: the floor in a sample's own unit, no bias correction."""
+        return dataclasses.replace(cls.released(), floor_unit="sample", bias_correction=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name, as JSON can hold them."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> IntrinsicConfig:
+        """A configuration from what `to_dict` gave; missing fields have their defaults.
+
+        Raises:
+            MethodError: there is no such field.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]
+        unknown = sorted(set(values) - set(names))
+        if unknown:
+            raise MethodError(f"expected fields out of {', '.join(names)}, got {', '.join(unknown)}")
+        return cls(**values)
+
+
+def _check(config: object, names: str, is_valid: Callable[[Any], bool], expected: str) -> None:
+    """Refuse a field out of several whose value has no meaning."""
+    for name in names.split():
+        value = getattr(config, name)
+        if not is_valid(value):
+            raise MethodError(f"{name}: expected {expected}, got {value!r}")
+
+
+def _check_name(config: object, field: str, names: tuple[str, ...]) -> None:
+    _check(config, field, names.__contains__, f"one of {', '.join(names)}")

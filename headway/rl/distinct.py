@@ -22,16 +22,9 @@ from headway.signals import Batch, Plan, Scope, Signal, Values, Where
 
 
 def distinct_rows(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows of a tensor, and where each row is among them.
+    """The distinct rows [U, ...] of values [N, ...], and indices [N] such that `rows[indices]` equals `values`.
 
-    Rows are distinct if any of their bits are.
-
-    Args:
-        values: [N, ...].
-
-    Returns:
-        the distinct rows [U, ...], in no particular but always the same order, and indices [N], such that
-        `rows[indices]` equals `values`.
+    Rows are distinct if any of their bits are. They come in no particular but always the same order.
     """
     if values.device.type != "cpu":
         rows, indices = torch.unique(values, dim=0, return_inverse=True)
@@ -63,11 +56,8 @@ def padded(rows: Tensor, samples: int) -> Tensor:
     """Distinct rows [U, ...] with copies of the first one behind them, up to one of a few lengths.
 
     The copies stand for no sample. A meter looks closely at every batch of a length that it has not seen before; so
-    it has to do so a few times only, though the number of distinct rows changes all the time.
-
-    Args:
-        rows: the distinct rows.
-        samples: N, how many samples they stand for; the result has at most as many.
+    it has to do so a few times only, though the number of distinct rows changes all the time. The result has at most
+    as many rows as the samples that they stand for.
     """
     step = -(-samples // LENGTHS)
     missing = min(samples, -(-len(rows) // step) * step) - len(rows)
@@ -76,11 +66,7 @@ def padded(rows: Tensor, samples: int) -> Tensor:
 
 @dataclass(frozen=True)
 class FullBatch(Batch):
-    """A batch of U distinct samples that stands for N.
-
-    Attributes:
-        count: N.
-    """
+    """A batch of U distinct samples that stands for N, the `count`."""
 
     count: int = 0
 
@@ -94,8 +80,7 @@ class FullBatch(Batch):
 class WeightedSignal:
     """A signal on distinct samples, whose counts come as the meter's `groups`; it scores as on all N samples.
 
-    Attributes:
-        signal: the signal, one that does not ask for groups itself.
+    The signal must not ask for groups itself.
     """
 
     signal: Signal

@@ -65,12 +65,7 @@ class Step:
         return self.terminated | self.truncated
 
     def info(self, key: str, missing: float = 0.0) -> Array:
-        """A number that the environments report with `next_obs` [N].
-
-        Args:
-            key: its name in the infos.
-            missing: what stands for it where an environment reports nothing.
-        """
+        """A number that the environments report with `next_obs` [N]; `missing` where one reports nothing."""
         values = _reported(self.infos, key, len(self.valid), missing)
         final = self.infos.get("final_info")
         if isinstance(final, Mapping):  # SAME_STEP: the rest of the infos are about the new episode
@@ -112,25 +107,14 @@ class Episodes:
         return self._obs
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Array:
-        """Begin new episodes everywhere.
-
-        Args:
-            seed: of the environments, as `VectorEnv.reset` takes it.
-
-        Returns:
-            the observations [N, ...].
-        """
+        """Begin new episodes everywhere, with a seed as `VectorEnv.reset` takes it; returns observations [N, ...]."""
         obs, _ = self.env.reset(seed=seed)
         self._obs = np.array(pack(obs))  # a copy: some environments use their arrays again
         self._over = np.zeros(len(self._over), dtype=bool)
         return self._obs
 
     def step(self, actions: Array) -> Step:
-        """Act in all environments.
-
-        Args:
-            actions: [N, ...].
-        """
+        """Act in all environments: actions [N, ...]."""
         before, was_over = self.obs, self._over
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         obs = np.array(pack(obs))
@@ -144,16 +128,8 @@ class Episodes:
             case "DISABLED" if ended.any():
                 obs = np.array(pack(self.env.reset(options={"reset_mask": ended})[0]))
         self._obs = obs
-        return Step(
-            before,
-            np.array(actions),
-            np.array(rewards),
-            following,
-            np.array(terminated, dtype=bool),
-            np.array(truncated, dtype=bool),
-            valid,
-            infos,
-        )
+        ends = np.array(terminated, dtype=bool), np.array(truncated, dtype=bool)
+        return Step(before, np.array(actions), np.array(rewards), following, *ends, valid, infos)
 
     def state_dict(self) -> dict[str, Any]:
         """What the next step depends on besides the environment itself."""
@@ -303,3 +279,22 @@ class Transitions:
             value = getattr(self, each.name)
             if value is not None:
                 yield each.name, value
+
+
+def segments(batch: Transitions) -> Iterator[tuple[int, Tensor, bool]]:
+    """The pieces of episodes in a batch: the environment, the places [n] in the order of time, and whether it ended.
+
+    Raises:
+        MethodError: the transitions do not say which belong together.
+    """
+    if batch.envs is None or batch.ended is None:
+        missing = " and ".join(name for name in ("envs", "ended") if getattr(batch, name) is None)
+        raise MethodError(
+            f"expected transitions in the order of time that tell episodes apart, got none of {missing}; "
+            f"use Transitions(obs, actions, next_obs, ended=..., envs=...), or a bonus that is not episodic"
+        )
+    envs, ended = batch.envs.cpu().numpy(), batch.ended.cpu().numpy().astype(bool)
+    order = np.argsort(envs, kind="stable")
+    cuts = np.flatnonzero(ended[order][:-1] | (np.diff(envs[order]) != 0)) + 1
+    for places in np.split(order, cuts):
+        yield int(envs[places[0]]), torch.from_numpy(places).to(batch.envs.device), bool(ended[places[-1]])

@@ -53,12 +53,7 @@ def perceptron(sizes: Sequence[int], generator: torch.Generator, initialise: Ini
 
 
 class Parts(nn.Module):
-    """An encoder for each of several observations, and their features side by side.
-
-    Args:
-        shapes: of the observations.
-        encoders: one for each.
-    """
+    """An encoder for each of several observations of these shapes, and their features side by side."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], encoders: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -73,11 +68,7 @@ class Parts(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + conv(relu(conv(relu(x)))), 3x3: a residual block of IMPALA.
-
-    Args:
-        convolutions: the two.
-    """
+    """x + conv(relu(conv(relu(x)))), 3x3: a residual block of IMPALA."""
 
     def __init__(self, convolutions: Sequence[nn.Conv2d]) -> None:
         super().__init__()
@@ -151,7 +142,7 @@ def make_encoder(
     layers: list[nn.Module] = []
     channels, sides = shape[0], list(shape[1:])
     for out_channels, kernel, stride, padding in kernels:
-        kernel, padding = _fitted(kernel, padding, sides)
+        padding += -(-max(0, kernel - min(sides) - 2 * padding) // 2)  # where the image is narrower than the kernel
         layer = nn.utils.skip_init(nn.Conv2d, channels, out_channels, kernel, stride, padding)
         initialise(layer, generator)
         layers += [layer.to(memory_format=torch.channels_last), nn.ReLU(inplace=True)]  # quicker on processors
@@ -161,39 +152,20 @@ def make_encoder(
     return nn.Sequential(*layers)
 
 
-def _fitted(kernel: int, padding: int, sides: Sequence[int]) -> tuple[int, int]:
-    """A kernel and padding; where the image is narrower than the kernel, the padding makes up for it."""
-    short = max(0, kernel - min(sides) - 2 * padding)
-    return kernel, padding + -(-short // 2)
-
-
 class ConvNet(nn.Module):
-    """Convolutions (3x3, padding 1), then layers, with ReLU between all of them.
+    """Convolutions (3x3, padding 1), then layers of these widths, with ReLU between all of them.
 
     Weights and activations are held with the channels last: that is how observations [H, W, C] come, and processors
     convolve it faster.
-
-    Args:
-        shape: of an observation, [H, W, C].
-        channels: outputs of the convolutions.
-        widths: of the layers after them, the last one that of the outputs.
-        generator: where the weights come from.
-        initialise: how they are drawn.
-        channels_first: observations are [C, H, W] instead.
     """
 
     def __init__(
-        self,
-        shape: Sequence[int],
-        channels: Sequence[int],
-        widths: Sequence[int],
-        generator: torch.Generator,
-        initialise: Initialise = uniform,
-        channels_first: bool = False,
+        self, shape: Sequence[int], widths: Sequence[int], config: PPOConfig, generator: torch.Generator
     ) -> None:
         super().__init__()
-        self._channels_first = channels_first
-        height, width, depth = (*shape[1:], shape[0]) if channels_first else shape
+        self._channels_first = bool(config.channels_first)
+        initialise, channels = _initialisation(config), config.channels
+        height, width, depth = (*shape[1:], shape[0]) if self._channels_first else shape
         self.convolutions = nn.ModuleList()
         for inputs, outputs in itertools.pairwise([depth, *channels]):
             convolution = nn.utils.skip_init(nn.Conv2d, inputs, outputs, 3, padding=1)
@@ -214,20 +186,11 @@ class ConvNet(nn.Module):
 
 
 class Perceptron(nn.Module):
-    """Layers with ReLU between them, on observations of any shape.
+    """Layers with ReLU between them, on observations of any shape."""
 
-    Args:
-        inputs: numbers of an observation.
-        widths: of the layers, the last one that of the outputs.
-        generator: where the weights come from.
-        initialise: how they are drawn.
-    """
-
-    def __init__(
-        self, inputs: int, widths: Sequence[int], generator: torch.Generator, initialise: Initialise = uniform
-    ) -> None:
+    def __init__(self, layers: nn.Sequential) -> None:
         super().__init__()
-        self.layers = perceptron([inputs, *widths], generator, initialise)
+        self.layers = layers
 
     def forward(self, observations: Tensor) -> Tensor:
         """Observations [B, ...] to outputs [B, outputs]."""
@@ -238,22 +201,16 @@ class Perceptron(nn.Module):
 class Encoded(nn.Module):
     """An encoder that reads observations as predictors do: several parts at once, or convolutions by name.
 
-    Args:
-        space: of the observations.
-        outputs: how many numbers it gives.
-        config: its kind, and the scale of observations, which are given as they are.
-        generator: where the weights come from.
-        initialise: how they are drawn.
+    It scales observations itself.
     """
 
-    def __init__(
-        self, space: Any, outputs: int, config: PPOConfig, generator: torch.Generator, initialise: Initialise = uniform
-    ) -> None:
+    def __init__(self, space: Any, outputs: int, config: PPOConfig, generator: torch.Generator) -> None:
         super().__init__()
         self._observations = Observations(space, config)
         kind = config.network if config.network in ("nature", "impala") else "auto"
         width = config.hidden[-1] if config.hidden else 64
-        self.layers = make_encoder(self._observations.shape, outputs, width, generator, initialise, kind)
+        shape = self._observations.shape
+        self.layers = make_encoder(shape, outputs, width, generator, _initialisation(config), kind)
 
     def forward(self, observations: Tensor) -> Tensor:
         """Observations [B, ...] to outputs [B, outputs]."""
@@ -261,17 +218,13 @@ class Encoded(nn.Module):
         return outputs
 
 
+Network = ConvNet | Perceptron | Encoded
+
+
 def network_for(
     space: Any, outputs: int, config: PPOConfig, generator: torch.Generator, last_gain: float = 1.0
-) -> ConvNet | Perceptron | Encoded:
-    """A network from observations of a space to some numbers.
-
-    Args:
-        space: of the observations.
-        outputs: how many numbers.
-        config: its kind, widths and initialisation.
-        generator: where the weights come from.
-        last_gain: as for `make_network`.
+) -> Network:
+    """A network from observations of a space to some numbers; otherwise as `make_network`.
 
     Raises:
         MethodError: as `make_network`.
@@ -285,14 +238,13 @@ def network_for(
     for _, part in leaves(space):
         if is_image(part):
             _check_layout(part.shape, config)
-    initialise = orthogonal if config.initialisation == "orthogonal" else uniform
-    return _with_gain(Encoded(space, outputs, config, generator, initialise), config, last_gain)
+    return _with_gain(Encoded(space, outputs, config, generator), config, last_gain)
 
 
 def make_network(
     shape: Sequence[int], outputs: int, config: PPOConfig, generator: torch.Generator, last_gain: float = 1.0
-) -> ConvNet | Perceptron | Encoded:
-    """A network from observations to some numbers.
+) -> Network:
+    """A network from observations of a shape to some numbers.
 
     Args:
         shape: of one observation.
@@ -305,14 +257,13 @@ def make_network(
         MethodError: convolutions for observations that are no images, or images that look like [C, H, W] and are not
             said to be.
     """
-    initialise = orthogonal if config.initialisation == "orthogonal" else uniform
     widths = [*config.hidden, outputs]
-    network: ConvNet | Perceptron
+    network: Network
     if config.network == "mlp" or (config.network == "auto" and len(shape) != 3):
-        network = Perceptron(math.prod(shape), widths, generator, initialise)
+        network = Perceptron(perceptron([math.prod(shape), *widths], generator, _initialisation(config)))
     elif len(shape) == 3:
         _check_layout(shape, config)
-        network = ConvNet(shape, config.channels, widths, generator, initialise, bool(config.channels_first))
+        network = ConvNet(shape, widths, config, generator)
     else:
         raise MethodError(
             f"network: expected 'mlp' for observations of shape {list(shape)}, got 'cnn', which takes [H, W, C]"
@@ -320,9 +271,11 @@ def make_network(
     return _with_gain(network, config, last_gain)
 
 
-def _with_gain(
-    network: ConvNet | Perceptron | Encoded, config: PPOConfig, last_gain: float
-) -> ConvNet | Perceptron | Encoded:
+def _initialisation(config: PPOConfig) -> Initialise:
+    return orthogonal if config.initialisation == "orthogonal" else uniform
+
+
+def _with_gain(network: Network, config: PPOConfig, last_gain: float) -> Network:
     """Give the rows of the last layer their length."""
     if config.initialisation == "orthogonal":
         with torch.no_grad():

@@ -30,9 +30,7 @@ class RunningMoments(nn.Module):
 
     Batches are joined by the formula of Chan, Golub and LeVeque, in double precision: with d the difference of the
     two means, the squared deviations of n and k values add up to those of n + k values with d^2 n k / (n + k) more.
-
-    Args:
-        shape: of one value.
+    The shape is that of one value.
     """
 
     count: Tensor
@@ -84,13 +82,9 @@ class RunningMoments(nn.Module):
 
 
 class ObservationNormaliser(nn.Module):
-    """Observations minus their running mean, divided by their running deviation, within limits.
+    """Observations of a shape, minus their running mean, divided by their running deviation, within -clip and clip.
 
     The first batch is normalised with its own statistics; later ones with those of the batches before.
-
-    Args:
-        shape: of one observation.
-        clip: results are kept within -clip and clip.
     """
 
     def __init__(self, shape: tuple[int, ...], clip: float = 5.0) -> None:
@@ -101,11 +95,8 @@ class ObservationNormaliser(nn.Module):
     def forward(self, observations: Tensor, batch: Tensor | None = None) -> Tensor:
         """Normalise observations [B, *shape]; the statistics stay as they are.
 
-        An entry that has been constant so far, such as a wall of the grid, is only centred.
-
-        Args:
-            observations: what to normalise.
-            batch: while nothing was seen, take the statistics of these instead of those of `observations`.
+        An entry that has been constant so far, such as a wall of the grid, is only centred. While nothing was seen, the
+        statistics are those of `batch`, or of the observations.
         """
         moments = self.moments
         if moments.is_empty:
@@ -190,12 +181,7 @@ class RewardNormaliser(nn.Module):
 
     @torch.no_grad()
     def update(self, rewards: Tensor, valid: Tensor | None = None) -> None:
-        """Take in the rewards of a rollout [steps, environments].
-
-        Args:
-            rewards: in the order of time.
-            valid: where there was a transition; others do not count.
-        """
+        """Take in the rewards of a rollout [steps, environments]; those that are not valid do not count."""
         if rewards.dim() != 2 or rewards.shape[1] != self.environments:
             raise MethodError(
                 f"expected rewards of shape [steps, {self.environments}], got {list(rewards.shape)}; "

@@ -16,12 +16,21 @@ import torch
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
-from headway.rl.advantages import Values, estimate, explained_variance, reward_metrics
 from headway.rl.agent import Agent, read
 from headway.rl.config import PPOConfig
 from headway.rl.distinct import distinct_rows
 from headway.rl.episodes import Episodes, Transitions, has_state
-from headway.rl.learning import Parallel, TrainingBatch, learn_policy, learn_values, standardised
+from headway.rl.learning import (
+    Parallel,
+    TrainingBatch,
+    Values,
+    estimate,
+    explained_variance,
+    learn_policy,
+    learn_values,
+    reward_metrics,
+    standardised,
+)
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import IntrinsicResult, Reward
 from headway.rl.rollout import EpisodeLog, Rollout, collect, remembering

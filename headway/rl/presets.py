@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from headway.errors import MethodError, did_you_mean
-from headway.rl.config import PPOConfig
-from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.config import IntrinsicConfig, PPOConfig
 from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
 
@@ -33,14 +32,7 @@ class Preset:
     num_envs: int
 
     def make(self, env: Any, *, seed: int = 0, device: str | torch.device = "cpu", **options: Any) -> PPO:
-        """The agent in a vector environment.
-
-        Args:
-            env: a Gymnasium vector environment.
-            seed: of everything.
-            device: where the networks live.
-            options: others of `PPO`.
-        """
+        """The agent in a Gymnasium vector environment; `options` are others of `PPO`."""
         spaces = env.single_observation_space, env.single_action_space
         reward = make_reward(self.method, *spaces, self.intrinsic, device, seed)
         return PPO(env, self.ppo, reward, seed=seed, device=device, **options)

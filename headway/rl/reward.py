@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from headway.errors import MethodError, StateError
 from headway.rl.bonuses import Memory, Prediction, Predictor
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.scorers import SCORERS, Scorer, SignalScorer
 from headway.rl.spaces import Coding
 from headway.signals import Signal
@@ -70,11 +70,13 @@ class Reward(ABC):
     def update(self, batch: Transitions) -> dict[str, float]:
         """Learn from transitions; returns the metrics of `rewards_and_update` that concern learning."""
 
-    def observe(self, batch: Transitions) -> None:  # noqa: B027 - most memories have no statistics
+    def observe(self, batch: Transitions) -> None:
         """Take transitions into statistics of observations, if there are any; nothing is learned.
 
         Call it before the first rollout, with what a random agent sees, so that rewards start with good statistics.
         """
+        for learner in self.learners():
+            learner.predictor.observe(learner._checked(batch))
 
     def end_episodes(self, envs: Sequence[int] | None = None) -> None:  # noqa: B027 - most bonuses do not ask
         """Note that environments were reset in the middle of an episode; None for all of them."""
@@ -192,11 +194,6 @@ class MemoryReward(Reward):
         self.memory.remember(batch)
         return self._train(batch)
 
-    def observe(self, batch: Transitions) -> None:
-        """See `Reward.observe`."""
-        for learner in self.learners():
-            learner.observe(batch)
-
     def end_episodes(self, envs: Sequence[int] | None = None) -> None:
         """See `Reward.end_episodes`."""
         self.memory.end_episodes(envs)
@@ -208,13 +205,10 @@ class MemoryReward(Reward):
     def _train(self, batch: Transitions) -> dict[str, float]:
         """Train all predictors; returns their metrics and those of the memory."""
         metrics = [learner.update(batch) for learner in self.learners()]
-        names = list(self._learners) if len(metrics) > 1 else [""]
-        prefixed = {
-            f"{name}_{key}" if name else key: value
-            for name, own in zip(names, metrics, strict=False)
-            for key, value in own.items()
-        }
-        return {**prefixed, **self.memory.metrics()}
+        if len(metrics) > 1:
+            pairs = zip(self._learners, metrics, strict=True)
+            metrics = [{f"{name}_{key}": value for key, value in own.items()} for name, own in pairs]
+        return {key: value for own in [*metrics, self.memory.metrics()] for key, value in own.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """See `Reward.state_dict`."""
@@ -256,7 +250,9 @@ class IntrinsicReward(Reward):
         self.bonus = self.predictor = predictor
         self.actions = predictor.actions
         self.config = IntrinsicConfig() if config is None else config
-        self.scorer = _scorer(scorer, self.config, predictor)
+        if isinstance(scorer, str):
+            scorer = SCORERS.find(scorer)(self.config, predictor)
+        self.scorer = scorer if isinstance(scorer, Scorer) else SignalScorer(scorer)
         self.name = name or f"{type(predictor).__name__.lower()}+{self.scorer.name}"
         self._generator = torch.Generator().manual_seed(0) if generator is None else generator
         self._trained = [p for p in predictor.parameters() if p.requires_grad]
@@ -285,10 +281,6 @@ class IntrinsicReward(Reward):
         """Train the predictor with transitions."""
         metrics, _ = self._update(self._checked(batch))
         return metrics
-
-    def observe(self, batch: Transitions) -> None:
-        """See `Reward.observe`."""
-        self.predictor.observe(self._checked(batch))
 
     def state_dict(self) -> dict[str, Any]:
         """See `Reward.state_dict`."""
@@ -377,14 +369,6 @@ class IntrinsicReward(Reward):
                     parameter.grad.mul_(prediction.weight)
         if prediction.rest is not None:
             prediction.rest.backward()
-
-
-def _scorer(scorer: Scorer | Signal | str, config: IntrinsicConfig, predictor: Predictor) -> Scorer:
-    if isinstance(scorer, Scorer):
-        return scorer
-    if isinstance(scorer, str):
-        return SCORERS.find(scorer)(config, predictor)
-    return SignalScorer(scorer)
 
 
 def score_metrics(scores: Tensor) -> dict[str, float]:

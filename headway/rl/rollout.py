@@ -67,9 +67,6 @@ def remembering(act: Act) -> Act:
 
     In a grid world the agent sees the same things again and again. Make one for each rollout: what it keeps is then no
     more than the rollout has, and the policy does not change meanwhile.
-
-    Args:
-        act: the policy.
     """
     known: dict[bytes, Array] = {}
 
@@ -92,18 +89,10 @@ def collect(
     generator: torch.Generator,
     should_stop: Callable[[], bool],
 ) -> Rollout | None:
-    """Act for some steps.
-
-    Args:
-        episodes: the environments, which have been reset.
-        act: the policy.
-        head: how actions are drawn from its outputs.
-        steps: how many.
-        generator: where the randomness of the actions comes from.
-        should_stop: asked before each step.
+    """Act for some steps in environments that have been reset; the head draws actions from the policy's outputs.
 
     Returns:
-        the rollout; None if asked to stop, which leaves the environments where they are.
+        the rollout; None if asked to stop before a step, which leaves the environments where they are.
     """
     made: list[tuple[Step, Array, Array]] = []
     for noise in head.noise(steps, episodes.env.num_envs, generator):
@@ -113,28 +102,19 @@ def collect(
         actions = head.sample(outputs, noise)
         made.append((episodes.step(head.to_env(actions)), outputs, actions))
     taken, outputs_, actions_ = zip(*made, strict=True)
+    same = ("obs", "rewards", "next_obs", "terminated", "truncated", "valid")
     return Rollout(
-        obs=np.stack([step.obs for step in taken]),
+        **{name: np.stack([getattr(step, name) for step in taken]) for name in same},
         actions=np.stack(actions_),
         env_actions=np.stack([step.actions for step in taken]),
         outputs=np.stack(outputs_),
-        rewards=np.stack([step.rewards for step in taken]),
-        next_obs=np.stack([step.next_obs for step in taken]),
-        terminated=np.stack([step.terminated for step in taken]),
-        truncated=np.stack([step.truncated for step in taken]),
-        valid=np.stack([step.valid for step in taken]),
         noise_on=np.stack([step.info("noise_on").astype(bool) for step in taken]),
         last_obs=episodes.obs.copy(),
     )
 
 
 class EpisodeLog:
-    """Adds up the rewards of episodes over rollouts, and remembers the last ones.
-
-    Args:
-        envs: how many environments there are.
-        window: how many episodes are remembered.
-    """
+    """Adds up the rewards of episodes over rollouts, and remembers the last ones, as many as `window` says."""
 
     def __init__(self, envs: int, window: int) -> None:
         self.count = 0

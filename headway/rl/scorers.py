@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from headway.errors import MethodError, StateError
 from headway.meter import Meter
 from headway.registry import Registry
 from headway.rl.bonuses import Prediction, Predictor
+from headway.rl.config import IntrinsicConfig
 from headway.rl.distinct import WeightedSignal, weighted_losses
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.spaces import Choices
 from headway.signals import (
     GMC,
@@ -141,7 +142,8 @@ class SignalScorer(Scorer):
 
     def _run(self, measure: Callable[..., Tensor], prediction: Prediction, actions: Tensor) -> Tensor:
         if prediction.indices is None:
-            return measure(prediction.losses, groups=self._groups(actions))
+            groups = None if self._choices is None else self._choices.indices(actions)
+            return measure(prediction.losses, groups=groups)
         counts = torch.bincount(prediction.indices, minlength=len(prediction.losses))
         scores = measure(weighted_losses(prediction.losses, counts), groups=counts)
         return scores.index_select(0, prediction.indices)
@@ -156,9 +158,6 @@ class SignalScorer(Scorer):
             return {}
         moments = self.meter.moments()
         return {"under_floor": float(moments.share_under(self.signal.floor_for(samples, moments)))}
-
-    def _groups(self, actions: Tensor) -> Tensor | None:
-        return None if self._choices is None else self._choices.indices(actions)
 
     def state_dict(self) -> dict[str, Any]:
         """See `Scorer.state_dict`."""
@@ -190,34 +189,35 @@ def register_scorer(name: str) -> Callable[[MakeScorer], MakeScorer]:
 def moment_settings(config: IntrinsicConfig) -> dict[str, Any]:
     """The arguments of a signal with moments."""
     beta = config.beta_m if config.beta_m == config.beta_v else (config.beta_m, config.beta_v)
-    return {
-        "beta": beta,
-        "floor": config.floor,
-        "unit": config.floor_unit,
-        "bias_correction": config.bias_correction,
-    }
+    others = {"unit": config.floor_unit, "bias_correction": config.bias_correction}
+    return {"beta": beta, "floor": config.floor, **others}
 
 
-@register_scorer("error")
-def _error(config: IntrinsicConfig, predictor: Predictor) -> Scorer:
-    return ErrorScorer()
+_WITH_MOMENTS: dict[str, Callable[..., Signal]] = {
+    "gmc": GMC,
+    "gmc_hard": partial(GMC, gate="hard", name="gmc_hard"),
+    "gmc_soft": partial(GMC, gate="soft", name="gmc_soft"),
+    "dot": DotProduct,
+    "cosine": Cosine,
+    "projection": Projection,
+}
+_OTHERS: dict[str, Callable[[], Signal]] = {
+    "norm_all": NormAll,
+    "norm_last": NormLast,
+    "curiosity": Curiosity,
+    "uniform": Uniform,
+}
 
 
-def _scores_with(make: Callable[[IntrinsicConfig], Signal]) -> MakeScorer:
-    return lambda config, predictor: SignalScorer(make(config))
+def _signal_scorer(name: str) -> MakeScorer:
+    if name in _OTHERS:
+        return lambda config, predictor: SignalScorer(_OTHERS[name]())
+    return lambda config, predictor: SignalScorer(_WITH_MOMENTS[name](**moment_settings(config)))
 
 
-# Signals are scorers under their own names.
-register_scorer("gmc")(_scores_with(lambda config: GMC(**moment_settings(config))))
-register_scorer("gmc_hard")(_scores_with(lambda config: GMC(**moment_settings(config), gate="hard", name="gmc_hard")))
-register_scorer("gmc_soft")(_scores_with(lambda config: GMC(**moment_settings(config), gate="soft", name="gmc_soft")))
-register_scorer("dot")(_scores_with(lambda config: DotProduct(**moment_settings(config))))
-register_scorer("cosine")(_scores_with(lambda config: Cosine(**moment_settings(config))))
-register_scorer("projection")(_scores_with(lambda config: Projection(**moment_settings(config))))
-register_scorer("norm_all")(_scores_with(lambda config: NormAll()))
-register_scorer("norm_last")(_scores_with(lambda config: NormLast()))
-register_scorer("curiosity")(_scores_with(lambda config: Curiosity()))
-register_scorer("uniform")(_scores_with(lambda config: Uniform()))
+register_scorer("error")(lambda config, predictor: ErrorScorer())
+for _name in (*_WITH_MOMENTS, *_OTHERS):
+    register_scorer(_name)(_signal_scorer(_name))
 
 
 @register_scorer("delta_loss")

@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, MissingExtraError
-from headway.rl.normalise import ObservationNormaliser
 
 PICTURES = (1, 3, 4)
 """Numbers of channels that pictures have: grey, colours, and colours with a depth, or four frames."""
@@ -108,15 +107,8 @@ class Choices(Coding):
         return torch.stack([F.cross_entropy(guess, value, reduction="none") for guess, value in pairs]).sum(0)
 
 
-class Bits(Coding):
+class Bits(Numbers):
     """Numbers that are 0 or 1 (MultiBinary). The loss is the sum of the cross-entropies."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def encode(self, values: Tensor) -> Tensor:
-        """See `Coding.encode`."""
-        return values.reshape(len(values), self.size).to(torch.get_default_dtype())
 
     def losses(self, guesses: Tensor, values: Tensor) -> Tensor:
         """See `Coding.losses`."""
@@ -125,11 +117,7 @@ class Bits(Coding):
 
 
 def coding_of(space: Any, what: str) -> Coding:
-    """The coding of a space.
-
-    Args:
-        space: a Gymnasium space, of one environment.
-        what: whose space it is, for messages: "observation" or "action".
+    """The coding of a Gymnasium space of one environment, which is an "observation" or "action" space in messages.
 
     Raises:
         EnvError: a space that has no coding.
@@ -238,11 +226,7 @@ def pack_one(values: Any) -> Any:
 
 
 class Layout(tuple[int, ...]):
-    """The shape [D] of rows that hold several observations, one after the other.
-
-    Args:
-        parts: the shape of each.
-    """
+    """The shape [D] of rows that hold several observations, one after the other, each of a shape of its own."""
 
     parts: list[tuple[int, ...]]
 
@@ -272,9 +256,10 @@ class Observations:
         self._parts: list[tuple[Observations, tuple[int, ...]]] = []
         self._scale = config.observation_scale
         if is_joint(space):
-            self._parts = [(Observations(part, config), tuple(part.shape)) for _, part in leaves(space)]
-            for (part, _), (_, its_space) in zip(self._parts, leaves(space), strict=True):
-                part._scale = self._scale if is_image(its_space) else 1.0
+            for _, part in leaves(space):
+                reader = Observations(part, config)
+                reader._scale = self._scale if is_image(part) else 1.0
+                self._parts.append((reader, tuple(part.shape)))
             self._given: tuple[int, ...] = (width(space),)
             self.shape: tuple[int, ...] = Layout([part.shape for part, _ in self._parts])
             return
@@ -292,10 +277,6 @@ class Observations:
     def size(self) -> int:
         """Numbers in one observation."""
         return math.prod(self.shape)
-
-    def normaliser(self, clip: float) -> ObservationNormaliser:
-        """Running statistics of these observations, with which they are kept within -clip and clip."""
-        return ObservationNormaliser(self.shape, clip)
 
     def read(self, values: Tensor) -> Tensor:
         """Observations [N, ...] as [N, *shape].
@@ -316,5 +297,5 @@ class Observations:
             numbers = self._coding.encode(values)
         else:
             numbers = (values.permute(0, 3, 1, 2) if self._permute else values).to(torch.get_default_dtype())
-        scaled = isinstance(self._coding, Numbers) and self._scale != 1
+        scaled = type(self._coding) is Numbers and self._scale != 1
         return numbers * self._scale if scaled else numbers

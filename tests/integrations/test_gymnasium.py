@@ -17,9 +17,9 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.gymnasium import IntrinsicRewardWrapper
-from headway.rl.advantages import advantages
 from headway.rl.config import PPOConfig
 from headway.rl.envs.make import make_env
+from headway.rl.learning import advantages
 from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
 from headway.rl.reward import IntrinsicReward

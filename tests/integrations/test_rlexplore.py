@@ -18,9 +18,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.rlexplore import KEYS, RLeXploreReward
-from headway.rl.advantages import advantages
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Episodes
-from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.learning import advantages
 from tests.integrations import rllte_interface
 from tests.integrations.worlds import SMALL, Clock, Known, assert_within_episodes
 

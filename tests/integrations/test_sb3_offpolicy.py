@@ -25,8 +25,8 @@ from stable_baselines3.dqn import dqn as dqn_module
 
 from headway.errors import EnvError, MethodError
 from headway.integrations.sb3 import OffPolicyIntrinsicCallback
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.methods import make_reward
 from tests.integrations.sb3_worlds import clocks
 from tests.integrations.worlds import CHOICES, FORCES, SMALL, Clock, Known, assert_within_episodes

@@ -11,8 +11,8 @@ import torch
 from gymnasium import spaces
 
 from headway.rl.bonuses import Forward
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.reward import IntrinsicResult, IntrinsicReward
 
 SMALL = replace(IntrinsicConfig.released(), features=5, hidden=8, rnd_features=6)

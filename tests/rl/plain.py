@@ -12,8 +12,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 from headway.rl.bonuses import ICM, Forward, Predictor
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
 
 
 def numbers(observations: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.rl.advantages import advantages, onward_values
+from headway.rl.learning import advantages, onward_values
 
 
 def column(*values: float) -> np.ndarray:

@@ -8,8 +8,7 @@ from gymnasium import spaces
 
 from headway.errors import MethodError, StateError
 from headway.rl import IntrinsicConfig, Transitions, make_reward
-from headway.rl.methods import Mixture, parse_method
-from headway.rl.mixed import MixedReward
+from headway.rl.methods import MixedReward, Mixture, parse_method
 from tests.rl.batches import DISCRETE, VECTOR, transitions
 
 SMALL = IntrinsicConfig(features=4, hidden=8)

@@ -17,8 +17,8 @@ from gymnasium import spaces
 import headway
 from headway.errors import EnvError, MethodError, StateError
 from headway.rl.bonuses import BONUSES, Forward, Prediction, Predictor, register_predictor
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.methods import METHODS, Method, make_reward, parse_method
 from headway.rl.networks import perceptron
 from headway.rl.reward import IntrinsicReward

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.methods import make_reward
 from tests.rl.batches import CONTINUOUS, DISCRETE, FLOAT_IMAGE, IMAGE, VECTOR, transitions
 from tests.rl.plain import Plain

@@ -11,10 +11,10 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from headway.rl.advantages import Values, estimate, explained_variance, reward_metrics
 from headway.rl.agent import CategoricalHead
 from headway.rl.config import PPOConfig
 from headway.rl.episodes import Episodes
+from headway.rl.learning import Values, estimate, explained_variance, reward_metrics
 from headway.rl.rollout import EpisodeLog, Rollout, collect
 from tests.rl.chains import Chain, together
 

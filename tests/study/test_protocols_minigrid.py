@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 
 from headway.errors import ProtocolError
-from headway.rl.config import PPOConfig
-from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.config import IntrinsicConfig, PPOConfig
 from headway.runs import RunSpec
 from headway.study.protocols.minigrid import ExplorationProtocol
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
 from headway.integrations.rewards import check_method, check_number, reward_of
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward
 from headway.rl.spaces import looks_channels_first

@@ -1,22 +1,23 @@
-"""Bonuses: what an agent's curiosity is about. Importing this package registers those of headway."""
+"""Bonuses: what an agent's curiosity is about. Importing this package registers those of headway.
+
+bonus       what predictors and memories are, and the registry
+forward     forward models: Forward, Gain, VIME
+ensembles   forward models that disagree: Disagreement, Dropout
+icm         features that actions shape: ICM, MultiStep
+rnd         random networks: RND, RE3
+episodic    memories of single episodes: EpisodicMemory, E3B, NGU
+counts      visits: Counts, and those of single episodes: RIDE, NovelD
+iac         progress by regions: IAC
+"""
 
 from headway.rl.bonuses.bonus import BONUSES, Memory, Prediction, Predictor, register_bonus, register_predictor
-from headway.rl.bonuses.counts import Counts
-from headway.rl.bonuses.disagreement import Disagreement
-from headway.rl.bonuses.dropout import Dropout
-from headway.rl.bonuses.e3b import E3B
-from headway.rl.bonuses.episodic import EpisodicMemory
-from headway.rl.bonuses.forward import Forward
-from headway.rl.bonuses.gain import Gain
+from headway.rl.bonuses.counts import RIDE, Counts, NovelD
+from headway.rl.bonuses.ensembles import Disagreement, Dropout
+from headway.rl.bonuses.episodic import E3B, NGU, EpisodicMemory
+from headway.rl.bonuses.forward import VIME, Forward, Gain
 from headway.rl.bonuses.iac import IAC
-from headway.rl.bonuses.icm import ICM
-from headway.rl.bonuses.multistep import MultiStep
-from headway.rl.bonuses.ngu import NGU
-from headway.rl.bonuses.noveld import NovelD
-from headway.rl.bonuses.re3 import RE3
-from headway.rl.bonuses.ride import RIDE
-from headway.rl.bonuses.rnd import RND
-from headway.rl.bonuses.vime import VIME
+from headway.rl.bonuses.icm import ICM, MultiStep
+from headway.rl.bonuses.rnd import RE3, RND
 
 __all__ = [
     "BONUSES",

@@ -1,4 +1,4 @@
-"""What a bonus rewards: what it predicts, or what it remembers. One module of this folder for each.
+"""What a bonus rewards: what it predicts, or what it remembers.
 
 A `Predictor` learns, and any scorer turns how it fared into rewards. A `Memory` has nothing to train: it scores
 transitions by what it has stored. `register_bonus` gives either a name for `make_reward`, also from a package of your
@@ -10,14 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 from headway.registry import Registry
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
 from headway.rl.normalise import ObservationNormaliser
-from headway.rl.spaces import Coding, Observations
+from headway.rl.spaces import Coding, Observations, coding_of
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class Prediction:
 class Predictor(nn.Module, ABC):
     """Guesses something about transitions, and learns to guess better.
 
+    Those of headway, and its memories, are made with the four arguments that `register_bonus` names (`common`).
+
     Attributes:
         scored: the module whose gradients scorers look at.
         actions: how actions are written as numbers; None if the predictor does not look at them.
@@ -79,6 +82,17 @@ class Predictor(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.normaliser = None
+
+    def _read_spaces(self, observation_space: Any, action_space: Any, config: IntrinsicConfig) -> None:
+        """Look at observations, normalised if the settings say so, and at actions.
+
+        Raises:
+            EnvError: a space that has no coding.
+        """
+        self._observations = Observations(observation_space, config)
+        self.actions = coding_of(action_space, "action")
+        if config.normalise_observations:
+            self.normaliser = ObservationNormaliser(self._observations.shape, config.rnd_clip)
 
     @abstractmethod
     def predict(self, batch: Transitions, train: bool) -> Prediction:
@@ -180,8 +194,8 @@ _Make = TypeVar("_Make", bound=MakeBonus)
 def register_bonus(name: str) -> Callable[[_Make], _Make]:
     """Add a bonus: a `Predictor` or `Memory` class, or a function that makes one.
 
-    It is called with the observation space and the action space of one environment, an `IntrinsicConfig` and a
-    `torch.Generator`; options of its own are keyword-only, and `make_reward` passes them on.
+    It is called with the observation space and the action space of one environment, an `IntrinsicConfig`, and the
+    `torch.Generator` that weights come from; options of its own are keyword-only, and `make_reward` passes them on.
 
     Args:
         name: what methods call it; letters, digits, dashes and underscores.

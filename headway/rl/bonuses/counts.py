@@ -1,8 +1,4 @@
-"""Counts: transitions into states that were visited rarely are worth more.
-
-M. Bellemare et al., Unifying Count-Based Exploration and Intrinsic Motivation (2016); H. Tang et al., #Exploration: A
-Study of Count-Based Exploration for Deep Reinforcement Learning (2017).
-"""
+"""Bonuses that count: transitions into states that were visited rarely, ever or in this episode, are worth more."""
 
 from __future__ import annotations
 
@@ -16,9 +12,12 @@ from torch import Tensor, nn
 
 from headway.errors import MethodError
 from headway.rl.bonuses.bonus import Memory, register_bonus
+from headway.rl.bonuses.episodic import EpisodicMemory
+from headway.rl.bonuses.icm import ICM
+from headway.rl.bonuses.rnd import RND
+from headway.rl.config import IntrinsicConfig
 from headway.rl.distinct import distinct_rows
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.spaces import Observations, leaves
 
 KEY_BYTES = 16
@@ -111,32 +110,22 @@ class Counts(Memory):
     N counts all visits so far. Those of a rollout are counted before they are rewarded, as Tang et al. do, so that
     their order does not matter; a state that was never counted has N = 1.
 
+    M. Bellemare et al., Unifying Count-Based Exploration and Intrinsic Motivation (2016); H. Tang et al., #Exploration:
+    A Study of Count-Based Exploration for Deep Reinforcement Learning (2017).
+
     Args:
-        observation_space: of one environment.
-        action_space: not used.
-        config: the scale of observations.
-        generator: where a hash comes from.
-        code: see `Codes` ...
-        bins: ... also for this ...
-        bits: ... and this.
+        common: see `register_bonus`.
+        code: how states are told apart, see `Codes`.
+        bins: cells per dimension.
+        bits: length of a hash.
 
     Raises:
-        EnvError: an observation space that has no coding.
         MethodError: no such code, or a number below 1.
     """
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        code: str = "auto",
-        bins: int = 10,
-        bits: int = 32,
-    ) -> None:
+    def __init__(self, *common: Any, code: str = "auto", bins: int = 10, bits: int = 32) -> None:
         super().__init__()
+        observation_space, _, config, generator = common
         self.codes = Codes(observation_space, config, generator, code, bins, bits)
         self._visits: dict[bytes, int] = {}
 
@@ -165,3 +154,108 @@ class Counts(Memory):
         """Put the table back."""
         keys = (row.tobytes() for row in state["keys"].cpu().numpy())
         self._visits = dict(zip(keys, state["visits"].tolist(), strict=True))
+
+
+class EpisodicCounts(EpisodicMemory[tuple[list[str], list[str]], dict[str, int]]):
+    """Counts the visits N_ep(s') of each state in the running episode, its first observation included.
+
+    Attributes:
+        codes: tells states apart.
+    """
+
+    codes: Codes
+
+    def read(self, batch: Transitions) -> tuple[list[str], list[str]]:
+        """The keys of observations and of next observations."""
+        keys, indices = self.codes.keys(torch.cat([batch.obs, batch.next_obs]))
+        every = [keys[index].hex() for index in indices.tolist()]
+        return every[: len(batch)], every[len(batch) :]
+
+    def follow(
+        self, episode: dict[str, int] | None, rows: tuple[list[str], list[str]], places: Tensor
+    ) -> tuple[Tensor, dict[str, int]]:
+        """The visits of each next observation so far [n], this one included."""
+        before, after = rows
+        order = places.tolist()
+        visits = {before[order[0]]: 1} if episode is None else dict(episode)
+        counts = []
+        for place in order:
+            key = after[place]
+            visits[key] = visits.get(key, 0) + 1
+            counts.append(visits[key])
+        return torch.tensor(counts, dtype=torch.float32, device=places.device), visits
+
+
+@register_bonus("ride")
+class RIDE(EpisodicCounts):
+    """r(s, a, s') = |f(s') - f(s)| / sqrt(N_ep(s')), with f the features of an `ICM` that is trained beside it.
+
+    Actions that change much are worth most, and less where the agent has been in this episode.
+
+    R. Raileanu and T. Rocktaeschel, RIDE: Rewarding Impact-Driven Exploration for Procedurally-Generated Environments
+    (2020).
+
+    Args:
+        common: see `register_bonus`.
+        code: how states are told apart within an episode, see `Codes`.
+    """
+
+    trained = ("icm",)
+
+    def __init__(self, *common: Any, code: str = "auto") -> None:
+        super().__init__()
+        observation_space, _, config, generator = common
+        self.icm = ICM(*common)
+        self.actions = self.icm.actions
+        self.codes = Codes(observation_space, config, generator, code)
+
+    def finish(self, results: Tensor, batch: Transitions, store: bool) -> Tensor:
+        """From visits [N] to scores [N]."""
+        before, after = self.icm.encode(batch)
+        return (after - before).norm(dim=1) * results.rsqrt()
+
+
+@register_bonus("noveld")
+class NovelD(EpisodicCounts):
+    """r(s, a, s') = max(nov(s') - alpha nov(s), 0) [N_ep(s') = 1]: zero where s' was in the episode before.
+
+    It rewards crossing from what is known into what is new, once an episode. nov is the root of RND's mean squared
+    error, which is the distance of the paper but for a constant factor. With a scorer, as in `noveld+gmc`, it is what
+    that scorer makes of RND.
+
+    T. Zhang et al., BeBold: Exploration Beyond the Boundary of Explored Regions (2020); T. Zhang et al., NovelD: A
+    Simple yet Effective Exploration Criterion (2021).
+
+    Args:
+        common: see `register_bonus`.
+        alpha: what the novelty of the state that is left counts; 1 is BeBold.
+        code: how states are told apart within an episode, see `Codes`.
+
+    Raises:
+        MethodError: alpha below 0, or no such code.
+    """
+
+    trained = ("rnd",)
+    scored = "rnd"
+
+    def __init__(self, *common: Any, alpha: float = 0.5, code: str = "auto") -> None:
+        super().__init__()
+        if not alpha >= 0:
+            raise MethodError(f"alpha: expected a number of at least 0, got {alpha}")
+        self.alpha = alpha
+        observation_space, _, config, generator = common
+        self.rnd = RND(*common)
+        self.codes = Codes(observation_space, config, generator, code)
+
+    def finish(self, results: Tensor, batch: Transitions, store: bool) -> Tensor:
+        """From visits [N] to scores [N]; both novelties are scored in one call, so with the same statistics."""
+        twice = Transitions(
+            torch.cat([batch.obs, batch.obs]),
+            torch.cat([batch.actions, batch.actions]),
+            torch.cat([batch.next_obs, batch.obs]),
+        )
+        novelty = self.measures["rnd"](twice)
+        if self.scorer == "error":
+            novelty = novelty.sqrt()
+        after, before = novelty.split(len(batch))
+        return (after - self.alpha * before).clamp(min=0) * (results == 1)

@@ -1,41 +1,38 @@
-"""What bonuses of single episodes share: episodes are told apart, and what is stored of one is dropped at its end."""
+"""Bonuses of single episodes: what is stored of one is dropped at its end.
+
+`EpisodicMemory` is what they share; E3B and NGU reward features that are new in the episode.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from headway.errors import MethodError
-from headway.rl.bonuses.bonus import Memory
-from headway.rl.bonuses.counts import Codes
-from headway.rl.episodes import Transitions
+from headway.rl.bonuses.bonus import Memory, register_bonus
+from headway.rl.bonuses.icm import ICM
+from headway.rl.bonuses.rnd import RND
+from headway.rl.episodes import Transitions, segments
+from headway.rl.normalise import RunningMoments
+
+CHUNK = 256
+"""E3B: transitions of an episode that are scored at once; the cost per transition grows with their square."""
+EPSILON = 1e-4
+"""NGU: of the kernel."""
+CLUSTER = 0.008
+"""NGU: distances below this share of the mean count as none."""
+CONSTANT = 1e-3
+"""NGU: under the fraction, so that nothing is worth infinitely much."""
+SIMILAR = 8.0
+"""NGU: the similarity from which a state is worth nothing."""
 
 Episode = TypeVar("Episode")
 Rows = TypeVar("Rows")
-
-
-def segments(batch: Transitions) -> Iterator[tuple[int, Tensor, bool]]:
-    """The pieces of episodes in a batch: the environment, the places [n] in the order of time, and whether it ended.
-
-    Raises:
-        MethodError: the transitions do not say which belong together.
-    """
-    if batch.envs is None or batch.ended is None:
-        missing = " and ".join(name for name in ("envs", "ended") if getattr(batch, name) is None)
-        raise MethodError(
-            f"expected transitions in the order of time that tell episodes apart, got none of {missing}; "
-            f"use Transitions(obs, actions, next_obs, ended=..., envs=...), or a bonus that is not episodic"
-        )
-    envs, ended = batch.envs.cpu().numpy(), batch.ended.cpu().numpy().astype(bool)
-    order = np.argsort(envs, kind="stable")
-    cuts = np.flatnonzero(ended[order][:-1] | (np.diff(envs[order]) != 0)) + 1
-    for places in np.split(order, cuts):
-        yield int(envs[places[0]]), torch.from_numpy(places).to(batch.envs.device), bool(ended[places[-1]])
 
 
 class EpisodicMemory(Memory, Generic[Rows, Episode]):
@@ -111,31 +108,135 @@ class EpisodicMemory(Memory, Generic[Rows, Episode]):
         self._episodes = dict(state)
 
 
-class EpisodicCounts(EpisodicMemory[tuple[list[str], list[str]], dict[str, int]]):
-    """Counts the visits N_ep(s') of each state in the running episode, its first observation included.
+@register_bonus("e3b")
+class E3B(EpisodicMemory[Tensor, Tensor]):
+    """The elliptical bonus r_t = f_t' C^-1 f_t, with C = ridge I + sum of f_i f_i' over the episode so far.
 
-    Attributes:
-        codes: tells states apart.
+    f_t are the features of the next observation, from an encoder that learns to tell the actions (that of `ICM`). A
+    feature that comes again is worth less; C is ridge I again when an episode ends.
+
+    The bonuses of n steps come from one factorisation: with A = C^-1 before them, F [n, features] and the Cholesky
+    factor L of I + F A F', r_t = L_tt^2 - 1, and afterwards C^-1 = A - W' W with W = L^-1 F A.
+
+    M. Henaff, R. Raileanu, M. Jiang and T. Rocktaeschel, Exploration via Elliptical Episodic Bonuses (2022).
+
+    Args:
+        common: see `register_bonus`.
+        ridge: the size of C when an episode begins; the first bonus is the squared length of the features over it.
+
+    Raises:
+        MethodError: a ridge that is not above 0.
     """
 
-    codes: Codes
+    trained = ("icm",)
 
-    def read(self, batch: Transitions) -> tuple[list[str], list[str]]:
-        """The keys of observations and of next observations."""
-        keys, indices = self.codes.keys(torch.cat([batch.obs, batch.next_obs]))
-        every = [keys[index].hex() for index in indices.tolist()]
-        return every[: len(batch)], every[len(batch) :]
+    def __init__(self, *common: Any, ridge: float = 0.1) -> None:
+        super().__init__()
+        if not ridge > 0:
+            raise MethodError(f"ridge: expected a number above 0, got {ridge}")
+        self.ridge = ridge
+        self.icm = ICM(*common)
+        self.actions = self.icm.actions
 
-    def follow(
-        self, episode: dict[str, int] | None, rows: tuple[list[str], list[str]], places: Tensor
-    ) -> tuple[Tensor, dict[str, int]]:
-        """The visits of each next observation so far [n], this one included."""
+    def read(self, batch: Transitions) -> Tensor:
+        """The features of next observations [N, features]."""
+        return self.icm.encode(batch)[1].double()
+
+    def follow(self, episode: Tensor | None, rows: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """The bonuses [n], and C^-1 after them [features, features]."""
+        size = rows.shape[1]
+        inverse = torch.eye(size).to(rows) / self.ridge if episode is None else episode.to(rows)
+        bonuses = []
+        for features in rows[places].split(CHUNK):
+            spread = features @ inverse
+            factor = torch.linalg.cholesky(torch.eye(len(features)).to(rows) + spread @ features.T)
+            bonuses.append(factor.diagonal().square() - 1)
+            whitened = torch.linalg.solve_triangular(factor, spread, upper=False)
+            inverse = inverse - whitened.T @ whitened
+        return torch.cat(bonuses).clamp(min=0), inverse
+
+
+@register_bonus("ngu")
+class NGU(EpisodicMemory[tuple[Tensor, Tensor], Tensor]):
+    """Novelty within the episode, r_ep, times novelty over the agent's life.
+
+        r = r_ep min(max(1 + (e - mean e) / std e, 1), limit)
+        r_ep = 1 / (sqrt(sum of K(f_i)) + c), over the k nearest features f_i of the episode so far
+        K(f_i) = epsilon / (max(|f - f_i|^2 / d_m^2 - 0.008, 0) + epsilon), d_m^2 the running mean of |f - f_i|^2
+
+    where e is RND's error, or with a scorer, as in `ngu+gmc`, what that scorer makes of RND. r_ep is zero where
+    sqrt(...) + c > 8. f are the features of the next observation, from the encoder of `ICM`; those of the first
+    observation are stored when an episode begins. The means take a rollout in before it is scored.
+
+    A. Puigdomenech Badia et al., Never Give Up: Learning Directed Exploration Strategies (2020).
+
+    Args:
+        common: see `register_bonus`.
+        neighbours: k.
+        capacity: features of an episode that are stored, the newest ones.
+        limit: of what novelty over the agent's life can multiply a reward by.
+
+    Raises:
+        MethodError: a number below 1.
+    """
+
+    trained = ("icm", "rnd")
+    scored = "rnd"
+
+    def __init__(self, *common: Any, neighbours: int = 10, capacity: int = 5000, limit: float = 5.0) -> None:
+        super().__init__()
+        for name, number in (("neighbours", neighbours), ("capacity", capacity), ("limit", limit)):
+            if not number >= 1:
+                raise MethodError(f"{name}: expected at least 1, got {number}")
+        self.neighbours, self.capacity, self.limit = neighbours, capacity, limit
+        self.icm = ICM(*common)
+        self.rnd = RND(*common)
+        self.actions = self.icm.actions
+        self.distances, self.novelty = RunningMoments(), RunningMoments()
+
+    def read(self, batch: Transitions) -> tuple[Tensor, Tensor]:
+        """The features of observations and of next observations [N, features]."""
+        return self.icm.encode(batch)
+
+    def follow(self, episode: Tensor | None, rows: tuple[Tensor, Tensor], places: Tensor) -> tuple[Tensor, Tensor]:
+        """The squared distances to the k nearest features before [n, k], infinite where there are fewer."""
         before, after = rows
-        order = places.tolist()
-        visits = {before[order[0]]: 1} if episode is None else dict(episode)
-        counts = []
-        for place in order:
-            key = after[place]
-            visits[key] = visits.get(key, 0) + 1
-            counts.append(visits[key])
-        return torch.tensor(counts, dtype=torch.float32, device=places.device), visits
+        earlier = before[places[:1]] if episode is None else episode.to(before)
+        own = after[places]
+        every = torch.cat([earlier, own])
+        squares = torch.cdist(own, every, compute_mode="donot_use_mm_for_euclid_dist").square()
+        later = torch.ones_like(squares, dtype=torch.bool).triu(len(earlier))
+        nearest = squares.masked_fill(later, math.inf).topk(min(self.neighbours, len(every)), dim=1, largest=False)
+        missing = self.neighbours - nearest.values.shape[1]
+        return torch.nn.functional.pad(nearest.values, (0, missing), value=math.inf), every[-self.capacity :]
+
+    def finish(self, results: Tensor, batch: Transitions, store: bool) -> Tensor:
+        """From squared distances [N, k] to scores [N]."""
+        novelty = self.measures["rnd"](batch)
+        near = results[results.isfinite()]
+        if store:
+            self.distances.update(near)
+            self.novelty.update(novelty)
+        return _episodic(results, _known(self.distances, near).mean) * self._modulation(novelty)
+
+    def _modulation(self, novelty: Tensor) -> Tensor:
+        moments = _known(self.novelty, novelty)
+        deviation = torch.where(moments.deviation > 0, moments.deviation, 1.0)
+        return (1 + (novelty - moments.mean) / deviation).clamp(1, self.limit).to(novelty)
+
+
+def _known(moments: RunningMoments, values: Tensor) -> RunningMoments:
+    """Statistics, or those of the values [n] where there are none yet."""
+    if not moments.is_empty:
+        return moments
+    own = RunningMoments().to(values.device)
+    own.update(values)
+    return own
+
+
+def _episodic(squares: Tensor, mean: Tensor) -> Tensor:
+    """r_ep [N] from squared distances [N, k] and their mean []."""
+    relative = squares / torch.where(mean > 0, mean, 1.0).to(squares)
+    kernels = EPSILON / ((relative - CLUSTER).clamp(min=0) + EPSILON)
+    similarity = kernels.sum(1).sqrt() + CONSTANT
+    return torch.where(similarity > SIMILAR, 0.0, 1 / similarity)

@@ -1,17 +1,20 @@
-"""The forward model: what will the next observation be?"""
+"""Forward models: what will the next observation be? Rewarded by their error, or by what could be learned from it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from headway.errors import MethodError
 from headway.rl.bonuses.bonus import Prediction, Predictor, register_bonus
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
 from headway.rl.networks import perceptron
-from headway.rl.spaces import Observations, coding_of
+from headway.rl.spaces import Coding
 
 
 @register_bonus("forward")
@@ -20,27 +23,17 @@ class Forward(Predictor):
 
     A perceptron with two hidden layers on the flattened observation and the encoded action (one-hot if it is a
     choice). The loss of a transition is the mean squared error over the observation.
-
-    Args:
-        observation_space: of one environment.
-        action_space: of one environment.
-        config: widths and scales.
-        generator: where the weights come from.
-
-    Raises:
-        EnvError: a space that has no coding.
     """
+
+    actions: Coding
 
     def __init__(
         self, observation_space: Any, action_space: Any, config: IntrinsicConfig, generator: torch.Generator
     ) -> None:
         super().__init__()
-        self._observations = Observations(observation_space, config)
-        self.actions = self._actions = coding_of(action_space, "action")
-        if config.normalise_observations:
-            self.normaliser = self._observations.normaliser(config.rnd_clip)
+        self._read_spaces(observation_space, action_space, config)
         size = self._observations.size
-        self.scored = perceptron([size + self._actions.size, config.hidden, config.hidden, size], generator)
+        self.scored = perceptron([size + self.actions.size, config.hidden, config.hidden, size], generator)
 
     def predict(self, batch: Transitions, train: bool) -> Prediction:
         """See `Predictor.predict`."""
@@ -57,4 +50,121 @@ class Forward(Predictor):
     def pairs(self, batch: Transitions) -> tuple[Tensor, Tensor]:
         """What the network is given [N, D + A] and what it should say [N, D]."""
         before, after = (self.seen(each, batch).flatten(1) for each in (batch.obs, batch.next_obs))
-        return torch.cat([before, self._actions.encode(batch.actions)], dim=1), after
+        return torch.cat([before, self.actions.encode(batch.actions)], dim=1), after
+
+
+@torch.no_grad()
+def layer_gradients(network: nn.Module, inputs: Tensor, targets: Tensor) -> list[tuple[nn.Linear, Tensor, Tensor]]:
+    """The gradients of each sample's mean squared error, layer by layer, as outer products.
+
+    Args:
+        network: Linear layers with ReLU between them.
+        inputs: [N, inputs].
+        targets: [N, outputs].
+
+    Returns:
+        for each Linear layer its inputs a [N, in] and b [N, out], such that sample i has the gradient b_i a_i' for the
+        weight and b_i for the bias.
+    """
+    layers = [each for each in network.children() if isinstance(each, nn.Linear)]
+    given = [inputs]
+    for layer in layers:
+        outputs = F.linear(given[-1], layer.weight, layer.bias)
+        given.append(outputs.relu())
+    slope = 2 * (outputs - targets) / targets.shape[1]
+    found = []
+    for layer, own in zip(reversed(layers), reversed(given[:-1]), strict=True):
+        found.append((layer, own, slope))
+        slope = (slope @ layer.weight) * (own > 0)
+    return found[::-1]
+
+
+@register_bonus("gain")
+class Gain(Forward):
+    """The forward model, rewarded by the prediction gain r_i = L_i(w) - L_i(w - rate grad L_i(w)).
+
+    It is how much better the model would foretell transition i after learning from it: L_i is the loss, and w are the
+    weights. Noise has a gain as well, since a model can learn one sample of it by heart. To each transition belong
+    weights of its own, which are never built: W - rate b a' turns x into W x - rate b (a . x).
+
+    M. Bellemare et al., Unifying Count-Based Exploration and Intrinsic Motivation (2016); A. Graves et al., Automated
+    Curriculum Learning for Neural Networks (2017).
+
+    Args:
+        common: see `register_bonus`.
+        rate: the length of the step.
+
+    Raises:
+        MethodError: a rate that is not above 0.
+    """
+
+    def __init__(self, *common: Any, rate: float = 0.1) -> None:
+        super().__init__(*common)
+        if not rate > 0:
+            raise MethodError(f"rate: expected a number above 0, got {rate}")
+        self.rate = rate
+
+    def errors(self, losses: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The gains [N]."""
+        outputs = inputs
+        for index, (layer, own, slope) in enumerate(layer_gradients(self.scored, inputs, targets)):
+            outputs = outputs.relu() if index else outputs
+            step = self.rate * slope * ((own * outputs).sum(1, keepdim=True) + 1)  # of the weight and of the bias
+            outputs = F.linear(outputs, layer.weight, layer.bias) - step
+        return losses - (outputs - targets).square().mean(1)
+
+
+@register_bonus("vime")
+class VIME(Forward):
+    """The forward model with a normal distribution N(w_j, s_j^2) over each weight, rewarded by the information gain.
+
+        r_i = 1/2 sum over j of s_j^2 g_ij^2, with g_i the gradient of the negative log likelihood of transition i
+
+    This is the second-order form of the divergence between the distributions after and before a step of length 1
+    (the paper's equation for it, for the means). The likelihood is normal with variance 1 in each of the D numbers of
+    an observation, so that g is D / 2 times the gradient of the mean squared error. The means are the weights, which
+    learn as ever. The variances are those that minimise the paper's bound, with the likelihood to second order:
+
+        1 / s_j^2 = 1 / prior^2 + sum of g_ij^2 over all transitions so far
+
+    so no weights are drawn. What comes again tells less and less, and so does noise.
+
+    R. Houthooft et al., VIME: Variational Information Maximizing Exploration (2016).
+
+    Args:
+        common: see `register_bonus`.
+        prior: the deviation of a weight before anything is seen.
+
+    Raises:
+        MethodError: a prior that is not above 0.
+    """
+
+    def __init__(self, *common: Any, prior: float = 0.5) -> None:
+        super().__init__(*common)
+        if not prior > 0:
+            raise MethodError(f"prior: expected a number above 0, got {prior}")
+        for name, parameter in self.scored.named_parameters():
+            self.register_buffer(f"precision_{name.replace('.', '_')}", torch.full_like(parameter, prior**-2))
+
+    def errors(self, losses: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The information gains [N]."""
+        total = torch.zeros_like(losses)
+        for weight, bias, own, slope in self._squares(inputs, targets):
+            total += ((own @ weight.reciprocal().T + bias.reciprocal()) * slope).sum(1)
+        return total / 2
+
+    @torch.no_grad()
+    def observe(self, batch: Transitions) -> None:
+        """Take transitions into statistics of observations, and into the variances of weights."""
+        super().observe(batch)
+        for weight, bias, own, slope in self._squares(*self.pairs(batch)):
+            weight += slope.T @ own
+            bias += slope.sum(0)
+
+    def _squares(self, inputs: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """For each layer the precisions of weight and bias, and the squares of what makes up its gradients."""
+        factor = targets.shape[1] / 2
+        names = [name for name, layer in self.scored.named_children() if isinstance(layer, nn.Linear)]
+        for name, (_, own, slope) in zip(names, layer_gradients(self.scored, inputs, targets), strict=True):
+            weight, bias = (getattr(self, f"precision_{name}_{kind}") for kind in ("weight", "bias"))
+            yield weight, bias, own.square(), (factor * slope).square()

@@ -15,8 +15,7 @@ from headway.errors import MethodError
 from headway.rl.bonuses.bonus import Memory, register_bonus
 from headway.rl.bonuses.forward import Forward
 from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
-from headway.rl.spaces import Observations, coding_of
+from headway.rl.spaces import Coding, Observations
 
 
 @register_bonus("iac")
@@ -34,44 +33,32 @@ class IAC(Memory):
     that are in the region, since the model only learns between updates. A region's first update is worth zero.
 
     Args:
-        observation_space: of one environment.
-        action_space: of one environment.
-        config: the forward model and how it is trained.
-        generator: where the weights come from.
+        common: see `register_bonus`.
         size: transitions with which a region is cut.
         window: updates over which progress is measured.
         regions: how many there are at most.
 
     Raises:
-        EnvError: a space that has no coding.
         MethodError: a number that is too small.
     """
 
     trained = ("forward_model",)
+    actions: Coding
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        size: int = 250,
-        window: int = 10,
-        regions: int = 64,
-    ) -> None:
+    def __init__(self, *common: Any, size: int = 250, window: int = 10, regions: int = 64) -> None:
         super().__init__()
         for name, number, least in (("size", size, 2), ("window", window, 2), ("regions", regions, 1)):
             if number < least:
                 raise MethodError(f"{name}: expected at least {least}, got {number}")
         self.size, self.window, self.regions = size, window, regions
-        self.forward_model = Forward(observation_space, action_space, config, generator)
+        observation_space, _, config, _ = common
+        self.forward_model = Forward(*common)
         self._observations = Observations(observation_space, config)
-        self.actions = self._actions = coding_of(action_space, "action")
+        self.actions = self.forward_model.actions
         self._cuts: list[tuple[int, int, float]] = []  # region, coordinate, value; above it is a region of its own
         self._errors: list[list[float]] = [[]]
         width = self._observations.size
-        self._held: list[Tensor] = [torch.zeros(0, 2 * width + self._actions.size)]
+        self._held: list[Tensor] = [torch.zeros(0, 2 * width + self.actions.size)]
 
     def score(self, batch: Transitions) -> Tensor:
         """See `Memory.score`."""
@@ -97,7 +84,7 @@ class IAC(Memory):
     def _rows(self, batch: Transitions) -> Tensor:
         """Observation, action and next observation of each transition, side by side [N, D + A + D]."""
         before, after = (self._observations.read(each).flatten(1) for each in (batch.obs, batch.next_obs))
-        return torch.cat([before, self._actions.encode(batch.actions), after], dim=1)
+        return torch.cat([before, self.actions.encode(batch.actions), after], dim=1)
 
     def _places(self, rows: Tensor) -> Tensor:
         """The region of each transition [N]."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from headway.errors import MethodError
 from headway.rl.bonuses.bonus import Prediction, Predictor, register_bonus
+from headway.rl.config import IntrinsicConfig
 from headway.rl.distinct import distinct_rows
-from headway.rl.episodes import Transitions
-from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.episodes import Transitions, segments
 from headway.rl.networks import make_encoder, perceptron
-from headway.rl.spaces import Observations, coding_of
+from headway.rl.spaces import Coding
 
 
 @register_bonus("icm")
@@ -26,34 +29,20 @@ class ICM(Predictor):
     the encoder learns from the inverse loss alone. Only the forward model is scored.
 
         training loss = inverse_weight * inverse + forward_weight * forward_factor * mean squared error
-
-    Args:
-        observation_space: of one environment.
-        action_space: of one environment.
-        config: widths and weights.
-        generator: where the weights come from.
-
-    Raises:
-        EnvError: a space that has no coding.
     """
+
+    actions: Coding
 
     def __init__(
         self, observation_space: Any, action_space: Any, config: IntrinsicConfig, generator: torch.Generator
     ) -> None:
         super().__init__()
-        self._observations = Observations(observation_space, config)
-        self.actions = self._actions = coding_of(action_space, "action")
+        self._read_spaces(observation_space, action_space, config)
         self._config = config
-        if config.normalise_observations:
-            self.normaliser = self._observations.normaliser(config.rnd_clip)
-        features, hidden, actions = config.features, config.hidden, self._actions.size
+        features, hidden, actions = config.features, config.hidden, self.actions.size
+        kind, with_layer = config.encoder, config.icm_hidden_layer
         self.encoder = make_encoder(
-            self._observations.shape,
-            features,
-            hidden,
-            generator,
-            kind=config.encoder,
-            with_layer=config.icm_hidden_layer,
+            self._observations.shape, features, hidden, generator, kind=kind, with_layer=with_layer
         )
         self.inverse = perceptron([2 * features, hidden, actions], generator)
         self.scored = perceptron([features + actions, hidden, features], generator)
@@ -63,7 +52,7 @@ class ICM(Predictor):
         config = self._config
         with nullcontext() if train else torch.no_grad():
             before, after = self.encode(batch)
-        inputs = torch.cat([before.detach(), self._actions.encode(batch.actions)], dim=1)
+        inputs = torch.cat([before.detach(), self.actions.encode(batch.actions)], dim=1)
         guesses: Tensor = self.scored(inputs)
         losses = (guesses - after.detach()).square().mean(1)
         errors = config.icm_forward_factor * losses.detach()
@@ -78,11 +67,69 @@ class ICM(Predictor):
 
     def inverse_losses(self, batch: Transitions, before: Tensor, after: Tensor) -> Tensor:
         """How wrong guesses of the actions are [N], given the features of both observations [N, features]."""
-        return self._actions.losses(self.inverse(torch.cat([before, after], dim=1)), batch.actions)
+        return self.actions.losses(self.inverse(torch.cat([before, after], dim=1)), batch.actions)
 
     def encode(self, batch: Transitions) -> tuple[Tensor, Tensor]:
-        """The features of observations and next observations [N, features], each distinct one encoded once."""
-        rows, indices = distinct_rows(torch.cat([batch.obs, batch.next_obs]))
-        features = torch.tanh(self.encoder(self.seen(rows, batch)))
-        before, after = features.index_select(0, indices).split(len(batch))
+        """The features of observations and next observations [N, features]."""
+        before, after = self._features(torch.cat([batch.obs, batch.next_obs]), batch).split(len(batch))
         return before, after
+
+    def _features(self, observations: Tensor, batch: Transitions) -> Tensor:
+        """The features [M, features] of observations [M, ...] of a batch, each distinct one encoded once."""
+        rows, indices = distinct_rows(observations)
+        return torch.tanh(self.encoder(self.seen(rows, batch))).index_select(0, indices)
+
+
+@register_bonus("multistep")
+class MultiStep(ICM):
+    """An `ICM` whose encoder f learns to guess the first action on a way of k steps.
+
+        inverse loss    -log p(a_t | f(s_t), f(s_t+k), k), with k drawn from 1 to `steps` within the episode
+
+    One step is not enough where two states look alike after it: what tells them apart later is then not learned.
+    Noise that no action decides is left out of the features, whatever k is. Rewards are those of ICM, from the forward
+    model of one step.
+
+    Y. Efroni et al., Provably Filtering Exogenous Distractors using Multistep Inverse Dynamics (2022); A. Lamb et al.,
+    Guaranteed Discovery of Control-Endogenous Latent States with Multi-Step Inverse Models (AC-State, 2022).
+
+    Args:
+        common: see `register_bonus`; the numbers of steps come from the generator too.
+        steps: the largest k; where the rollout or the episode ends before, the last observation counts.
+
+    Raises:
+        MethodError: a number below 1.
+    """
+
+    is_episodic = True
+    draws: Tensor
+
+    def __init__(self, *common: Any, steps: int = 5) -> None:
+        if steps < 1:
+            raise MethodError(f"steps: expected at least 1, got {steps}")
+        super().__init__(*common)
+        self.steps = steps
+        _, _, config, generator = common
+        inputs = 2 * config.features + steps
+        self.inverse = perceptron([inputs, config.hidden, self.actions.size], generator)
+        self.register_buffer("draws", torch.randint(2**62, (), generator=generator))
+
+    def prepare(self, batch: Transitions) -> Transitions:
+        """The transitions with an observation k steps on."""
+        generator = torch.Generator().manual_seed(int(self.draws))
+        self.draws += 1
+        drawn = torch.randint(1, self.steps + 1, (len(batch),), generator=generator).to(batch.obs.device)
+        chosen, steps = torch.empty_like(drawn), torch.empty_like(drawn)
+        for _, places, _ in segments(batch):
+            first = torch.arange(len(places), device=places.device)
+            steps[places] = torch.minimum(drawn[places], len(places) - first)
+            chosen[places] = places[first + steps[places] - 1]
+        return replace(batch, later_obs=batch.next_obs[chosen], later_steps=steps)
+
+    def inverse_losses(self, batch: Transitions, before: Tensor, after: Tensor) -> Tensor:
+        """See `ICM.inverse_losses`; the observation k steps on takes the place of the next one."""
+        assert batch.later_obs is not None  # it was prepared
+        assert batch.later_steps is not None
+        later = self._features(batch.later_obs, batch)
+        steps = F.one_hot(batch.later_steps - 1, self.steps).to(before)
+        return self.actions.losses(self.inverse(torch.cat([before, later, steps], dim=1)), batch.actions)

@@ -15,23 +15,20 @@ from numpy.typing import NDArray
 
 from headway.errors import EnvError
 from headway.rl.envs.grid_env import RESET_OPTIONS, Grids, GridVectorEnv, Mask, Outcome, check_num_envs
-from headway.rl.envs.grids import Action, Colour, Door, Thing
+from headway.rl.envs.grids import TURN, Action, Colour, Door, Thing
 from headway.rl.envs.layouts import DOOR, EMPTY, KEY, SMALLEST, Layouts, draw_layouts, draw_rooms
-from headway.rl.envs.streams import Rows, Streams
+from headway.rl.envs.streams import Rows
 
 SIZES = {f"MiniGrid-DoorKey-{size}x{size}-v0": size for size in (5, 6, 8, 16)}
-LAYOUT_STREAM = 0
 CARRIED = -1
 """Stands for the key's cell while the agent has the key."""
 
 # Plain integers: to look a member of an enumeration up takes longer than to compare an array with it.
-_LEFT, _RIGHT, _FORWARD, _PICKUP, _DROP, _TOGGLE = (int(each) for each in Action if each is not Action.DONE)
+_, _, _FORWARD, _PICKUP, _DROP, _TOGGLE, _ = (int(each) for each in Action)
 _EMPTY, _DOOR, _KEY, _GOAL = (int(each) for each in (Thing.EMPTY, Thing.DOOR, Thing.KEY, Thing.GOAL))
 _AGENT, _RED = int(Thing.AGENT), int(Colour.RED)
 _OPEN, _CLOSED, _LOCKED = (int(each) for each in Door)
 
-_TURN = np.zeros(len(Action), dtype=np.intp)
-_TURN[_LEFT], _TURN[_RIGHT] = 3, 1
 _STATE = ("wall", "door", "door_state", "key", "agent", "direction")
 
 
@@ -109,12 +106,6 @@ class DoorKeyVectorEnv(GridVectorEnv):
     def _reset_options(self) -> tuple[str, ...]:
         return (*RESET_OPTIONS, "layouts")
 
-    def _seed(self, seed: int, rows: Rows) -> None:
-        if len(rows) == self.num_envs:
-            self._streams = Streams(self.num_envs, seed, LAYOUT_STREAM)
-        else:
-            self._streams.seed(seed, rows)
-
     def _seed_level(self, level: int, row: int) -> None:
         self._streams.seed(level, np.array([row]), index=0)
 
@@ -155,7 +146,7 @@ class DoorKeyVectorEnv(GridVectorEnv):
         arrives = (actions == _FORWARD) & (thing == _GOAL)
         steps = (thing == _EMPTY) | (at_door & (self._door_state == _OPEN))
         steps = (steps & (actions == _FORWARD)) | arrives
-        self._direction = (self._direction + _TURN.take(actions)) & 3
+        self._direction = (self._direction + TURN.take(actions)) & 3
         self._pick_up((actions == _PICKUP) & (thing == _KEY))
         self._drop((actions == _DROP) & (thing == _EMPTY), ahead)
         self._toggle((actions == _TOGGLE) & at_door)

@@ -13,12 +13,11 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from headway.errors import EnvError, MissingExtraError, StateError
-from headway.rl.envs.grid_env import NO_DOOR, Grids, GridVectorEnv, Mask, Outcome, check_num_envs
+from headway.rl.envs.grid_env import NO_DOOR, OWN_STREAM, Grids, GridVectorEnv, Mask, Outcome, check_num_envs
 from headway.rl.envs.grids import Colour, Thing
 from headway.rl.envs.streams import Rows, child
 
 VIEWS = ("full", "partial")
-SEED_STREAM = 0
 PROBES = 5
 """Layouts that are looked at to find out whether an environment has doors; some place them at random."""
 
@@ -69,7 +68,7 @@ class MiniGridVectorEnv(GridVectorEnv):
 
     def _seed(self, seed: int, rows: Rows) -> None:
         for row in rows.tolist():
-            self._seeds[row] = int(child(seed, row, SEED_STREAM).generate_state(1, np.uint64)[0])
+            self._seeds[row] = int(child(seed, row, OWN_STREAM).generate_state(1, np.uint64)[0])
 
     def _seed_level(self, level: int, row: int) -> None:
         self._seeds[row] = level  # as Farama's own reset(seed=level)
@@ -125,9 +124,6 @@ class Replayable:
     stored only by knowing each of them or by pickling. But an episode is a function of the random generator's state
     at its beginning and of the actions since. Those are stored; loading plays them again, and a fingerprint of
     the outcome tells whether it is the same.
-
-    Args:
-        env: a MiniGrid environment.
     """
 
     def __init__(self, env: Any) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headway.errors import EnvError, StateError
 from headway.rl.envs.grids import render_grid
-from headway.rl.envs.streams import Rows
+from headway.rl.envs.streams import Rows, Streams
 
 if TYPE_CHECKING:
     Base: TypeAlias = VectorEnv[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -30,6 +30,8 @@ Outcome = tuple[NDArray[np.float64], Mask, Mask]
 """Rewards, terminated and truncated [N]."""
 
 RESET_OPTIONS = ("reset_mask",)
+OWN_STREAM = 0
+"""The purpose of the streams that an environment draws from while it runs."""
 NO_DOOR = int(np.iinfo(np.int64).max)
 """The distance from the nearest door where there is none."""
 
@@ -113,9 +115,6 @@ class ArrayVectorEnv(Base):
 
         Args:
             actions: integers [N], or numbers [N, ...].
-
-        Returns:
-            observations [N, ...], rewards, terminated and truncated [N], infos.
 
         Raises:
             EnvError: an action is not one; there was no reset; or an episode is over and autoreset is DISABLED.
@@ -220,7 +219,10 @@ class ArrayVectorEnv(Base):
 
     def _seed(self, seed: int, rows: Rows) -> None:
         """Start the random streams of some environments anew."""
-        raise NotImplementedError
+        if len(rows) == self.num_envs:
+            self._streams = Streams(self.num_envs, seed, OWN_STREAM)
+        else:
+            self._streams.seed(seed, rows)
 
     def _seed_level(self, level: int, row: int) -> None:
         """Start the random stream of one environment anew, as that of any other environment with this seed."""
@@ -250,25 +252,13 @@ class GridVectorEnv(ArrayVectorEnv):
 
     Infos also hold `door_distance`, the Manhattan distance of the agent from the nearest door [N].
 
-    Args:
-        env_id: the name of the environment.
-        num_envs: how many.
-        shape: width and height of an observation.
-        actions: how many actions there are.
-        seed: decides every random choice; environment i does not depend on how many others there are.
-        autoreset_mode: what happens when an episode ends.
+    It is made as `ArrayVectorEnv` is, with width and height of an observation, and the number of actions.
     """
 
     render_mode = "rgb_array"
 
     def __init__(
-        self,
-        env_id: str,
-        num_envs: int,
-        shape: tuple[int, int],
-        actions: int,
-        seed: int,
-        autoreset_mode: AutoresetMode,
+        self, env_id: str, num_envs: int, shape: tuple[int, int], actions: int, seed: int, autoreset_mode: AutoresetMode
     ) -> None:
         grids = Box(0, 255, (*shape, 3), np.uint8)
         super().__init__(env_id, num_envs, grids, Discrete(actions), seed, autoreset_mode)
@@ -304,9 +294,7 @@ def check_num_envs(num_envs: object) -> int:
     Raises:
         EnvError: it is not an integer of 1 or more.
     """
-    if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
-        raise EnvError(f"expected num_envs to be an integer of 1 or more, got {num_envs!r}")
-    return int(num_envs)
+    return _integer(num_envs, 1, "num_envs to be an integer of 1 or more")
 
 
 def check_seed(seed: object) -> int:
@@ -315,18 +303,17 @@ def check_seed(seed: object) -> int:
     Raises:
         EnvError: it is not an integer of 0 or more.
     """
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise EnvError(f"expected a seed that is an integer of 0 or more, got {seed!r}")
-    return int(seed)
+    return _integer(seed, 0, "a seed that is an integer of 0 or more")
+
+
+def _integer(value: object, least: int, expected: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise EnvError(f"expected {expected}, got {value!r}")
+    return int(value)
 
 
 def check_actions(actions: Any, num_envs: int, space: Any) -> NDArray[Any]:
-    """Check the actions of a step.
-
-    Args:
-        actions: what should be integers [num_envs], or numbers [num_envs, ...] for a Box.
-        num_envs: the number of environments.
-        space: of one action, Discrete or Box.
+    """Check the actions of a step: integers [num_envs] for Discrete, numbers [num_envs, ...] for a Box.
 
     Raises:
         EnvError: they have another shape or type, or one is out of range.

@@ -14,7 +14,7 @@ from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from headway.rl.envs.grid_env import Mask
-from headway.rl.envs.grids import Action, Colour, Door, Thing
+from headway.rl.envs.grids import TURN, Action, Colour, Door, Thing
 from headway.rl.envs.layouts import DOOR, EMPTY, GOAL, KEY, WALL, draw_layouts, draw_rooms
 from headway.rl.envs.rooms import LAYOUT_STREAM, Cells, Floats, Room, Screen
 from headway.rl.envs.streams import Rows, Streams
@@ -24,9 +24,7 @@ HELD = -1
 MULTI_ROOMS, MULTI_SIZE, MULTI_SIDE, MULTI_TRIES = 4, 5, 25, 8
 """MultiRoom-N4-S5: rooms, their longest side with walls, the side of the grid, ways that are tried from a room."""
 
-_LEFT, _RIGHT, _FORWARD, _PICKUP, _DROP, _TOGGLE, _DONE = (int(each) for each in Action)
-_TURN = np.zeros(len(Action), dtype=np.intp)
-_TURN[_LEFT], _TURN[_RIGHT] = 3, 1
+_, _, _FORWARD, _PICKUP, _DROP, _TOGGLE, _DONE = (int(each) for each in Action)
 _FLOOR, _WALL, _DOOR, _GOAL = range(4)
 
 
@@ -54,12 +52,7 @@ class GridRoom(Room):
     is a ball, by picking that up. The body is the agent's column, row and direction and the state of each door, all
     one-hot, and for each key and ball whether it is carried, and where it lies as shares of width and height.
 
-    Args:
-        name: of the room.
-        num_envs: how many.
-        seed: of all noise.
-        screen: the television.
-        layout: of all rooms.
+    It is made as a `Room`, with the layout of all rooms.
     """
 
     state = ("agent", "direction", "doors", "objects")
@@ -101,7 +94,7 @@ class GridRoom(Room):
         walks = (actions == _FORWARD) & is_free & ((ground == _FLOOR) | (ground == _GOAL) | is_open)
         held = self._objects == HELD
         is_holding = held.any(axis=1)
-        self._direction = (self._direction + _TURN[actions]) & 3
+        self._direction = (self._direction + TURN[actions]) & 3
         taken = there & ((actions == _PICKUP) & ~is_holding)[:, None]
         put = held & ((actions == _DROP) & is_free & (ground == _FLOOR))[:, None]
         self._toggle(np.flatnonzero((actions == _TOGGLE) & at_door), door, held)

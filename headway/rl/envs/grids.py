@@ -64,6 +64,10 @@ class Action(IntEnum):
     DONE = 6
 
 
+TURN = np.array([3, 1, 0, 0, 0, 0, 0], dtype=np.intp)
+"""Quarters clockwise that each action turns the agent by."""
+
+
 Picture = NDArray[np.uint8]
 Shape = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.bool_]]
 """Tells of points (x and y from 0 to 1, y downwards) whether they are inside."""

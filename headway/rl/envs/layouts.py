@@ -59,11 +59,7 @@ class Layouts:
         return len(self.wall)
 
     def check(self, size: int, count: int) -> None:
-        """Check that these are layouts that DoorKey can have.
-
-        Args:
-            size: of the rooms, with their outer walls.
-            count: how many are needed.
+        """Check that these are `count` layouts that DoorKey can have in rooms of a size.
 
         Raises:
             EnvError: they are not.
@@ -87,13 +83,7 @@ class Layouts:
 
 
 def draw_layouts(size: int, streams: Streams, rows: Rows) -> Layouts:
-    """Draw a layout for some environments.
-
-    Args:
-        size: of the rooms, with their outer walls.
-        streams: where the random numbers come from; five are used for each layout.
-        rows: the environments.
-    """
+    """Draw a layout for some environments, in rooms of a size with their outer walls; five numbers for each."""
     wall, door, agent, direction, key = streams.uniform(rows, 5).T
     inner = size - 2
     column = 2 + _scaled(wall, size - 4)
@@ -113,14 +103,9 @@ def draw_layouts(size: int, streams: Streams, rows: Rows) -> Layouts:
 
 
 def draw_rooms(size: int, walls: Integers) -> NDArray[np.uint8]:
-    """Grids with walls and the goal, without door, key and agent.
+    """Grids [n, size, size, 3] with a wall in these columns [n] and the goal, without door, key and agent.
 
-    Args:
-        size: of the rooms.
-        walls: column of the wall [n].
-
-    Returns:
-        the encoded grids [n, size, size, 3]; the first axis of a grid is x.
+    The first axis of a grid is x.
     """
     grids = np.empty((len(walls), size, size, 3), dtype=np.uint8)
     grids[:] = EMPTY

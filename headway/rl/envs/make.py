@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from headway.rl.envs.noise import GridNoise
 
 BACKENDS = ("vector", "minigrid")
-NOISES = ("none", "door")
-VIEWS = ("full", "partial")
 
 
 def make_env(
@@ -55,9 +53,9 @@ def make_env(
         EnvError: there is no such environment, backend, noise or view, or they do not go together.
         MissingExtraError: gymnasium (or for that backend minigrid) is not installed.
     """
-    _check_choice("noise", noise, NOISES)
+    _check_choice("noise", noise, ("none", "door"))
     _check_choice("backend", backend, BACKENDS)
-    _check_choice("view", view, VIEWS)
+    _check_choice("view", view, ("full", "partial"))
     if noise == "door" and noise_channel is False:
         raise EnvError("expected a noise channel for noise='door', got noise_channel=False; leave it out")
     _need_gymnasium()

@@ -154,13 +154,10 @@ class DoorNoise(GridNoise):
         self._on[rows] = near
         loud = rows[near]
         if len(loud):
-            self._noise[loud] = self._shaped(self._streams.normal(loud, self._noise[0].size))
-
-    def _shaped(self, numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-        return numbers.reshape(len(numbers), *self.env.shape)
+            self._noise[loud] = self._streams.normal(loud, self._noise[0].size).reshape(len(loud), *self.env.shape)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the coming steps depend on, as numbers, strings, lists and dicts."""
+        """See `GridNoise.state_dict`."""
         own = {"distance": self.distance, "on": self._on.tolist(), "streams": self._streams.state_dict()}
         return {**super().state_dict(), "own": own}
 
@@ -178,4 +175,4 @@ class DoorNoise(GridNoise):
         self._on = np.array(own["on"], dtype=bool)
         self._noise[:] = 0
         loud = np.flatnonzero(self._on)
-        self._noise[loud] = self._shaped(self._streams.last_normal(loud, self._noise[0].size))
+        self._noise[loud] = self._streams.last_normal(loud, self._noise[0].size).reshape(len(loud), *self.env.shape)

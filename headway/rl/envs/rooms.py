@@ -22,7 +22,8 @@ PIXELS = 16
 """Numbers on the screen: 4x4."""
 SLOW = 0.95
 """The share of a slow picture that is left after a step."""
-ROOM_STREAM, LAYOUT_STREAM = 0, 1
+LAYOUT_STREAM = 1
+"""The purpose of the stream that a layout is drawn from."""
 Floats = NDArray[np.float32]
 Cells = NDArray[np.intp]
 
@@ -70,13 +71,7 @@ class Screen:
         self.is_on[rows] = False
 
     def step(self, near: Mask, pressed: Mask, streams: Streams) -> None:
-        """Show what follows a step.
-
-        Args:
-            near: the agent is near the screen now [N].
-            pressed: it has pressed the button [N].
-            streams: where noise comes from.
-        """
+        """Show what follows a step, after which agents are near the screen [N] and have pressed the button [N]."""
         match self.kind:
             case "none" | "dynamics":
                 return
@@ -153,12 +148,6 @@ class Room(ArrayVectorEnv):
     def covered(self) -> float:
         """The share of places that were visited so far."""
         return float(self._visited.mean())
-
-    def _seed(self, seed: int, rows: Rows) -> None:
-        if len(rows) == self.num_envs:
-            self._streams = Streams(self.num_envs, seed, ROOM_STREAM)
-        else:
-            self._streams.seed(seed, rows)
 
     def _restart(self, rows: Rows, options: Mapping[str, Any]) -> None:
         self._screen.clear(rows)

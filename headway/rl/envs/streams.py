@@ -44,9 +44,8 @@ class Streams:
     def seed(self, seed: int, rows: Rows, index: int | None = None) -> None:
         """Start some streams anew; what stream i becomes depends on the seed and on i, or on `index` instead of i."""
         for row in rows.tolist():
-            self._keys[row] = child(seed, row if index is None else index, self._purpose).generate_state(1, np.uint64)[
-                0
-            ]
+            own = child(seed, row if index is None else index, self._purpose)
+            self._keys[row] = own.generate_state(1, np.uint64)[0]
         self._used[rows] = 0
 
     def uniform(self, rows: Rows, count: int) -> NDArray[np.float64]:

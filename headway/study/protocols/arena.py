@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from headway.rl.config import PPOConfig
-from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.config import IntrinsicConfig, PPOConfig
 from headway.study.protocols.fields import Fields
 
 TELEVISIONS: Mapping[str, str] = {

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from headway.errors import MethodError, ProtocolError
-from headway.rl.config import PPOConfig
-from headway.rl.intrinsic import IntrinsicConfig
+from headway.rl.config import IntrinsicConfig, PPOConfig
 from headway.study.protocols.fields import Fields
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headway.rl import IntrinsicConfig, MemoryReward, Transitions, make_reward
-from headway.rl.bonuses import e3b
+from headway.rl.bonuses import episodic
 from tests.rl.batches import DISCRETE, VECTOR
 from tests.rl.bonuses.test_every_bonus import episodes
 
@@ -38,7 +38,7 @@ def one_by_one(reward: MemoryReward, batch: Transitions, ridge: float) -> torch.
 
 @pytest.mark.parametrize("chunk", [2, 256])
 def test_bonuses_are_those_of_inverted_matrices(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(e3b, "CHUNK", chunk)
+    monkeypatch.setattr(episodic, "CHUNK", chunk)
     reward, batch = made(ridge=0.3), episodes(60)
     wanted = one_by_one(reward, batch, 0.3)
     torch.testing.assert_close(reward.rewards(batch), wanted)

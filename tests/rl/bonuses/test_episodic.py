@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from headway.rl import IntrinsicConfig, MemoryReward, Transitions, make_reward
-from headway.rl.bonuses.episodic import segments
+from headway.rl.episodes import segments
 from tests.rl.batches import DISCRETE, VECTOR
 from tests.rl.bonuses.test_every_bonus import episodes
 

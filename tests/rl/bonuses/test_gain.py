@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from headway.rl import IntrinsicConfig, IntrinsicReward, make_reward
-from headway.rl.bonuses.gain import layer_gradients
+from headway.rl.bonuses.forward import layer_gradients
 from tests.rl.batches import DISCRETE, VECTOR, transitions
 
 SMALL = IntrinsicConfig(hidden=8)
