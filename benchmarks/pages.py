@@ -250,10 +250,11 @@ def study() -> str:
         seeds |= {len(row.seeds) for row in rows.values()}
     table_rows = [list(row) for row in zip(map(title, wanted), *columns.values(), strict=True)]
     notes = [f"{MARK} {name} is a JPEG-compressed copy, not the official files." for name in sorted(remarks)]
+    span = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
     intro = (
         "In the paper's study a signal chooses what a classifier learns from. Area under the test-loss curve,\n"
         "relative to uniform sampling (lower is better), with 95% intervals over\n"
-        f"{' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds; with noise also the share of the last samples from the\n"
+        f"{span} seeds; with noise also the share of the last samples from the\n"
         "noisiest group ([more](docs/results.md)):"
     )
     return "\n\n".join((intro, table(["signal", *columns], table_rows), *notes))

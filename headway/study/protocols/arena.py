@@ -107,7 +107,7 @@ class ArenaProtocol(Fields):
             features=16, hidden=64, rnd_features=32, learning_rate=3e-3, epochs=4, minibatches=8
         )
     )
-    """Predictors: layers of 64, features of 16 numbers, random networks with 32 outputs; 32 steps of Adam per rollout."""
+    """Predictors: layers of 64, features of 16 numbers, random networks with 32 outputs; 32 steps per rollout."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
