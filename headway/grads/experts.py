@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def is_experts(module: nn.Module, own: Mapping[str, str]) -> bool:
     """Whether a module keeps and runs experts as transformers has it (`use_experts_implementation`)."""
-    marks = ("has_gate", "has_bias", "is_transposed", "num_experts", "_apply_gate", "act_fn")
+    marks = ("has_gate", "has_bias", "is_transposed", "num_experts", "_apply_gate")
     if not all(hasattr(module, mark) for mark in marks) or getattr(module, "has_post_expert_norm", False):
         return False
     known = set(_names(module))
