@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from headway import GMC, Meter, NormAll
+from headway.grads.persample import _sum_rows
 
 from ..models import batch, losses, mlp
 from .zoo import TinyGPT, VisionTransformer, weighted_loss
@@ -149,3 +150,10 @@ def test_sparse_gradients_enter_the_moments() -> None:
     x = torch.randint(0, 11, (5, 3))
     meter.backward(weighted_loss(model(x), 5))
     torch.testing.assert_close(meter.moments().m["weight"], model.weight.grad.to_dense() / 2)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 8, 16])
+@pytest.mark.parametrize("numbers", [2**15, 33280])
+def test_the_sum_of_a_block_has_the_bits_of_a_plain_sum(rows: int, numbers: int) -> None:
+    grads = torch.randn(rows, numbers, generator=torch.Generator().manual_seed(rows))
+    assert torch.equal(_sum_rows(grads), grads.sum(0))
