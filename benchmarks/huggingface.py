@@ -1,12 +1,13 @@
 """How many tokens per second a Hugging Face Trainer keeps when it scores its samples.
 
-    python benchmarks/huggingface.py [--rounds 5] [--steps 30] [--out FILE.json]
+    python -m benchmarks.huggingface [--steps 36] [--out FILE.json]
 
-The model, the texts and the settings are those of examples/hf_gpt2.py. The plain Trainer, one that scores, and one that
-scores, samples and monitors take turns, so that a change in the machine's speed meets all of them alike. What is kept
-is that of the same round: the table has the median over the rounds, the least and the greatest. Time is that of the
-process on its one core, which is what a clock shows where nothing else runs; what is kept by the clock is given too.
-The file has the rates of every round, from which all else follows.
+The plain Trainer, one that scores, and one that scores, samples and monitors take turns step by step, each in a thread
+of its own of which one runs at a time, so that a change in the machine's speed meets all of them alike. What is kept is
+that of the same step: the table has the median over the steps and the quartiles. The first six steps, which headway
+prepares and checks, are left out of it. Time is that of the process on its one core, which is what a clock shows where
+nothing else runs. The file has the rates of every step, from which all else follows. Models: that of
+examples/hf_gpt2.py, and a GPT-2 of width 128 with 4 layers on 8 texts of 128 tokens.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import argparse
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer
+from torch import Tensor
+from torch.utils.data import Dataset
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback
 from transformers.utils import logging
 
 import headway
@@ -34,82 +38,124 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import hf_gpt2 as example  # type: ignore[import-not-found]
 
 
-def make(kind: str, folder: str, steps: int) -> Trainer:
+class Tokens(Dataset[dict[str, Tensor]]):
+    """800 random texts of 128 tokens."""
+
+    def __init__(self) -> None:
+        self.tokens = torch.randint(128, (800, 128), generator=torch.Generator().manual_seed(0))
+
+    def __len__(self) -> int:
+        """All texts."""
+        return len(self.tokens)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        """One text; the labels are its tokens."""
+        return {"input_ids": self.tokens[index], "labels": self.tokens[index]}
+
+
+def wide() -> GPT2LMHeadModel:
+    """A GPT-2 of width 128."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"n_positions": 128, "n_embd": 128, "n_layer": 4, "n_head": 4, "vocab_size": 128}
+    return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+
+
+KINDS = ("plain", "GMC", "GMC, sampler and monitor")
+MODELS = {"example": (example.make_model, lambda: example.Texts(200), 32), "width 128": (wide, Tokens, 8)}
+WARM = 6
+
+Rates = dict[str, list[float]]
+"""Tokens per second by kind, of every step."""
+
+
+def make(kind: str, which: str, folder: str, steps: int, callback: TrainerCallback) -> Trainer:
     """A trainer of one of the three kinds."""
-    data = Tagged(example.Texts(200), Sources.joined(dict.fromkeys(example.SOURCES, 200)))
-    arguments = example.make_arguments(folder, steps, logging_strategy="no")
+    model, texts, batch = MODELS[which]
+    data = Tagged(texts(), Sources.joined(dict.fromkeys(example.SOURCES, 200)))
+    arguments = example.make_arguments(folder, steps, logging_strategy="no", per_device_train_batch_size=batch)
     if kind == "plain":
-        return Trainer(example.make_model(), arguments, train_dataset=data.dataset)
+        return Trainer(model(), arguments, train_dataset=data.dataset, callbacks=[callback])
     extras: dict[str, Any] = {"signals": headway.GMC()}
     if kind == "GMC, sampler and monitor":
         monitor = headway.SourceMonitor(data.sources.names, every=20)
         extras = {"signals": [headway.GMC(), headway.NormAll()], "monitor": monitor}
         extras["sampler"] = SourceSampler(data.sources)
-    return SourceTrainer(example.make_model(), arguments, train_dataset=data, **extras)
+    return SourceTrainer(model(), arguments, train_dataset=data, callbacks=[callback], **extras)
 
 
-KINDS = ("plain", "GMC", "GMC, sampler and monitor")
-CLOCKS = {"processor": time.process_time, "clock": time.perf_counter}
+class Turns(TrainerCallback):
+    """Lets trainers in threads of their own make one step each, in turn.
 
-Rates = dict[str, dict[str, list[float]]]
-"""Tokens per second: by clock, by kind, of every round."""
+    Attributes:
+        times: the processor time of every step.
+    """
+
+    def __init__(self, mine: threading.Semaphore, following: threading.Semaphore) -> None:
+        self.times: list[float] = []
+        self._mine, self._following = mine, following
+        self._start: float | None = None
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        """A step lasts until the next one begins, with its batch, its optimizer and its callbacks."""
+        if self._start is not None:
+            self.times.append(time.process_time() - self._start)
+        self._following.release()
+        self._mine.acquire()
+        self._start = time.process_time()
 
 
-def turn(trainer: Trainer, tokens: int) -> dict[str, float]:
-    """Train; the tokens per second by either clock."""
-    start = {name: read() for name, read in CLOCKS.items()}
-    trainer.train()
-    return {name: tokens / (read() - start[name]) for name, read in CLOCKS.items()}
+def measure(which: str, steps: int) -> Rates:
+    """Let the kinds take turns."""
+    gates = [threading.Semaphore(0) for _ in KINDS]
+    turns = [Turns(gate, gates[(i + 1) % len(gates)]) for i, gate in enumerate(gates)]
 
+    def run(place: int, folder: str) -> None:
+        gates[place].acquire()
+        try:
+            make(KINDS[place], which, folder, steps, turns[place]).train()
+        finally:
+            gates[(place + 1) % len(gates)].release()
 
-def measure(rounds: int, steps: int) -> Rates:
-    """Let the kinds take turns; the first round warms up."""
-    tokens = steps * example.BATCH * example.LENGTH
-    rates: Rates = {clock: {kind: [] for kind in KINDS} for clock in CLOCKS}
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(-1, rounds):
-            for kind in KINDS if number % 2 else reversed(KINDS):  # none is always the first
-                found = turn(make(kind, folder, steps), tokens)
-                for clock, rate in found.items():
-                    if number >= 0:
-                        rates[clock][kind].append(rate)
-    return rates
+        threads = [threading.Thread(target=run, args=(place, folder)) for place in range(len(KINDS))]
+        for thread in threads:
+            thread.start()
+        gates[0].release()
+        for thread in threads:
+            thread.join()
+    length = MODELS[which][1]()[0]["input_ids"].numel()
+    return {
+        kind: [MODELS[which][2] * length / one for one in turn.times[WARM:]]
+        for kind, turn in zip(KINDS, turns, strict=True)
+    }
 
 
-def kept(rates: dict[str, list[float]], kind: str) -> dict[str, float]:
-    """The part of the plain Trainer's rate that a kind keeps in the same round: median, least and greatest."""
+def kept(rates: Rates, kind: str) -> dict[str, float]:
+    """The part of the plain Trainer's rate that a kind keeps in the same step: median and quartiles."""
     ratios = [own / plain for own, plain in zip(rates[kind], rates["plain"], strict=True)]
-    return {"median": statistics.median(ratios), "least": min(ratios), "greatest": max(ratios)}
+    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return {"median": median, "low": low, "high": high}
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="tokens per second with and without scores")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=30, help="steps of each turn")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=36)
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     options = parser.parse_args()
     logging.set_verbosity_error()
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(1)
     neighbours = Neighbours()
-    rates = measure(options.rounds, options.steps)
-    parts = {clock: {kind: kept(own, kind) for kind in KINDS} for clock, own in rates.items()}
-    print(f"{'':26}{'tokens/s':>10}{'kept':>8}{'least':>8}{'greatest':>10}{'by clock':>10}")
-    for kind in KINDS:
-        part, rate = parts["processor"][kind], statistics.median(rates["processor"][kind])
-        by_clock = parts["clock"][kind]["median"]
-        print(
-            f"{kind:26}{rate:10,.0f}{part['median']:8.0%}{part['least']:8.0%}{part['greatest']:10.0%}{by_clock:10.0%}"
-        )
-    busy = neighbours.say()
-    machine = describe(options.threads)
+    rates = {which: measure(which, options.steps) for which in MODELS}
+    parts = {which: {kind: kept(own, kind) for kind in KINDS[1:]} for which, own in rates.items()}
+    for which, of in parts.items():
+        for kind, part in of.items():
+            print(f"{which:12}{kind:26}{part['median']:8.0%}{part['low']:8.0%} to {part['high']:.0%}")
+    machine = describe(1)
     versions = {**machine.versions, **{name: version(name) for name in ("transformers", "accelerate")}}
     content = {
-        "date": machine.date, "cpu": machine.cpu, "threads": options.threads, "versions": versions,
-        "busy_cores_of_others": busy, "steps": options.steps, "batch": example.BATCH,
-        "tokens_per_second": rates, "kept": {kind: part["median"] for kind, part in parts["processor"].items()},
-        "spread": parts,
+        "date": machine.date, "cpu": machine.cpu, "threads": 1, "versions": versions,
+        "busy_cores_of_others": neighbours.say(), "steps": options.steps, "tokens_per_second": rates, "kept": parts,
     }  # fmt: skip
     write_json(options.out, content)
 

@@ -99,16 +99,26 @@ def kernels() -> str:
 
 def huggingface() -> str:
     """Tokens per second that are kept."""
-    found = stored("huggingface")
-    names = {"GMC": "GMC", "GMC, sampler and monitor": "GMC, gradient norm, sampler and monitor"}
-    plain = found["tokens_per_second"]["processor"]["plain"]
+    models = {"example": "the example's, batch 32", "width 128": "GPT-2, width 128, 4 layers, 128 tokens, batch 8"}
+    kinds = {"GMC": "GMC", "GMC, sampler and monitor": "GMC, gradient norm, sampler and monitor"}
+    found = stored("huggingface")["kept"]
     rows = []
-    for name, text in names.items():
-        rounds = found["tokens_per_second"]["processor"][name]
-        ratios = [own / other for own, other in zip(rounds, plain, strict=True)]
-        assert abs(statistics.median(ratios) - found["kept"][name]) < 1e-9
-        rows.append([text, f"{found['kept'][name]:.0%}", f"{min(ratios):.0%} to {max(ratios):.0%}"])
-    return table(["", "tokens per second kept", "single rounds"], rows)
+    for which, model in models.items():
+        for kind, text in kinds.items():
+            own = found[which][kind]
+            rows.append([model, text, f"{own['median']:.0%}", f"{own['low']:.0%} to {own['high']:.0%}"])
+    return table(["model", "", "tokens per second kept", "quartiles of single steps"], rows)
+
+
+def steady() -> str:
+    """A steady step with scores over a plain step."""
+    rows = []
+    for row in stored("steady")["rows"]:
+        low, high = row["quartiles"]
+        verdict = "met" if row["ratio"] <= row["goal"] else "missed"
+        ratio = f"{row['ratio']:.2f}", f"{low:.2f} to {high:.2f}"
+        rows.append([row["case"], row["title"], str(row["threads"]), *ratio, f"{row['goal']:.2f}: {verdict}"])
+    return table(["case", "model", "threads", "over the plain step", "quartiles", "goal"], rows)
 
 
 def sb3() -> str:
@@ -334,6 +344,7 @@ def arena() -> str:
 RL_PRESETS = ("paper", "released", "fast")
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "check": ("docs/benchmarks.md", check),
+    "steady": ("docs/benchmarks.md", steady),
     "kernels": ("docs/benchmarks.md", kernels),
     "sampler": ("docs/howto/pytorch.md", sampler),
     "huggingface": ("docs/howto/transformers.md", huggingface),

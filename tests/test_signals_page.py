@@ -78,7 +78,7 @@ def test_the_shares_of_the_plain_example() -> None:
 
 def test_the_costs_are_as_promised() -> None:
     assert results("sampler")["indices_per_second"]["4 sources"]["cpu"] >= 1e6
-    assert results("huggingface")["kept"]["GMC, sampler and monitor"] >= 0.65
+    assert all(kinds["GMC"]["median"] >= 0.8 for kinds in results("huggingface")["kept"].values())
     assert min(own["ratio"] for own in results("sb3")["results"].values()) >= 0.7
 
 

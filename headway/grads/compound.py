@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headway.grads.persample import Dense, Outer, PerSample, RankOne, Reduction, Rows, Sum, reduce_dense
+from headway.grads.routed import Routed
 from headway.grads.scratch import Scratch
 
 
@@ -196,6 +197,8 @@ def fold(form: PerSample, rows: int) -> PerSample:
         )
     if isinstance(form, Rows):
         return Rows(_together(form.ids, rows).flatten(1), _together(form.values, rows).flatten(1, 2), form.num_rows)
+    if isinstance(form, Routed):
+        return form.folded(rows)
     if isinstance(form, Selected):
         return Selected(fold(form.inner, rows), form.select, form.shape, form.key)
     if isinstance(form, Normed):

@@ -20,8 +20,8 @@ def _activations(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> int:
 
 
 def _over_features(normalised: Tensor, b: Tensor, shape: tuple[int, ...]) -> dict[str, PerSample]:
-    """Scale and shift over the trailing dimensions `shape`: sum over the positions before them."""
-    scale = (b * normalised).reshape(len(b), -1, *shape).sum(1)
+    """Scale and shift over the trailing dimensions `shape`: sum over the positions before them. Overwrites an input."""
+    scale = normalised.mul_(b).reshape(len(b), -1, *shape).sum(1)
     return {"weight": Dense(scale), "bias": Dense(b.reshape(len(b), -1, *shape).sum(1))}
 
 

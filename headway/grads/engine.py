@@ -18,6 +18,7 @@ from headway.errors import warn
 from headway.grads.attention import AttentionSite
 from headway.grads.containers import Container
 from headway.grads.elementwise import refuse_batch_statistics
+from headway.grads.experts import ExpertsSite, is_experts
 from headway.grads.fallback import Function, Splits
 from headway.grads.hooks import Hook
 from headway.grads.kernels import Kernels
@@ -174,6 +175,8 @@ class Engine:
             elif (rule := rule_for(module)) is not None and _has_usual_names(module, own):
                 if own:
                     yield RuleSite(self, path, module, own, rule)
+            elif own and is_experts(module, own):
+                yield ExpertsSite(self, path, module, own)
             elif next(module.children(), None) is None:
                 if own:
                     yield ModuleSite(self, path, module, own)

@@ -175,6 +175,10 @@ class Replay:
         self._each = layouts.rows_each(function.name, grads[0].shape[0] if grads[0].dim() else 0, samples)
         rows = samples * self._each
         self._in_dims = [sample_dim(t, rows, preferred) for t in tensors]
+        self._in_each = [self._each] * len(tensors)
+        for i, tensor in enumerate(tensors):  # a router may be given [B, T, d], and give [B * T, experts]
+            if self._in_dims[i] is None and self._each > 1 and tensor.shape[:2] == (samples, self._each):
+                self._in_dims[i], self._in_each[i] = 0, 1
         out_dims = [sample_dim(g, rows, preferred) for g in grads]
         for dim, grad in zip(out_dims, grads, strict=True):
             if dim is None:
@@ -192,9 +196,9 @@ class Replay:
             if passing == 1:  # this batch tells the readings apart; if it does not, the next one is looked at too
                 function.splits.setdefault(function.call, {})[tuple(self._in_dims)] = self._mapped
 
-    def _split(self, tensor: Tensor, dim: int) -> Tensor:
+    def _split(self, tensor: Tensor, dim: int, each: int | None = None) -> Tensor:
         """View a tensor with the samples in dimension 0, and a sample's rows where the samples were."""
-        return tensor.unflatten(dim, (-1, self._each)).movedim(dim, 0)
+        return tensor.unflatten(dim, (-1, each or self._each)).movedim(dim, 0)
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """See `Contribution.block`."""
@@ -235,8 +239,8 @@ class Replay:
         """Gradients by name [c, *shape], unless they are left out, and outputs [c, ...] for a range of samples."""
         mapped = self._mapped
         tensors = [
-            self._split(t, dim)[start:stop] if split and dim is not None else t
-            for t, dim, split in zip(self._tensors, self._in_dims, mapped, strict=True)
+            self._split(t, dim, each)[start:stop] if split and dim is not None else t
+            for t, dim, each, split in zip(self._tensors, self._in_dims, self._in_each, mapped, strict=True)
         ]
         grads = [g[start:stop] for g in self._grads]
         index = torch.arange(start * self._each, stop * self._each, device=grads[0].device).view(-1, self._each)

@@ -261,8 +261,9 @@ class RuleContribution:
         site = self.site
         self.params = site.names
         self.footprint = site.rule.footprint(site.module, self.inputs, self.grad_output)
-        if site.engine.has_kernels and site.rule.simultaneous is not None and site.rule.simultaneous(self.inputs):
-            self.footprint -= cast(Tensor, site.module.weight).numel()  # no gradient is formed
+        formed = site.rule.simultaneous is None or "weight" not in site.own or not site.rule.simultaneous(self.inputs)
+        if site.engine.has_kernels and not formed:
+            self.footprint -= cast(Tensor, site.module.weight).numel()
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """See `Contribution.block`."""

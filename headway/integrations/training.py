@@ -136,13 +136,20 @@ class Feedback:
             self._stretch, self._consumed = stretch, 0
         self._consumed += samples
 
-    def loss(self, losses: Tensor, sources: Tensor | None, then: Callable[[], None] | None = None) -> Tensor:
+    def loss(
+        self,
+        losses: Tensor,
+        sources: Tensor | None,
+        then: Callable[[], None] | None = None,
+        aux: Tensor | None = None,
+    ) -> Tensor:
         """The mean loss [], whose backward pass scores the samples, reports the scores and calls `then`.
 
         Args:
             losses: one per sample [B].
             sources: the source of each sample [B], which is its group for the signals that ask for one.
             then: called when the scores are reported.
+            aux: what is added to the mean and belongs to no sample, see `Meter.backward`.
         """
         assert self.meter is not None
 
@@ -152,7 +159,7 @@ class Feedback:
                 then()
 
         groups = None if sources is None else torch.as_tensor(sources, device=losses.device)
-        return metered_loss(self.meter, losses, report, groups)
+        return metered_loss(self.meter, losses, report, groups, aux)
 
     def report(self, sources: Tensor | None, losses: Tensor, scores: dict[str, Tensor] | None) -> None:
         """Pass on the scores of a batch: sources [B], losses [B], scores by signal or None."""
@@ -261,7 +268,11 @@ def _by_source(signal: Any, sources: int) -> Any:
 
 
 def metered_loss(
-    meter: Meter, losses: Tensor, then: Callable[[Any], None] | None = None, groups: Tensor | None = None
+    meter: Meter,
+    losses: Tensor,
+    then: Callable[[Any], None] | None = None,
+    groups: Tensor | None = None,
+    aux: Tensor | None = None,
 ) -> Tensor:
     """The mean of per-sample losses, as a scalar whose backward pass is the meter's.
 
@@ -276,6 +287,7 @@ def metered_loss(
         losses: one loss per sample [B].
         then: called with the scores when the pass is over; with None for a batch that `every` leaves out.
         groups: the group (source) of each sample [B], for signals that ask for it.
+        aux: what is added to the mean and belongs to no sample, see `Meter.backward`.
 
     Returns:
         The mean [].
@@ -283,13 +295,14 @@ def metered_loss(
 
     def run(grad: Tensor) -> None:
         with torch.enable_grad():
-            scores = meter.backward(losses, groups=groups, scaler=_Factor(grad.detach()))
+            scores = meter.backward(losses, groups=groups, aux=aux, scaler=_Factor(grad.detach()))
         if then is not None:
             then(scores)
 
     trigger = torch.zeros((), device=losses.device, requires_grad=True)
-    mean: Tensor = _Metered.apply(trigger, losses.detach().mean(), run)
-    return mean
+    mean = losses.detach().mean()
+    metered: Tensor = _Metered.apply(trigger, mean if aux is None else mean + aux.detach(), run)
+    return metered
 
 
 class _Metered(torch.autograd.Function):

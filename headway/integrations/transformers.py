@@ -201,11 +201,19 @@ class SourceTrainerMixin:
             sums, items = packed.sum(positions), packed.sum(counted.long())
         total = items.sum().clamp(min=1)
         losses = sums * (len(sums) / total)  # their mean is the mean over all positions of the batch
+        aux, factor = self._balance(outputs), self._loss_factor(total, num_items_in_batch)
         if own is not None:
-            self._check_loss(own, float(losses.detach().mean()))
-        loss = self._feedback.loss(losses, sources, lambda: self._feedback.consume(self._drawn_per_batch()))
-        loss = loss * self._loss_factor(total, num_items_in_batch)
+            self._check_loss(own, float(losses.detach().mean() + (0 if aux is None else aux.detach())))
+        aux = None if aux is None else aux / factor  # the Trainer adds it to every batch as it is
+        drawn = self._drawn_per_batch()
+        loss = self._feedback.loss(losses, sources, lambda: self._feedback.consume(drawn), aux) * factor
         return (loss, outputs) if return_outputs else loss
+
+    def _balance(self, outputs: Any) -> Tensor | None:
+        """What a mixture of experts adds to its loss to balance their load (`output_router_logits`), or None."""
+        aux = outputs.get("aux_loss") if isinstance(outputs, Mapping) else None
+        weight = getattr(self._inner_model(), "router_aux_loss_coef", 0)
+        return aux * weight if isinstance(aux, Tensor) and aux.requires_grad and weight else None
 
     def _loss_factor(self, items: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor | float:
         """From the mean over this batch's positions to that over all that are accumulated, as the Trainer has it."""
@@ -220,20 +228,17 @@ class SourceTrainerMixin:
 
         A loss that was chosen by overriding `sample_losses` or by setting `shift_labels` is compared with nothing.
         """
-        trainer: Any = self
         chosen = self.shift_labels is not None or type(self).sample_losses is not SourceTrainerMixin.sample_losses
-        taken = inspect.signature(_unwrapped(trainer.model).forward).parameters
+        taken = inspect.signature(self._inner_model().forward).parameters
         if chosen or not ("labels" in taken or any(one.kind is one.VAR_KEYWORD for one in taken.values())):
             self._checked = True
             return None
         device = inputs["labels"].device
         with torch.no_grad(), torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-            outputs = trainer.model(**inputs)
-        own = outputs.get("loss") if isinstance(outputs, Mapping) else outputs[0]
-        if own is None or own.dim():
-            self._checked = True
-            return None
-        return own if own.isfinite() else None  # a batch without a position that counts; wait for the next
+            outputs = self.model(**inputs)  # type: ignore[attr-defined]
+        own: Any = outputs.get("loss") if isinstance(outputs, Mapping) else outputs[0]
+        self._checked = own is None or own.dim() > 0
+        return None if self._checked or not own.isfinite() else own  # no position counts: wait for the next batch
 
     def _check_loss(self, own: Tensor, mean: float) -> None:
         """On the first batch, the mean of the samples' losses must be the model's own: nothing else is trained."""
@@ -287,9 +292,14 @@ class SourceTrainerMixin:
     def _shifts(self) -> bool:
         if self.shift_labels is not None:
             return self.shift_labels
-        trainer: Any = self
         known = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
-        return any(one.__name__ in known for one in type(_unwrapped(trainer.model)).__mro__)
+        return any(one.__name__ in known for one in type(self._inner_model()).__mro__)
+
+    def _inner_model(self) -> Any:
+        """The model within torch.compile's and PEFT's."""
+        model: Any = self.model  # type: ignore[attr-defined]
+        model = getattr(model, "_orig_mod", model)
+        return model.get_base_model() if hasattr(model, "get_base_model") else model
 
     # State
 
@@ -347,22 +357,15 @@ class SourceTrainerMixin:
         return size // self._ranks() if trainer.accelerator.split_batches else size
 
     def _drawn_per_step(self) -> int:
-        trainer: Any = self
-        return self._drawn_per_batch() * self._ranks() * int(trainer.args.gradient_accumulation_steps)
+        args: Any = self.args  # type: ignore[attr-defined]
+        return self._drawn_per_batch() * self._ranks() * int(args.gradient_accumulation_steps)
 
     def _ranks(self) -> int:
-        trainer: Any = self
-        return int(trainer.accelerator.num_processes)
+        return int(self.accelerator.num_processes)  # type: ignore[attr-defined]
 
 
 class SourceTrainer(SourceTrainerMixin, Trainer):
     """A Trainer that scores its samples; see `SourceTrainerMixin`."""
-
-
-def _unwrapped(model: Any) -> Any:
-    """The model within torch.compile's and PEFT's."""
-    model = getattr(model, "_orig_mod", model)
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 class _Hooks(TrainerCallback):
