@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, cast, overload
 
 import torch
@@ -20,9 +21,10 @@ from headway.grads.persample import widened
 from headway.grads.plans import by_parameter, handed_out, merged, own_gradients
 from headway.grads.rounding import least_precision
 from headway.grads.schedule import Check
+from headway.grads.sharded import find_sharding
 from headway.grads.verification import Verification, compare, one_at_a_time
 from headway.grads.wrappers import Structure, Wrapper, accelerator_steps, trainable_parameters, unwrap
-from headway.moments import Moments
+from headway.moments import WHOLE, Moments
 from headway.signals import Batch, Scope, Signal
 from headway.signals.base import load_state, moments_by_decay, select, signals_by_name
 
@@ -61,8 +63,8 @@ class Meter(Generic[Scores]):
             optimizer.zero_grad()
 
     Args:
-        model: the model, also inside DistributedDataParallel or torch.compile. Make the meter before the first
-            forward pass that it shall score, and before the model is compiled.
+        model: the model, also inside DistributedDataParallel or torch.compile, or sharded by fully_shard. Make the
+            meter after that, before the first forward pass that it shall score, and before the model is compiled.
         signals: one signal, or several that share the pass.
         reduction: "mean" makes `.grad` the gradient of the mean loss, "sum" that of the sum. Scores and moments
             are of a sample's own gradient and of the mean gradient either way.
@@ -123,22 +125,28 @@ class Meter(Generic[Scores]):
         if accumulate < 1:
             raise LossError(f"expected accumulate to be at least 1, got {accumulate}")
         self.model = unwrap(model)
-        self._wrapper = Wrapper(model)
-        self._trainable = trainable_parameters(self.model)
-        self._structure = Structure(self.model)
+        self._sharding = find_sharding(self.model)
+        if self._sharding is not None and verify:
+            raise ModelError("expected whole parameters with verify=True, got shards; pass check='always' instead")
+        self._together = nullcontext if self._sharding is None else self._sharding.together
+        self._wrapper = Wrapper(model, self._sharding)
+        self._trainable = trainable_parameters(self.model, self._sharding)
+        self._structure = Structure(self.model, self._sharding)
         self._single = isinstance(signals, Signal)
         self._signals = signals_by_name(signals)
-        self._moments = moments_by_decay(self._signals.values(), self._trainable)
+        self._moments = moments_by_decay(self._signals.values(), self._trainable, self._sharding or WHOLE)
         self._scopes = {name: self._make_scope(signal) for name, signal in self._signals.items()}
         self._interval = interval_for(every)
         self._verify = verify
         self._batches = 0
-        self._since_step = Accumulation(self._trainable, reduction, accumulate)
+        own = self._trainable if self._sharding is None else self._sharding.trained
+        self._since_step = Accumulation(own, reduction, accumulate)
         self.verification: Verification | None = None
-        plans = self._plans(Batch(next(iter(self._trainable.values())).new_zeros(1))).values()
+        first = next(iter(self._trainable.values()))
+        plans = self._plans(Batch(torch.zeros(1, dtype=first.dtype, device=first.device))).values()
         names = {name for plan in plans for by_parameter in plan.values() for name in by_parameter}
         own_kernels = load(kernels, self._trainable)
-        self._engine = Engine(self.model, names, layout, simultaneous and not verify, own_kernels)
+        self._engine = Engine(self.model, names, layout, simultaneous and not verify, own_kernels, self._sharding)
         self._checker = Checker(self._engine, check)
         self._engine.attach()
 
@@ -172,8 +180,9 @@ class Meter(Generic[Scores]):
             UnscoredGradientError: a parameter was trained in a way that the meter did not see.
             VerificationError: the batch was checked, and its per-sample gradients are not those of autograd.
         """
-        batch = self._admit(losses, groups)
-        check_aux(aux, self._wrapper.is_parallel)
+        with self._together():
+            batch = self._admit(losses, groups)
+            check_aux(aux, self._wrapper.is_parallel)
         scale = scale_of(scaler, losses)
         weights = self._since_step.weights(losses, scale)
         before = self._since_step.begin()
@@ -203,12 +212,13 @@ class Meter(Generic[Scores]):
         Returns:
             As `backward`.
         """
-        batch = self._admit(losses, groups)
-        if not self._engine.armed:
-            raise LossError(
-                f"expected a batch whose forward pass was observed, got one that every={self.every} leaves out; "
-                f"use a meter with every=1 for score()"
-            )
+        with self._together():
+            batch = self._admit(losses, groups)
+            if not self._engine.armed:
+                raise LossError(
+                    f"expected a batch whose forward pass was observed, got one that every={self.every} leaves out; "
+                    f"use a meter with every=1 for score()"
+                )
         weights = self._since_step.weights(losses)
         return self._deliver(self._score(losses, batch, weights, backward=False, retain_graph=retain_graph))
 
@@ -225,7 +235,7 @@ class Meter(Generic[Scores]):
         The meter needs to know of it where gradients are accumulated under `no_sync()`, where losses are added up
         rather than averaged, and where a scaler's scale differs between ranks.
         """
-        self._wrapper = Wrapper(wrapper)
+        self._wrapper = Wrapper(wrapper, self._sharding)
 
     def detach(self) -> None:
         """Remove every hook; the model is as it was before."""
@@ -300,6 +310,7 @@ class Meter(Generic[Scores]):
     def _make_scope(self, signal: Signal) -> Scope:
         decay = signal.decay
         scope = Scope(select(self._trainable, signal.where), None if decay is None else self._moments[decay])
+        scope.parts = self._sharding or WHOLE
         signal.init(scope)
         return scope
 
@@ -339,9 +350,10 @@ class Meter(Generic[Scores]):
         check = self._checker.begin(losses, scored, weights, self._wrapper.is_parallel) if plan else None
         with self._engine.run(losses.shape[0], plan, check) as current:
             trained = self._run(losses, weights, backward, retain_graph or check is not None)
-        self._check_missed(current, plan, trained, losses)
-        if backward:
-            self._since_step.note_freed(current.results, self._wrapper.is_parallel)
+        with self._together():
+            self._check_missed(current, plan, trained, losses)
+            if backward:
+                self._since_step.note_freed(current.results, self._wrapper.is_parallel)
         self._checker.finish(current)
         rows = own_gradients(current, plan, self._since_step.inverse(weights)) if plan else None
         if self._verify and rows is not None:
@@ -357,6 +369,8 @@ class Meter(Generic[Scores]):
             with self._since_step.catching(), refusing_earlier_graphs(self._trainable):
                 losses.backward(weights, retain_graph=retain_graph)
             return set()
+        if self._sharding is not None:
+            return set(self._sharding.gradients(losses, weights, retain_graph))
         grads = torch.autograd.grad(losses, list(self._trainable.values()), weights, retain_graph, allow_unused=True)
         return {name for name, grad in zip(self._trainable, grads, strict=True) if grad is not None}
 
@@ -368,13 +382,15 @@ class Meter(Generic[Scores]):
 
     def _check_missed(self, current: Pass, plan: Mapping[str, object], trained: set[str], losses: Tensor) -> None:
         """No parameter that was trained may go without scores."""
+        if current.error is not None:
+            raise current.error
         missing = [name for name in plan if name not in current.results]
         check_complete(
             [name for name in missing if name in trained or self._since_step.was_trained(name)],
             self._engine.layouts.doubt(losses.shape[0]),
         )
         if plan and not current.results:
-            check_reached(losses, self._trainable.values())
+            check_reached(losses, [self._engine.in_use(p) for p in self._trainable.values()])
 
     def _advance(self, batch: Batch, scale: Tensor | None, scores: Mapping[str, Tensor] | None) -> None:
         """Take the batch into the signals' memory and, with the last micro-batch, into the moments."""

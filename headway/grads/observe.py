@@ -15,6 +15,7 @@ from torch import Tensor
 
 from headway.errors import LossError, RuleError
 from headway.grads.segments import by_segment
+from headway.grads.sharded import ShardedPass
 
 
 class Listener(Protocol):
@@ -44,7 +45,7 @@ class _Observe(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        ctx.listener.collect(_saved(ctx), grads)
+        _collect(ctx, grads)
         if torch.is_grad_enabled():  # create_graph=True
             grads = _again(ctx.listener, False, grads)
         return (None, None, *grads)
@@ -93,6 +94,24 @@ class _Derivative(torch.autograd.Function):
                 f"(create_graph=True), although it was summed outside of autograd; pass simultaneous=False to the meter"
             )
         return (None, None, None, *grads)
+
+
+def _collect(ctx: Any, grads: Sequence[Tensor]) -> None:
+    """Hand gradients to the listener; in a sharded model an error waits until all ranks are through the pass."""
+    try:
+        ctx.listener.collect(_saved(ctx), grads)
+    except Exception as error:
+        current = _site(ctx.listener).engine.current
+        if not isinstance(current, ShardedPass):
+            raise
+        current.give_up(_parameters(ctx.listener), error)
+
+
+def _parameters(listener: Any) -> Sequence[str]:
+    """The names of the parameters whose gradients a listener gives."""
+    listener = getattr(listener, "listener", listener)  # of segments
+    names: Sequence[str] = listener.params if hasattr(listener, "params") else _site(listener).names
+    return names
 
 
 def _again(listener: Any, trained: bool, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
