@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from headway.errors import LossError, ModelError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
-from headway.grads.accounting import check_aux, check_complete, check_losses, check_reached, refusing_earlier_graphs
+from headway.grads.accounting import check_aux, check_losses, check_scored, refusing_earlier_graphs
 from headway.grads.accumulation import Accumulation, LossScaler, scale_of
 from headway.grads.checks import Checker
 from headway.grads.every import Every, interval_for
 from headway.grads.kernels import Choice, load
-from headway.grads.passes import Pass
 from headway.grads.persample import widened
 from headway.grads.plans import by_parameter, handed_out, merged, own_gradients
 from headway.grads.rounding import least_precision
@@ -125,9 +124,7 @@ class Meter(Generic[Scores]):
         if accumulate < 1:
             raise LossError(f"expected accumulate to be at least 1, got {accumulate}")
         self.model = unwrap(model)
-        self._sharding = find_sharding(self.model)
-        if self._sharding is not None and verify:
-            raise ModelError("expected whole parameters with verify=True, got shards; pass check='always' instead")
+        self._sharding = find_sharding(self.model, verify)
         self._together = nullcontext if self._sharding is None else self._sharding.together
         self._wrapper = Wrapper(model, self._sharding)
         self._trainable = trainable_parameters(self.model, self._sharding)
@@ -139,8 +136,7 @@ class Meter(Generic[Scores]):
         self._interval = interval_for(every)
         self._verify = verify
         self._batches = 0
-        own = self._trainable if self._sharding is None else self._sharding.trained
-        self._since_step = Accumulation(own, reduction, accumulate)
+        self._since_step = Accumulation(getattr(self._sharding, "trained", self._trainable), reduction, accumulate)
         self.verification: Verification | None = None
         first = next(iter(self._trainable.values()))
         plans = self._plans(Batch(torch.zeros(1, dtype=first.dtype, device=first.device))).values()
@@ -214,11 +210,11 @@ class Meter(Generic[Scores]):
         """
         with self._together():
             batch = self._admit(losses, groups)
-            if not self._engine.armed:
-                raise LossError(
-                    f"expected a batch whose forward pass was observed, got one that every={self.every} leaves out; "
-                    f"use a meter with every=1 for score()"
-                )
+        if not self._engine.armed:
+            raise LossError(
+                f"expected a batch whose forward pass was observed, got one that every={self.every} leaves out; "
+                f"use a meter with every=1 for score()"
+            )
         weights = self._since_step.weights(losses)
         return self._deliver(self._score(losses, batch, weights, backward=False, retain_graph=retain_graph))
 
@@ -351,7 +347,7 @@ class Meter(Generic[Scores]):
         with self._engine.run(losses.shape[0], plan, check) as current:
             trained = self._run(losses, weights, backward, retain_graph or check is not None)
         with self._together():
-            self._check_missed(current, plan, trained, losses)
+            check_scored(self._engine, self._since_step, current, plan, trained, losses)
             if backward:
                 self._since_step.note_freed(current.results, self._wrapper.is_parallel)
         self._checker.finish(current)
@@ -379,18 +375,6 @@ class Meter(Generic[Scores]):
         scaled = aux if scale is None else aux * scale
         with self._engine.deaf():
             (scaled / self._since_step.steps).backward(retain_graph=retain_graph)
-
-    def _check_missed(self, current: Pass, plan: Mapping[str, object], trained: set[str], losses: Tensor) -> None:
-        """No parameter that was trained may go without scores."""
-        if current.error is not None:
-            raise current.error
-        missing = [name for name in plan if name not in current.results]
-        check_complete(
-            [name for name in missing if name in trained or self._since_step.was_trained(name)],
-            self._engine.layouts.doubt(losses.shape[0]),
-        )
-        if plan and not current.results:
-            check_reached(losses, [self._engine.in_use(p) for p in self._trainable.values()])
 
     def _advance(self, batch: Batch, scale: Tensor | None, scores: Mapping[str, Tensor] | None) -> None:
         """Take the batch into the signals' memory and, with the last micro-batch, into the moments."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
@@ -26,10 +26,10 @@ from headway.grads.modules import ModuleSite
 from headway.grads.passes import Pass
 from headway.grads.persample import Reduction
 from headway.grads.recurrent import CELL_PARAMETERS, CellSite, RecurrentSite
-from headway.grads.registry import kind_of, rule_for
+from headway.grads.registry import has_usual_names, kind_of, rule_for
 from headway.grads.rule_sites import RuleSite
 from headway.grads.scratch import Scratch
-from headway.grads.sharded import Sharding, ShardedPass
+from headway.grads.sharded import ShardedPass, Sharding
 from headway.grads.sites import Site
 
 _ATTACHED: weakref.WeakKeyDictionary[nn.Module, Engine] = weakref.WeakKeyDictionary()
@@ -74,9 +74,8 @@ class Engine:
         self.layouts = Layouts(layout)
         self.simultaneous = simultaneous and sharding is None
         self.sharding = sharding
-        self.in_use: Callable[[Tensor], Any] = (lambda parameter: parameter) if sharding is None else sharding.in_use
         own = {name: parameter for name, parameter in model.named_parameters() if name in names}
-        self.parameters: dict[str, nn.Parameter] = {name: self.in_use(p) for name, p in own.items()}
+        self.parameters: dict[str, nn.Parameter] = {name: self.in_use(parameter) for name, parameter in own.items()}
         self.attached = False
         self.armed = True
         self.checking = True
@@ -176,7 +175,7 @@ class Engine:
                     units.add(f"{path}." if path else "")
                 if not module.batch_first:
                     self.layouts.positions_first_seen = path
-            elif (rule := rule_for(module)) is not None and _has_usual_names(module, own):
+            elif (rule := rule_for(module)) is not None and has_usual_names(module, own):
                 if own:
                     yield RuleSite(self, path, module, own, rule)
             elif next(module.children(), None) is None:
@@ -207,6 +206,10 @@ class Engine:
     def in_backward(self) -> bool:
         """Whether a backward pass is under way, in which checkpoints run their part of the forward again."""
         return self.current is not None or self._deaf
+
+    def in_use(self, parameter: Tensor) -> Any:
+        """The tensor that stands in a parameter's place while its module runs: another one if it is sharded."""
+        return parameter if self.sharding is None else self.sharding.in_use(parameter)
 
     def name_of(self, parameter: Tensor) -> str | None:
         """The name of a scored parameter, or None."""
@@ -382,11 +385,6 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
         elif is_dataclass(leaf):
             inner = tree_leaves([getattr(leaf, field.name) for field in fields(leaf)])
         yield from (value for value in inner if isinstance(value, Tensor))
-
-
-def _has_usual_names(module: nn.Module, own: Mapping[str, str]) -> bool:
-    """Whether a layer of torch has the parameters that its rule knows; pruning and old weight_norm rename them."""
-    return not kind_of(module).__module__.startswith("torch.nn") or set(own) <= {"weight", "bias"}
 
 
 def _shared_names(model: nn.Module, names: Mapping[int, str]) -> set[str]:

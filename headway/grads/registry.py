@@ -100,6 +100,11 @@ def rule_for(module: nn.Module) -> Rule | None:
     return _RULES.get(kind_of(module))
 
 
+def has_usual_names(module: nn.Module, own: Mapping[str, str]) -> bool:
+    """Whether a layer of torch has the parameters that its rule knows; pruning and old weight_norm rename them."""
+    return not kind_of(module).__module__.startswith("torch.nn") or set(own) <= {"weight", "bias"}
+
+
 def is_sharded(module: nn.Module) -> bool:
     """Whether fully_shard was called on a module; if nobody has imported it, it was not."""
     kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)

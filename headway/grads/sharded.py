@@ -25,11 +25,15 @@ from headway.grads.persample import Reduction, Sum
 from headway.grads.registry import is_sharded
 
 
-def find_sharding(model: nn.Module) -> Sharding | None:
+def find_sharding(model: nn.Module, verify: bool = False) -> Sharding | None:
     """How a model is sharded; None if it is not. All ranks have to ask.
 
+    Args:
+        model: the model.
+        verify: scores shall be compared with autograd one sample at a time.
+
     Raises:
-        ModelError: it is sharded in a way that cannot be scored.
+        ModelError: it is sharded in a way that cannot be scored, or that cannot be compared so.
     """
     for path, module in model.named_modules():
         if type(module).__name__ == "FullyShardedDataParallel":
@@ -39,6 +43,8 @@ def find_sharding(model: nn.Module) -> Sharding | None:
                 f"torch.distributed.fsdp.fully_shard (FSDP2), or DistributedDataParallel"
             )
     if any(is_sharded(module) for module in model.modules()):
+        if verify:
+            raise ModelError("expected whole parameters with verify=True, got shards; pass check='always' instead")
         return Sharding(model)
     for name, parameter in model.named_parameters():
         if hasattr(parameter, "placements"):
@@ -138,7 +144,7 @@ class Sharding:
             if not any(kind.is_shard() for kind in own.sharded_param.placements):
                 raise ModelError(f"{name}: expected a shard, got a replica; use DistributedDataParallel for replicas")
             if own.sharded_param.is_meta:
-                raise ModelError(f"{name}: expected an initialised parameter, got one on the meta device; fill it first")
+                raise ModelError(f"{name}: expected an initialised parameter, got it on the meta device; fill it")
             if own.offload_to_cpu:
                 raise ModelError(f"{name}: expected shards on the device, got CPUOffloadPolicy; shard without it")
             if own.post_forward_mesh_info not in (None, own.mesh_info):
@@ -242,7 +248,7 @@ class Sharding:
 
     @property
     def synchronises(self) -> bool:
-        """Whether gradients are those of all ranks after a backward pass: not after set_requires_gradient_sync(False)."""
+        """Whether gradients are those of all ranks after a backward pass; set_requires_gradient_sync decides."""
         return all(group.reduce_grads and group.all_reduce_grads for group in self._groups)
 
     @property
@@ -328,7 +334,7 @@ class Sharding:
         if error is not None:
             raise error
         if failed:
-            raise ModelError("expected all ranks to get through the batch, got an error on another rank; see its output")
+            raise ModelError("expected a batch that all ranks can score, got an error on another rank; see its output")
 
 
 class ShardedPass(Pass):

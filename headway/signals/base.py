@@ -320,8 +320,8 @@ def load_state(
         own.load_state_dict(saved, strict)
     for name, scope in scopes.items():
         for key, value in scope.memory.items():
-            saved: Tensor = state["memory"][name][key]
+            kept: Tensor = state["memory"][name][key]
             if hasattr(value, "placements"):  # a DTensor; the saved one may be whole
-                value, saved = scope.parts.local(value), scope.parts.part(key, saved)
-            value.copy_(saved)
+                value, kept = scope.parts.local(value), scope.parts.part(key, kept)
+            value.copy_(kept)
         scope.version = ()
