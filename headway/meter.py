@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, cast, overload
 
 import torch
@@ -138,8 +139,7 @@ class Meter(Generic[Scores]):
         self._batches = 0
         self._since_step = Accumulation(getattr(self._sharding, "trained", self._trainable), reduction, accumulate)
         self.verification: Verification | None = None
-        first = next(iter(self._trainable.values()))
-        plans = self._plans(Batch(torch.zeros(1, dtype=first.dtype, device=first.device))).values()
+        plans = self._plans(Batch(torch.zeros(1, device=next(iter(self._trainable.values())).device))).values()
         names = {name for plan in plans for by_parameter in plan.values() for name in by_parameter}
         own_kernels = load(kernels, self._trainable)
         self._engine = Engine(self.model, names, layout, simultaneous and not verify, own_kernels, self._sharding)
@@ -279,8 +279,8 @@ class Meter(Generic[Scores]):
             )
         memory = {name: {k: value.clone() for k, value in s.memory.items()} for name, s in self._scopes.items()}
         moments = [moments.state_dict() for moments in self._moments.values()]
-        state = {"schema": 1, "batches": self._batches, "moments": moments, "memory": memory}
-        return {**state, **self._interval.state_dict()}
+        own = self._interval.state_dict()
+        return {"schema": 1, "batches": self._batches, "moments": moments, "memory": memory, **own}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a state; nothing changes if it does not fit.
@@ -304,9 +304,8 @@ class Meter(Generic[Scores]):
     # Set-up
 
     def _make_scope(self, signal: Signal) -> Scope:
-        decay = signal.decay
-        scope = Scope(select(self._trainable, signal.where), None if decay is None else self._moments[decay])
-        scope.parts = self._sharding or WHOLE
+        moments = None if signal.decay is None else self._moments[signal.decay]
+        scope = Scope(select(self._trainable, signal.where), moments, parts=self._sharding or WHOLE)
         signal.init(scope)
         return scope
 
@@ -335,6 +334,8 @@ class Meter(Generic[Scores]):
         self, losses: Tensor, batch: Batch, weights: Tensor, backward: bool, retain_graph: bool
     ) -> dict[str, Tensor]:
         """Run the pass and make scores of what it reduced."""
+        if self._sharding is not None:
+            batch = replace(batch, elsewhere=self._sharding.count(batch.samples) - batch.samples)
         plans = self._plans(batch)
         plan = merged(plans)
         if not self._batches and (self._verify or not backward):

@@ -314,9 +314,13 @@ class Sharding:
         replicas = self._mesh.size() / self._shards_each
         return (self._sum(lengths.square(), range(self._mesh.ndim)) / replicas).sqrt().to(lengths)
 
+    def count(self, number: int) -> int:
+        """The sum of a whole number over all ranks."""
+        return int(self._sum(torch.tensor(number), range(self._mesh.ndim)))
+
     def any(self, flag: bool) -> bool:
         """Whether something holds on any rank."""
-        return bool(self._sum(torch.tensor(int(flag)), range(self._mesh.ndim)))
+        return self.count(int(flag)) > 0
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -358,7 +362,7 @@ class ShardedPass(Pass):
         plan = self.plan
         self.plan = {**plan, **self.sharding.gathered({name: plan[name] for name in names})}
         try:
-            if contributions and self.error is None:
+            if self.error is None:
                 super()._reduce(contributions, names, into)
         except Exception as error:
             self.error = error
@@ -371,11 +375,14 @@ class ShardedPass(Pass):
     def give_up(self, names: Sequence[str], error: Exception) -> None:
         """Take note that a call could not be read, and do what the other ranks expect for its parameters."""
         self.error = self.error or error
-        now = [name for name in names if not self._deferred(name)]
+        unread: Any = object()  # stands for the call, so that what waits is the same on all ranks
+        now = []
         for name in names:
-            if name not in now:
-                self._waiting.setdefault(name, [])
-        self._reduce([], now, {})
+            if self._deferred(name):
+                self._waiting.setdefault(name, []).append(unread)
+            else:
+                now.append(name)
+        self._reduce([unread], now, {})
 
 
 def _groups(module: Any) -> list[Any]:

@@ -91,15 +91,22 @@ class Batch:
     Attributes:
         losses: one loss per sample [B], detached.
         groups: the group (class, source) of each sample [B], or None.
+        elsewhere: samples of the same batch on other ranks, where these share the parameters.
     """
 
     losses: Tensor
     groups: Tensor | None = None
+    elsewhere: int = 0
 
     @property
     def samples(self) -> int:
         """B."""
         return self.losses.shape[0]
+
+    @property
+    def joined(self) -> int:
+        """B of all ranks that share the parameters."""
+        return self.samples + self.elsewhere
 
 
 @runtime_checkable

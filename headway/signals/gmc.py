@@ -129,9 +129,9 @@ class MomentSignal(BaseSignal):
     def ratios(self, scope: Scope, batch: Batch, absolute: bool) -> dict[str, Tensor]:
         """m / max(v, floor) of every parameter, kept until the moments change."""
         moments = scope.require_moments()
-        version = (moments.version, batch.samples if self.unit == "batch" else 0)
+        version = (moments.version, batch.joined if self.unit == "batch" else 0)
         if scope.version != version or scope.ratios is None:
-            floor = self.floor_for(batch.samples, moments, scope.parameters)
+            floor = self.floor_for(batch.joined, moments, scope.parameters)
             scope.ratios = moments.ratios(scope.parameters, floor, scope.ratios, absolute)
             self.refine(scope, scope.ratios)
             scope.version = version

@@ -60,7 +60,7 @@ class NormAll(BaseSignal):
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """The sum over the parameters, in the chosen unit."""
-        factor = per_batch(self.unit, batch.samples)
+        factor = per_batch(self.unit, batch.joined)
         power = 1 if self.norm == "l1" else 2
         return total(values["norm"]) * (self.scale * factor**power)
 
