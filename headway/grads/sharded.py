@@ -125,9 +125,6 @@ class Sharding:
         self.largest = 0
 
     def _refuse(self, named: Mapping[str, Tensor]) -> None:
-        meshes = {own.sharded_param.device_mesh for own in self._own.values()}
-        if len(meshes) != 1:
-            raise ModelError(f"expected shards over one device mesh, got {len(meshes)}; use one mesh for all modules")
         for name, parameter in named.items():
             own = self._own.get(name)
             if own is None and hasattr(parameter, "placements"):
@@ -151,6 +148,9 @@ class Sharding:
                 raise ModelError(
                     f"{name}: expected reshard_after_forward to be True or False, got a number; pass one of these"
                 )
+        meshes = {own.sharded_param.device_mesh for own in self._own.values()}
+        if len(meshes) != 1:
+            raise ModelError(f"expected shards over one device mesh, got {len(meshes)}; use one mesh for all modules")
 
     # Parameters
 

@@ -483,6 +483,15 @@ def llama_after_errors(place: Place, model: nn.Module | None = None, meter: Mete
     return {f"{n} {name}": score for n in range(2) for name, score in step(place, model, meter, n).items()}
 
 
+def number_refused(place: Place) -> Results:
+    """Parameters that stay gathered over some of the processes after the forward pass."""
+    try:
+        Meter(place.shard(llama(), reshard_after_forward=2), GMC())
+    except HeadwayError as error:
+        return {"message": str(error)}
+    return {}
+
+
 def memory(place: Place) -> Results:
     """Bytes of moments and ratios on this rank, of the whole, and of the largest weights that were gathered."""
     model = place.shard(llama())
@@ -502,20 +511,15 @@ IN_TWO = (
 )
 SCENARIOS: Mapping[int, Sequence[Callable[[Place], Results]]] = {
     2: (saved, *IN_BOTH, *IN_TWO),
-    4: (*IN_BOTH, hybrid_scores),  # after the others, whose checkpoint they resume from
+    4: (*IN_BOTH, hybrid_scores, number_refused),  # after the others, whose checkpoint they resume from
 }
 
 
 @leaving_together
 def work(rank: int, world: int, folder: str) -> None:
     """Run all scenarios on one of some processes."""
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/rendezvous{world}",
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=60),
-    )
+    meet = f"file://{folder}/rendezvous{world}"
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=world, timeout=timedelta(minutes=2))
     place = Place(rank, world, folder)
     warnings.filterwarnings("error", module="headway|torch.distributed.fsdp")
     results = {scenario.__name__: scenario(place) for scenario in SCENARIOS[world]}

@@ -52,7 +52,7 @@ def assert_same(got: dict[str, Any], want: dict[str, Any], tolerance: float) -> 
 
 
 IN_SINGLE = {"llama_single": 1e-6, "gpt2_single": 1e-6}
-APART = ("errors", "memory", "gradients", "low_precision", "saved", "resumed")
+APART = ("errors", "number_refused", "memory", "gradients", "low_precision", "saved", "resumed")
 
 
 @pytest.mark.slow
@@ -112,6 +112,12 @@ def test_an_error_of_one_rank_is_an_error_of_all_and_training_goes_on(world: int
         assert_same({name: found[name] for name in want}, want, 1e-9)
     for found in others:
         assert (found["shape"], found["count"], found["mixed"]) == (elsewhere, elsewhere, first["mixed"])
+
+
+@pytest.mark.slow
+def test_a_number_of_ranks_to_reshard_over_is_refused(ranks: Ranks) -> None:
+    for found in ranks(4):
+        assert "expected reshard_after_forward to be True or False" in found["number_refused"]["message"]
 
 
 @pytest.mark.slow
