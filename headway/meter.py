@@ -178,7 +178,7 @@ class Meter(Generic[Scores]):
         """
         with self._together():
             batch = self._admit(losses, groups)
-            check_aux(aux, self._wrapper.is_parallel)
+            check_aux(aux, self._wrapper.is_parallel and self._sharding is None)
         scale = scale_of(scaler, losses)
         weights = self._since_step.weights(losses, scale)
         before = self._since_step.begin()
