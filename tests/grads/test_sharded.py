@@ -45,7 +45,8 @@ def assert_same(got: dict[str, Any], want: dict[str, Any], tolerance: float) -> 
     assert want
     for name, tensor in want.items():
         if isinstance(tensor, torch.Tensor):
-            assert tensor.abs().max() > 0 or name.startswith("0 "), name  # the first batch has no moments yet
+            # the first batch has no moments yet, and after one update a soft gate takes them for noise
+            assert tensor.abs().max() > 0 or name.startswith(("0", "1 gmc.soft")), name
             assert float((got[name] - tensor).abs().max()) <= tolerance * float(tensor.abs().max()), name
         else:
             assert got[name] == tensor, name
