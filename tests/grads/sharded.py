@@ -147,6 +147,11 @@ def signals() -> list[Any]:
     ]
 
 
+def few() -> list[Any]:
+    """Enough where it is not the signals that matter."""
+    return [GMC(beta=0.5, floor=0.1, unit="relative"), Cosine(beta=0.5), NormAll()]
+
+
 def steady() -> list[Any]:
     """Those whose terms neither cancel nor are divided by next to nothing, so that float32 is enough."""
     return [GMC(beta=0.5, floor=0.1, unit="relative"), Projection(beta=0.5), NormAll(), NormLast()]
@@ -175,7 +180,7 @@ def moments_of(meter: Meter[Any]) -> Results:
 
 def train(place: Place, model: nn.Module, meter: Meter[Any] | None = None, steps: int = STEPS) -> Results:
     """Scores of some steps, and the moments and parameters after them."""
-    meter = Meter(model, signals(), check="always") if meter is None else meter
+    meter = Meter(model, few(), check="always") if meter is None else meter
     found: Results = {}
     for number in range(steps):
         found |= {f"{number} {name}": score for name, score in step(place, model, meter, number).items()}
@@ -187,7 +192,9 @@ def train(place: Place, model: nn.Module, meter: Meter[Any] | None = None, steps
 
 
 def llama_scores(place: Place) -> Results:
-    return train(place, place.shard(llama()))
+    """All signals."""
+    model = place.shard(llama())
+    return train(place, model, Meter(model, signals()))
 
 
 def llama_single(place: Place) -> Results:
@@ -213,7 +220,9 @@ def llama_checkpointed(place: Place) -> Results:
 
 
 def gpt2_scores(place: Place) -> Results:
-    return train(place, place.shard(gpt2()))
+    """All signals."""
+    model = place.shard(gpt2())
+    return train(place, model, Meter(model, signals()))
 
 
 def mixer_scores(place: Place) -> Results:
@@ -293,6 +302,22 @@ def summed(place: Place) -> Results:
                 module.set_gradient_divide_factor(1.0)
     meter = Meter(model, [GMC(beta=0.5), NormAll()], reduction="sum", check="always")
     found = {f"{n} {k}": v for n in range(STEPS) for k, v in step(place, model, meter, n, rate=0.02).items()}
+    return {**found, **moments_of(meter)}
+
+
+def with_aux(place: Place) -> Results:
+    """A loss of the batch as a whole trains, and is part of no score."""
+    model = place.shard(llama())
+    meter = Meter(model, [NormAll(), GMC(beta=0.5)])
+    found: Results = {}
+    for number in range(2):
+        tokens = batch(number)[place.part]
+        logits = model(tokens[:, :-1]).logits
+        losses = F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
+        scores = meter.backward(losses, aux=logits.square().mean())
+        found |= {f"{number} {name}": place.join(score) for name, score in scores.items()}
+        found |= {f"{number} {name}": whole(p.grad) for name, p in model.named_parameters()}
+        model.zero_grad()
     return {**found, **moments_of(meter)}
 
 
@@ -407,7 +432,7 @@ def low_precision(place: Place) -> Results:
 def saved(place: Place) -> Results:
     """Two steps, and a checkpoint."""
     model = place.shard(llama())
-    meter = Meter(model, signals())
+    meter = Meter(model, few())
     for number in range(2):
         step(place, model, meter, number)
     name = place.folder / f"checkpoint{place.world}"
@@ -421,7 +446,7 @@ def resumed(place: Place) -> Results:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    meter = Meter(model, signals())
+    meter = Meter(model, few())
     state = {"model": model.state_dict(), "meter": meter.state_dict()}
     dcp_load(state, checkpoint_id=place.folder / "checkpoint2", no_dist=place.world == 1)
     model.load_state_dict(state["model"])
@@ -433,11 +458,11 @@ def resumed(place: Place) -> Results:
 def from_whole(place: Place) -> Results:
     """A state whose tensors are whole, as of one process, goes into shards."""
     model = llama()
-    alone = Meter(model, signals())
+    alone = Meter(model, few())
     for number in range(2):
         step(Place(0, 1, str(place.folder)), model, alone, number)
     alone.detach()
-    meter = Meter(place.shard(model), signals())
+    meter = Meter(place.shard(model), few())
     meter.load_state_dict(alone.state_dict())
     return {f"{n} {k}": v for n in (2, 3) for k, v in step(place, model, meter, n).items()}
 
@@ -504,10 +529,22 @@ def memory(place: Place) -> Results:
     return {"own": own, "largest": largest, "parameters": parameters}
 
 
-IN_BOTH = (llama_scores, gpt2_scores, accumulated, resumed, errors, memory)
+IN_BOTH = (llama_scores, gpt2_scores, resumed, memory)
 IN_TWO = (
     *(llama_single, gpt2_single, llama_kept, llama_checkpointed, mixer_scores, leaves_scores, adapter_scores),
-    *(summed, left_out, aligned, packed, not_finite, gradients, low_precision, from_whole),
+    *(
+        accumulated,
+        errors,
+        with_aux,
+        summed,
+        left_out,
+        aligned,
+        packed,
+        not_finite,
+        gradients,
+        low_precision,
+        from_whole,
+    ),
 )
 SCENARIOS: Mapping[int, Sequence[Callable[[Place], Results]]] = {
     2: (saved, *IN_BOTH, *IN_TWO),
@@ -519,7 +556,7 @@ SCENARIOS: Mapping[int, Sequence[Callable[[Place], Results]]] = {
 def work(rank: int, world: int, folder: str) -> None:
     """Run all scenarios on one of some processes."""
     meet = f"file://{folder}/rendezvous{world}"
-    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=world, timeout=timedelta(minutes=2))
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=world, timeout=timedelta(minutes=10))
     place = Place(rank, world, folder)
     warnings.filterwarnings("error", module="headway|torch.distributed.fsdp")
     results = {scenario.__name__: scenario(place) for scenario in SCENARIOS[world]}
