@@ -54,7 +54,7 @@ def check_aux(aux: Tensor | None, is_parallel: bool) -> None:
 
     Args:
         aux: a number with a graph, or None.
-        is_parallel: whether gradients are averaged over ranks during a backward pass.
+        is_parallel: whether gradients are averaged over ranks, in one backward pass for each step.
 
     Raises:
         LossError: it is something else, or it would need a second backward pass that averages.

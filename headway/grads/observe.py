@@ -7,7 +7,7 @@ is legal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -45,7 +45,7 @@ class _Observe(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        _collect(ctx, grads)
+        report(ctx.listener, lambda: _saved(ctx), grads)
         if torch.is_grad_enabled():  # create_graph=True
             grads = _again(ctx.listener, False, grads)
         return (None, None, *grads)
@@ -96,15 +96,15 @@ class _Derivative(torch.autograd.Function):
         return (None, None, None, *grads)
 
 
-def _collect(ctx: Any, grads: Sequence[Tensor]) -> None:
-    """Hand gradients to the listener; in a sharded model an error waits until all ranks are through the pass."""
+def report(listener: Any, saved: Callable[[], Sequence[Tensor]], grads: Sequence[Tensor]) -> None:
+    """Hand gradients to a listener; in a sharded model an error waits until all ranks are through the pass."""
     try:
-        ctx.listener.collect(_saved(ctx), grads)
+        listener.collect(saved(), grads)
     except Exception as error:
-        current = _site(ctx.listener).engine.current
+        current = _site(listener).engine.current
         if not isinstance(current, ShardedPass):
             raise
-        current.give_up(_parameters(ctx.listener), error)
+        current.give_up(_parameters(listener), error)
 
 
 def _parameters(listener: Any) -> Sequence[str]:

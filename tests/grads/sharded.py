@@ -271,6 +271,21 @@ def hybrid_scores(place: Place) -> Results:
     return train(place, place.shard(llama(), mesh=mesh))
 
 
+def compiled_scores(place: Place) -> Results:
+    """Blocks inside torch.compile."""
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Linear(8, 9), nn.Tanh(), nn.LayerNorm(9), nn.Linear(9, 8)) for _ in range(2)]
+    model = nn.Sequential(nn.Embedding(VOCABULARY, 8), *blocks, nn.Linear(8, VOCABULARY)).double()
+    if place.world > 1:
+        for block in blocks:
+            fully_shard(block)
+        fully_shard(model)
+    meter = Meter(model, few())
+    for block in blocks:
+        block.compile(backend="aot_eager")
+    return train(place, model, meter)
+
+
 # Ways to train
 
 
@@ -532,19 +547,8 @@ def memory(place: Place) -> Results:
 IN_BOTH = (llama_scores, gpt2_scores, resumed, memory)
 IN_TWO = (
     *(llama_single, gpt2_single, llama_kept, llama_checkpointed, mixer_scores, leaves_scores, adapter_scores),
-    *(
-        accumulated,
-        errors,
-        with_aux,
-        summed,
-        left_out,
-        aligned,
-        packed,
-        not_finite,
-        gradients,
-        low_precision,
-        from_whole,
-    ),
+    *(accumulated, errors, with_aux, summed, left_out, aligned, packed, not_finite, gradients, low_precision),
+    *(from_whole, compiled_scores),
 )
 SCENARIOS: Mapping[int, Sequence[Callable[[Place], Results]]] = {
     2: (saved, *IN_BOTH, *IN_TWO),
