@@ -22,10 +22,12 @@ from torch.distributed.checkpoint import load as dcp_load
 from torch.distributed.checkpoint import save as dcp_save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
 
 from headway import GMC, Alignment, Cosine, DotProduct, Meter, NormAll, NormLast, Projection, Reference
 from headway.errors import HeadwayError
 from headway.grads.segments import segments
+from headway.integrations.training import metered_loss
 from tests.ranks import leaving_together
 
 VOCABULARY, LENGTH, SAMPLES, STEPS = 19, 6, 8, 3  # 19 rows cannot be shared evenly
@@ -210,7 +212,12 @@ def gpt2_single(place: Place) -> Results:
 
 
 def llama_kept(place: Place) -> Results:
-    return train(place, place.shard(llama(), reshard_after_forward=False))
+    """Parameters that stay whole until the backward pass, and matrices of which ranks have columns where they can."""
+
+    def placement(parameter: Tensor) -> Shard:
+        return Shard(1 if parameter.dim() == 2 and parameter.shape[1] % 4 == 0 else 0)
+
+    return train(place, place.shard(llama(), reshard_after_forward=False, shard_placement_fn=placement))
 
 
 def llama_checkpointed(place: Place) -> Results:
@@ -317,6 +324,21 @@ def summed(place: Place) -> Results:
                 module.set_gradient_divide_factor(1.0)
     meter = Meter(model, [GMC(beta=0.5), NormAll()], reduction="sum", check="always")
     found = {f"{n} {k}": v for n in range(STEPS) for k, v in step(place, model, meter, n, rate=0.02).items()}
+    return {**found, **moments_of(meter)}
+
+
+def in_a_framework(place: Place) -> Results:
+    """A loop that multiplies the loss and calls `backward()` itself."""
+    model = place.shard(llama())
+    meter = Meter(model, GMC(beta=0.5))
+    found: Results = {}
+    for number in range(STEPS):
+        scores: list[Tensor] = []
+        losses = losses_of(model, batch(number)[place.part])
+        (metered_loss(meter, losses, scores.append) * 0.5).backward()
+        found[f"{number} scores"] = place.join(scores[0])
+        found |= {f"{number} {name}": whole(p.grad) for name, p in model.named_parameters()}
+        model.zero_grad()
     return {**found, **moments_of(meter)}
 
 
@@ -548,7 +570,7 @@ IN_BOTH = (llama_scores, gpt2_scores, resumed, memory)
 IN_TWO = (
     *(llama_single, gpt2_single, llama_kept, llama_checkpointed, mixer_scores, leaves_scores, adapter_scores),
     *(accumulated, errors, with_aux, summed, left_out, aligned, packed, not_finite, gradients, low_precision),
-    *(from_whole, compiled_scores),
+    *(from_whole, compiled_scores, in_a_framework),
 )
 SCENARIOS: Mapping[int, Sequence[Callable[[Place], Results]]] = {
     2: (saved, *IN_BOTH, *IN_TWO),
