@@ -172,7 +172,8 @@ class Moments:
         """The same on an accelerator, where a branch would make the host wait for the device."""
         place = self._good.device
         together = torch.stack([norm if norm.device == place else norm.to(place) for norm in norms])
-        good = self._parts.total((~(together < torch.finfo(together.dtype).max ** 0.5)).long()) == 0
+        good = together < torch.finfo(together.dtype).max ** 0.5
+        good = good if self._parts is WHOLE else self._parts.total((~good).long()) == 0
         finite = good.all()
         self._updates += finite
         self._good &= good

@@ -73,6 +73,7 @@ def test_ranks_give_the_scores_moments_and_parameters_of_one_process(world: int,
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # what the test wants in one process
 @pytest.mark.parametrize("world", [2, 4, 1])
 def test_a_checkpoint_of_two_ranks_continues_in_any_number_of_processes(world: int, ranks: Ranks) -> None:
     ranks(2)
