@@ -57,6 +57,7 @@ APART = ("errors", "number_refused", "memory", "gradients", "low_precision", "sa
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch.compile looks at it
 @pytest.mark.parametrize(
     ("world", "name"),
     [
