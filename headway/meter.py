@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, cast, overload
 
 import torch
@@ -10,19 +12,19 @@ from torch import Tensor, nn
 
 from headway.errors import LossError, ModelError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
-from headway.grads.accounting import check_aux, check_complete, check_losses, check_reached, refusing_earlier_graphs
+from headway.grads.accounting import check_aux, check_losses, check_scored, refusing_earlier_graphs
 from headway.grads.accumulation import Accumulation, LossScaler, scale_of
 from headway.grads.checks import Checker
 from headway.grads.every import Every, interval_for
 from headway.grads.kernels import Choice, load
-from headway.grads.passes import Pass
 from headway.grads.persample import widened
 from headway.grads.plans import by_parameter, handed_out, merged, own_gradients
 from headway.grads.rounding import least_precision
 from headway.grads.schedule import Check
+from headway.grads.sharded import find_sharding
 from headway.grads.verification import Verification, compare, one_at_a_time
 from headway.grads.wrappers import Structure, Wrapper, accelerator_steps, trainable_parameters, unwrap
-from headway.moments import Moments
+from headway.moments import WHOLE, Moments
 from headway.signals import Batch, Scope, Signal
 from headway.signals.base import load_state, moments_by_decay, select, signals_by_name
 
@@ -61,8 +63,8 @@ class Meter(Generic[Scores]):
             optimizer.zero_grad()
 
     Args:
-        model: the model, also inside DistributedDataParallel or torch.compile. Make the meter before the first
-            forward pass that it shall score, and before the model is compiled.
+        model: the model, also inside DistributedDataParallel or torch.compile, or sharded by fully_shard. Make the
+            meter after that, before the first forward pass that it shall score, and before the model is compiled.
         signals: one signal, or several that share the pass.
         reduction: "mean" makes `.grad` the gradient of the mean loss, "sum" that of the sum. Scores and moments
             are of a sample's own gradient and of the mean gradient either way.
@@ -123,22 +125,24 @@ class Meter(Generic[Scores]):
         if accumulate < 1:
             raise LossError(f"expected accumulate to be at least 1, got {accumulate}")
         self.model = unwrap(model)
-        self._wrapper = Wrapper(model)
-        self._trainable = trainable_parameters(self.model)
-        self._structure = Structure(self.model)
+        self._sharding = find_sharding(self.model, verify)
+        self._together = nullcontext if self._sharding is None else self._sharding.together
+        self._wrapper = Wrapper(model, self._sharding)
+        self._trainable = trainable_parameters(self.model, self._sharding)
+        self._structure = Structure(self.model, self._sharding)
         self._single = isinstance(signals, Signal)
         self._signals = signals_by_name(signals)
-        self._moments = moments_by_decay(self._signals.values(), self._trainable)
+        self._moments = moments_by_decay(self._signals.values(), self._trainable, self._sharding or WHOLE)
         self._scopes = {name: self._make_scope(signal) for name, signal in self._signals.items()}
         self._interval = interval_for(every)
         self._verify = verify
         self._batches = 0
-        self._since_step = Accumulation(self._trainable, reduction, accumulate)
+        self._since_step = Accumulation(getattr(self._sharding, "trained", self._trainable), reduction, accumulate)
         self.verification: Verification | None = None
-        plans = self._plans(Batch(next(iter(self._trainable.values())).new_zeros(1))).values()
+        plans = self._plans(Batch(torch.zeros(1, device=next(iter(self._trainable.values())).device))).values()
         names = {name for plan in plans for by_parameter in plan.values() for name in by_parameter}
         own_kernels = load(kernels, self._trainable)
-        self._engine = Engine(self.model, names, layout, simultaneous and not verify, own_kernels)
+        self._engine = Engine(self.model, names, layout, simultaneous and not verify, own_kernels, self._sharding)
         self._checker = Checker(self._engine, check)
         self._engine.attach()
 
@@ -172,8 +176,9 @@ class Meter(Generic[Scores]):
             UnscoredGradientError: a parameter was trained in a way that the meter did not see.
             VerificationError: the batch was checked, and its per-sample gradients are not those of autograd.
         """
-        batch = self._admit(losses, groups)
-        check_aux(aux, self._wrapper.is_parallel)
+        with self._together():
+            batch = self._admit(losses, groups)
+            check_aux(aux, self._wrapper.is_parallel and self._sharding is None)
         scale = scale_of(scaler, losses)
         weights = self._since_step.weights(losses, scale)
         before = self._since_step.begin()
@@ -203,7 +208,8 @@ class Meter(Generic[Scores]):
         Returns:
             As `backward`.
         """
-        batch = self._admit(losses, groups)
+        with self._together():
+            batch = self._admit(losses, groups)
         if not self._engine.armed:
             raise LossError(
                 f"expected a batch whose forward pass was observed, got one that every={self.every} leaves out; "
@@ -225,7 +231,7 @@ class Meter(Generic[Scores]):
         The meter needs to know of it where gradients are accumulated under `no_sync()`, where losses are added up
         rather than averaged, and where a scaler's scale differs between ranks.
         """
-        self._wrapper = Wrapper(wrapper)
+        self._wrapper = Wrapper(wrapper, self._sharding)
 
     def detach(self) -> None:
         """Remove every hook; the model is as it was before."""
@@ -273,8 +279,8 @@ class Meter(Generic[Scores]):
             )
         memory = {name: {k: value.clone() for k, value in s.memory.items()} for name, s in self._scopes.items()}
         moments = [moments.state_dict() for moments in self._moments.values()]
-        state = {"schema": 1, "batches": self._batches, "moments": moments, "memory": memory}
-        return {**state, **self._interval.state_dict()}
+        own = self._interval.state_dict()
+        return {"schema": 1, "batches": self._batches, "moments": moments, "memory": memory, **own}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a state; nothing changes if it does not fit.
@@ -298,8 +304,8 @@ class Meter(Generic[Scores]):
     # Set-up
 
     def _make_scope(self, signal: Signal) -> Scope:
-        decay = signal.decay
-        scope = Scope(select(self._trainable, signal.where), None if decay is None else self._moments[decay])
+        moments = None if signal.decay is None else self._moments[signal.decay]
+        scope = Scope(select(self._trainable, signal.where), moments, parts=self._sharding or WHOLE)
         signal.init(scope)
         return scope
 
@@ -328,6 +334,8 @@ class Meter(Generic[Scores]):
         self, losses: Tensor, batch: Batch, weights: Tensor, backward: bool, retain_graph: bool
     ) -> dict[str, Tensor]:
         """Run the pass and make scores of what it reduced."""
+        if self._sharding is not None:
+            batch = replace(batch, elsewhere=self._sharding.count(batch.samples) - batch.samples)
         plans = self._plans(batch)
         plan = merged(plans)
         if not self._batches and (self._verify or not backward):
@@ -339,9 +347,10 @@ class Meter(Generic[Scores]):
         check = self._checker.begin(losses, scored, weights, self._wrapper.is_parallel) if plan else None
         with self._engine.run(losses.shape[0], plan, check) as current:
             trained = self._run(losses, weights, backward, retain_graph or check is not None)
-        self._check_missed(current, plan, trained, losses)
-        if backward:
-            self._since_step.note_freed(current.results, self._wrapper.is_parallel)
+        with self._together():
+            check_scored(self._engine, self._since_step, current, plan, trained, losses)
+            if backward:
+                self._since_step.note_freed(current.results, self._wrapper.is_parallel)
         self._checker.finish(current)
         rows = own_gradients(current, plan, self._since_step.inverse(weights)) if plan else None
         if self._verify and rows is not None:
@@ -357,6 +366,8 @@ class Meter(Generic[Scores]):
             with self._since_step.catching(), refusing_earlier_graphs(self._trainable):
                 losses.backward(weights, retain_graph=retain_graph)
             return set()
+        if self._sharding is not None:
+            return set(self._sharding.gradients(losses, weights, retain_graph))
         grads = torch.autograd.grad(losses, list(self._trainable.values()), weights, retain_graph, allow_unused=True)
         return {name for name, grad in zip(self._trainable, grads, strict=True) if grad is not None}
 
@@ -365,16 +376,6 @@ class Meter(Generic[Scores]):
         scaled = aux if scale is None else aux * scale
         with self._engine.deaf():
             (scaled / self._since_step.steps).backward(retain_graph=retain_graph)
-
-    def _check_missed(self, current: Pass, plan: Mapping[str, object], trained: set[str], losses: Tensor) -> None:
-        """No parameter that was trained may go without scores."""
-        missing = [name for name in plan if name not in current.results]
-        check_complete(
-            [name for name in missing if name in trained or self._since_step.was_trained(name)],
-            self._engine.layouts.doubt(losses.shape[0]),
-        )
-        if plan and not current.results:
-            check_reached(losses, self._trainable.values())
 
     def _advance(self, batch: Batch, scale: Tensor | None, scores: Mapping[str, Tensor] | None) -> None:
         """Take the batch into the signals' memory and, with the last micro-batch, into the moments."""

@@ -1,19 +1,13 @@
-"""`examples/ddp.py` under torchrun, and models that are sharded rather than copied."""
+"""`examples/ddp.py` and `examples/fsdp.py` under torchrun."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch import nn
-
-from headway import GMC, Meter
-from headway.errors import ModelError
 
 ROOT = Path(__file__).parents[1]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -94,35 +88,32 @@ def test_a_batch_that_cannot_be_shared_is_refused() -> None:
     assert "expected a batch that 2 processes can share evenly, got 63" in result.stderr
 
 
-@pytest.fixture
-def alone(tmp_path: Path) -> Iterator[None]:
-    """A group of one process."""
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+@pytest.mark.slow
+def test_a_sharded_model_gives_the_scores_of_one_process_and_resumes_in_it(tmp_path: Path) -> None:
+    options = ["examples/fsdp.py", "--batch", "16"]
+    run(sys.executable, *options, "--steps", "6", "--out", str(tmp_path / "one.pt"))
+    run(*TORCHRUN, *options, "--steps", "3", "--save", str(tmp_path / "state"))
+    for name, command in {"two": TORCHRUN, "again": [sys.executable]}.items():
+        run(
+            *command,
+            *options,
+            "--steps",
+            "6",
+            "--resume",
+            str(tmp_path / "state"),
+            "--out",
+            str(tmp_path / f"{name}.pt"),
+        )
+    expected, two, again = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("one", "two", "again"))
+    assert expected.shape == (16,)
+    assert expected.min() > 0
+    torch.testing.assert_close(two, expected, rtol=1e-4, atol=0)
+    torch.testing.assert_close(again, expected, rtol=1e-4, atol=0)
 
 
-@pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("whole", [True, False])
-def test_sharded_models_are_refused(whole: bool) -> None:
-    from torch.distributed.fsdp import fully_shard
-
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-    fully_shard(model[0])
-    if whole:
-        fully_shard(model)
-    kind = "FSDPSequential" if whole else "FSDPLinear in 0"
-    with pytest.raises(ModelError, match=f"expected whole parameters, got {kind}, which shards them; use Distributed"):
-        Meter(model, GMC())
-
-
-@pytest.mark.usefixtures("alone")
-def test_split_parameters_are_refused() -> None:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_tensor
-
-    model = nn.Sequential(nn.Linear(4, 2))
-    mesh = init_device_mesh("cpu", (1,))
-    model[0].weight = nn.Parameter(distribute_tensor(model[0].weight.detach(), mesh, [Shard(0)]))
-    with pytest.raises(ModelError, match=r"0\.weight: expected a whole parameter, got a DTensor"):
-        Meter(model, GMC())
+@pytest.mark.slow
+def test_the_page_about_sharded_models_runs_as_it_stands(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "models.md").read_text("utf-8").partition("## Sharded models (FSDP2)")[2]
+    script = tmp_path / "sharded.py"
+    script.write_text(page.partition("```python\n")[2].partition("```")[0])
+    assert set(run(*TORCHRUN, str(script)).split("\n")) >= {"rank 0: 8 scores", "rank 1: 8 scores"}

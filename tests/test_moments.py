@@ -236,3 +236,35 @@ def test_a_bad_gradient_in_one_buffer_is_named() -> None:
     with pytest.warns(UserWarning, match="gradient in b"):
         moments.update(gradients)
     assert (moments.updates, moments.skipped, moments.skipped_names) == (0, 1, ["b"])
+
+
+class Elsewhere:
+    """Another rank that has found so many gradients that are not finite, and has nothing else to add."""
+
+    def __init__(self) -> None:
+        self.bad = 0
+
+    def local(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    def total(self, number: torch.Tensor) -> torch.Tensor:
+        return number + (float("nan") if number.is_floating_point() and self.bad else self.bad)
+
+    def spread(self, name: str, part: torch.Tensor) -> torch.Tensor:
+        return part
+
+    def part(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+@pytest.mark.filterwarnings("ignore:NaN or infinite gradient")
+def test_a_gradient_that_is_not_finite_on_another_rank_is_left_out_on_all(on_host: bool) -> None:
+    elsewhere = Elsewhere()
+    moments = Moments({"w": torch.zeros(3)}, Decay(0.5, 0.5), elsewhere)
+    moments._on_host = on_host
+    for bad in (0, 1, 0):
+        elsewhere.bad = bad
+        moments.update({"w": torch.ones(3)})
+    assert (moments.updates, moments.skipped, moments.skipped_names) == (2, 1, ["w"])
+    torch.testing.assert_close(moments.m["w"], torch.full((3,), 0.75))

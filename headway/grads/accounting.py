@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from headway.errors import LossError, UnscoredGradientError
 from headway.grads.rounding import leaves_of
+
+if TYPE_CHECKING:
+    from headway.grads.accumulation import Accumulation
+    from headway.grads.engine import Engine
+    from headway.grads.passes import Pass
 
 
 def check_losses(losses: Tensor, groups: Tensor | None) -> None:
@@ -48,7 +54,7 @@ def check_aux(aux: Tensor | None, is_parallel: bool) -> None:
 
     Args:
         aux: a number with a graph, or None.
-        is_parallel: whether gradients are averaged over ranks during a backward pass.
+        is_parallel: whether gradients are averaged over ranks, in one backward pass for each step.
 
     Raises:
         LossError: it is something else, or it would need a second backward pass that averages.
@@ -97,6 +103,39 @@ def refusing_earlier_graphs(names: Collection[str]) -> Iterator[None]:
         if "donated buffers" not in str(error):
             raise
         check_complete(names)
+
+
+def check_scored(
+    engine: Engine,
+    since_step: Accumulation,
+    current: Pass,
+    plan: Mapping[str, object],
+    trained: Collection[str],
+    losses: Tensor,
+) -> None:
+    """Refuse a pass that has not scored all that was trained.
+
+    Args:
+        engine: what has watched the model.
+        since_step: what knows which gradients have come.
+        current: the pass.
+        plan: what it was to reduce, by parameter.
+        trained: parameters that are known to have received a gradient.
+        losses: the losses [B].
+
+    Raises:
+        UnscoredGradientError: a parameter has received a gradient, and no scores.
+        LossError: the losses do not depend on the model.
+    """
+    if current.error is not None:
+        raise current.error
+    missing = [name for name in plan if name not in current.results]
+    check_complete(
+        [name for name in missing if name in trained or since_step.was_trained(name)],
+        engine.layouts.doubt(losses.shape[0]),
+    )
+    if plan and not current.results:
+        check_reached(losses, [engine.in_use(p) for p in engine.model.parameters() if p.requires_grad])
 
 
 def check_reached(losses: Tensor, parameters: Collection[Tensor]) -> None:

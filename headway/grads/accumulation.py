@@ -117,7 +117,7 @@ class Accumulation:
 
     def divisor(self, wrapper: Wrapper) -> Tensor | None:
         """What the gradient since the last step is the mean gradient times; None for 1."""
-        factor = self.weight / self.steps
+        factor = self.weight / self.steps * wrapper.scale
         if self._reduction == "mean" and isinstance(factor, float) and factor == 1.0:  # so it is on all ranks
             return None
         device = next(iter(self._parameters.values())).device
@@ -146,7 +146,7 @@ class Accumulation:
         Raises:
             ModelError: they are averaged, and one is gone.
         """
-        gone = [name for name in scored if self._parameters[name].grad is None]
+        gone = [name for name in scored if self._parameters[name].grad is None and not _waits(self._parameters[name])]
         if gone and reduced:
             raise ModelError(
                 f"{gone[0]}: expected a gradient that is averaged over ranks and stays in .grad until the backward "
@@ -165,7 +165,7 @@ class Accumulation:
 
     def was_trained(self, name: str) -> bool:
         """Whether the first micro-batch has changed the gradient of a parameter."""
-        if name in self._caught:
+        if name in self._caught or (not self.count and _waits(self._parameters[name])):
             return True
         grad, start = self._parameters[name].grad, self._start.get(name)
         if grad is None or self.count:
@@ -183,6 +183,11 @@ class Accumulation:
         """Begin anew, after a step."""
         self._start, self._left, self._caught = {}, {}, {}
         self.count, self.weight, self.incomplete = 0, 0.0, False
+
+
+def _waits(parameter: Any) -> bool:
+    """Whether a gradient of a sharded parameter has come that is not yet averaged over ranks."""
+    return getattr(parameter, "waits", False)
 
 
 def _added(grad: Tensor | None, start: Tensor | None) -> Tensor | None:

@@ -52,6 +52,7 @@ class Assignment:
     def __init__(self, target: Tensor, index: Any, value: Tensor, origin: Origin) -> None:
         """Keep the call without its tensors; those are saved in the graph."""
         self.engine = origin.engine
+        self.names = origin.names
         self.name = f"{', '.join(origin.names)} in __setitem__"
         self.engine.count_use(origin.names, self.name, [target])
         self.engine.note_following()

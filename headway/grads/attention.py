@@ -36,11 +36,11 @@ _LINEAR = Rule(linear, outer_footprint, simultaneous=several_positions)
 class PackedProjection(nn.Module):
     """The three input projections of self-attention as one Linear over the attention's own parameters."""
 
-    def __init__(self, attention: nn.MultiheadAttention) -> None:
+    def __init__(self, engine: Engine, attention: nn.MultiheadAttention) -> None:
         """Share the attention's parameters."""
         super().__init__()
-        self.weight = attention.in_proj_weight
-        self.bias = attention.in_proj_bias
+        self.weight = engine.in_use(attention.in_proj_weight)
+        self.bias = engine.in_use(attention.in_proj_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Queries, keys and values side by side: [B, T, 3 E]."""
@@ -65,7 +65,7 @@ class AttentionSite(OwnerSite):
         """Set up sites for the two projections."""
         super().__init__(engine, path, module, own)
         weight: Tensor | None = module.in_proj_weight
-        self.packed: PackedProjection | None = None if weight is None else PackedProjection(module)
+        self.packed: PackedProjection | None = None if weight is None else PackedProjection(engine, module)
         self._parts: list[RuleSite] = []
         self._watch(self.packed, {"weight": "in_proj_weight", "bias": "in_proj_bias"}, "in_proj")
         self._watch(module.out_proj, {"weight": "out_proj.weight", "bias": "out_proj.bias"}, "out_proj")

@@ -50,7 +50,7 @@ class Checker:
     def __init__(self, engine: Engine, when: Check) -> None:
         self.schedule = Schedule(when)
         self._engine = engine
-        self._random = torch.Generator().manual_seed(0)
+        self._random = torch.Generator().manual_seed(0 if engine.sharding is None else engine.sharding.rank)
         self._situation: Hashable = None
         self._asked: Autograd | None = None
         self._expected: dict[str, Tensor] | None = None
@@ -71,7 +71,8 @@ class Checker:
             A random weight for each sample [B], with which the pass is to add up its gradients, or None.
         """
         self._situation, self._expected, self._asked = self._engine.circumstances(len(losses)), None, None
-        if not self.schedule.take(self._situation):
+        due, sharding = self.schedule.take(self._situation), self._engine.sharding
+        if not (due if sharding is None else sharding.any(due)):
             return None
         self._asked = Autograd(self._engine, losses, parameters, weights, reduced)
         random = self._draw(losses)
@@ -126,13 +127,14 @@ class Checker:
             self._has_warned = True
             warn(f"headway cannot check all scores of this model: {_REENTRANT}")
         names = [name for name in current.plan if name in expected or (name in current.totals and name not in hidden)]
-        gaps, sizes = [], []
+        rows = []
         for name in names:
             got, due = _both(current.totals.get(name), expected.get(name))
             own = current.squares[name].to(got).sqrt() if name in current.squares else got.new_zeros(())
-            gaps.append(_norm(got - due))
-            sizes.append(torch.stack([_norm(got), _norm(due), own]).max())
-        gap, size = _numbers(names, gaps), _numbers(names, sizes)
+            rows.append(torch.stack([_norm(got - due), _norm(got), _norm(due), own / asked.divisor]))
+        lengths = self._lengths(rows)
+        gap = dict(zip(names, lengths[:, 0].tolist(), strict=True))
+        size = dict(zip(names, lengths[:, 1:].amax(1).tolist(), strict=True))
         finite = all(value < float("inf") for value in size.values())  # nor NaN
         if finite:
             far = [name for name in names if gap[name] > _near(asked.precision(name, expected)) * size[name]]
@@ -165,8 +167,9 @@ class Checker:
                 noise = self._noise(expected, asked, random)
             except RuntimeError:  # parameters have changed since
                 return [name for name in far if gap[name] > 1e-3 * size[name]]
-            whole = sum(value**2 for value in noise.values()) / max(1, sum(expected[name].numel() for name in noise))
-            least = {name: (whole * expected[name].numel()) ** 0.5 for name in noise}
+            numbers = {name: self._engine.parameters[name].numel() for name in noise}
+            whole = sum(value**2 for value in noise.values()) / max(1, sum(numbers.values()))
+            least = {name: (whole * numbers[name]) ** 0.5 for name in noise}
             far = [n for n in far if n not in noise or not gap[n] <= _TIMES * max(noise[n], least[n])]
         return list(far)
 
@@ -179,8 +182,15 @@ class Checker:
         for name in names:
             total, part = _both(both[name], second[name])
             _, rest = _both(None, expected[name])
-            gaps.append(_norm(total - part - rest))
-        return _numbers(names, gaps)
+            gaps.append(_norm(total - part - rest).view(1))
+        return dict(zip(names, self._lengths(gaps)[:, 0].tolist(), strict=True))
+
+    def _lengths(self, rows: Sequence[Tensor]) -> Tensor:
+        """Lengths of vectors, one row for each parameter, on the host; of sharded vectors, over all ranks."""
+        if not rows:
+            return torch.zeros(0, 2)
+        own = torch.stack([row.double().cpu() for row in rows])
+        return own if self._engine.sharding is None else self._engine.sharding.lengths(own)
 
     def _error(self, failing: Sequence[str], gap: Mapping[str, float], size: Mapping[str, float]) -> VerificationError:
         name = max(failing, key=lambda name: gap[name] / max(size[name], 1e-300))
@@ -220,6 +230,7 @@ class Autograd:
     Attributes:
         losses: losses [B]; their graph stays.
         reduced: whether gradients are averaged over ranks as they arrive in `.grad`.
+        divisor: what the sum of a sharded gradient over ranks is divided by.
     """
 
     def __init__(
@@ -230,10 +241,12 @@ class Autograd:
         self._engine = engine
         self._parameters = parameters
         self._weights = weights
+        self.divisor = 1.0 if engine.sharding is None else engine.sharding.divisor
 
     def precision(self, name: str, expected: Mapping[str, Tensor]) -> torch.dtype:
-        """The less precise of a parameter's gradient and the losses."""
-        return min(self.losses.dtype, expected.get(name, self.losses).dtype, key=lambda dtype: -torch.finfo(dtype).eps)
+        """The least precise of a parameter, its gradient and the losses."""
+        dtypes = self.losses.dtype, expected.get(name, self.losses).dtype, self._engine.parameters[name].dtype
+        return min(dtypes, key=lambda dtype: -torch.finfo(dtype).eps)
 
     def gradients(self, random: Tensor) -> dict[str, Tensor]:
         """The gradients for random weights [B] by name; parameters that have none are left out.
@@ -252,6 +265,9 @@ class Autograd:
             torch.random.fork_rng(devices, device_type="cuda"),
             _grads_set_aside(list({id(leaf): leaf for leaf in leaves}.values())),
         ):
+            if self._engine.sharding is not None:  # its whole parameters are leaves of the graph, and have no `.grad`
+                due = self._engine.sharding.gradients(losses, weights)
+                return {name: due[name] for name in self._parameters if name in due}
             try:
                 found = torch.autograd.grad(losses, wanted, weights, retain_graph=True, allow_unused=True)
                 hidden = any(grad is None for grad in found) and any(map(_runs_a_backward, graph))
@@ -282,13 +298,6 @@ def _both(have: Tensor | None, want: Tensor | None) -> tuple[Tensor, Tensor]:
     zeros = like.new_zeros(like.numel(), dtype=wide) if have is None or want is None else like
     got, due = (zeros if one is None else one.to(wide).reshape(-1) for one in (have, want))
     return got, due
-
-
-def _numbers(names: Sequence[str], values: Sequence[Tensor]) -> dict[str, float]:
-    """Tensors of one number each as numbers by name, read at once."""
-    if not names:
-        return {}
-    return dict(zip(names, torch.stack([value.double().cpu() for value in values]).tolist(), strict=True))
 
 
 def _runs_a_backward(node: Any) -> bool:

@@ -16,6 +16,8 @@ import torch
 import torch._functorch.config
 from torch import Tensor
 
+from headway.grads.observe import report
+
 
 class CompiledListener(Protocol):
     """A listener that is also told when its module runs."""
@@ -54,7 +56,7 @@ def collect(grad: Tensor, saved: Sequence[Tensor], number: int) -> Tensor:
     """The identity on a gradient, which listener `number` gets to see."""
     listener = _LISTENERS.get(number)
     if listener is not None:
-        listener.collect([tensor.detach() for tensor in saved], [grad])
+        report(listener, lambda: [tensor.detach() for tensor in saved], [grad])
     return grad.clone()
 
 

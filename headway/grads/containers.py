@@ -32,7 +32,7 @@ class Container:
         self.engine = engine
         self.module = module
         self._places = [
-            (slots, local, parameter, parameter_origin(engine, name))
+            (slots, local, engine.in_use(parameter), parameter_origin(engine, name))
             for slots in parameter_slots(module)
             for local, parameter in slots.items()
             if parameter is not None and (name := engine.name_of(parameter)) is not None
@@ -58,6 +58,8 @@ class Container:
         outermost = engine.depth == 0 and engine.listening()
         self._entered.append(outermost)
         if not outermost:
+            if engine.sharding is not None and engine.listening():
+                self.replace()  # FSDP has put parameters in their places since
             return
         engine.depth += 1
         if not engine.in_backward:

@@ -27,9 +27,10 @@ from headway.grads.modules import ModuleSite
 from headway.grads.passes import Pass
 from headway.grads.persample import Reduction
 from headway.grads.recurrent import CELL_PARAMETERS, CellSite, RecurrentSite
-from headway.grads.registry import rule_for
+from headway.grads.registry import has_usual_names, kind_of, rule_for
 from headway.grads.rule_sites import RuleSite
 from headway.grads.scratch import Scratch
+from headway.grads.sharded import ShardedPass, Sharding
 from headway.grads.sites import Site
 
 _ATTACHED: weakref.WeakKeyDictionary[nn.Module, Engine] = weakref.WeakKeyDictionary()
@@ -57,6 +58,7 @@ class Engine:
         simultaneous: let layers with several positions sum their weight's gradient from the per-sample
             gradients, which saves a product per layer.
         kernels: what reduces such layers on a device, see `headway.grads.kernels`.
+        sharding: how the model is sharded, if it is.
     """
 
     def __init__(
@@ -66,14 +68,15 @@ class Engine:
         layout: Layout | Mapping[str, Layout] | None = None,
         simultaneous: bool = True,
         kernels: Kernels | None = None,
+        sharding: Sharding | None = None,
     ) -> None:
         """Find out who owns the parameters; hooks come with `attach`."""
         self.model = model
         self.layouts = Layouts(layout)
-        self.simultaneous = simultaneous
-        self.parameters: dict[str, nn.Parameter] = {
-            name: parameter for name, parameter in model.named_parameters() if name in names
-        }
+        self.simultaneous = simultaneous and sharding is None
+        self.sharding = sharding
+        own = {name: parameter for name, parameter in model.named_parameters() if name in names}
+        self.parameters: dict[str, nn.Parameter] = {name: self.in_use(parameter) for name, parameter in own.items()}
         self.attached = False
         self.armed = True
         self.checking = True
@@ -84,7 +87,7 @@ class Engine:
         self._paused = False
         self._deaf = False
         self._followed = False
-        self._names = {id(parameter): name for name, parameter in self.parameters.items()}
+        self._names = {id(p): name for named in (own, self.parameters) for name, p in named.items()}
         self._sizes = {name: parameter.numel() for name, parameter in self.parameters.items()}
         self._uses: dict[str, int] = {}
         self._calls: set[tuple[Any, ...]] = set()
@@ -155,13 +158,14 @@ class Engine:
             }
             if isinstance(module, nn.RNNBase) and not module.batch_first:
                 self.layouts.positions_first_seen = path
-            if isinstance(module, nn.RNNBase) and type(module).forward in _RECURRENCES and rule_for(module) is None:
+            kind = kind_of(module)
+            if isinstance(module, nn.RNNBase) and kind.forward in _RECURRENCES and rule_for(module) is None:
                 if own:
                     yield RecurrentSite(self, path, module, own)
-            elif type(module) in _CELLS and rule_for(module) is None and own.keys() <= CELL_PARAMETERS:
+            elif kind in _CELLS and rule_for(module) is None and own.keys() <= CELL_PARAMETERS:
                 if own:
                     yield CellSite(self, path, module, own)
-            elif type(module) is nn.MultiheadAttention:
+            elif kind is nn.MultiheadAttention:
                 below = {
                     local: self._names[id(parameter)]
                     for local, parameter in module.named_parameters(remove_duplicate=False)
@@ -172,7 +176,7 @@ class Engine:
                     units.add(f"{path}." if path else "")
                 if not module.batch_first:
                     self.layouts.positions_first_seen = path
-            elif (rule := rule_for(module)) is not None and _has_usual_names(module, own):
+            elif (rule := rule_for(module)) is not None and has_usual_names(module, own):
                 if own:
                     yield RuleSite(self, path, module, own, rule)
             elif own and is_experts(module, own):
@@ -180,7 +184,7 @@ class Engine:
             elif next(module.children(), None) is None:
                 if own:
                     yield ModuleSite(self, path, module, own)
-            elif type(module) not in _PLAIN_CONTAINERS and self.parameters:
+            elif kind not in _PLAIN_CONTAINERS and self.parameters:
                 yield Container(self, path, module)
 
     def _guard(self, path: str) -> Any:
@@ -205,6 +209,10 @@ class Engine:
     def in_backward(self) -> bool:
         """Whether a backward pass is under way, in which checkpoints run their part of the forward again."""
         return self.current is not None or self._deaf
+
+    def in_use(self, parameter: Tensor) -> Any:
+        """The tensor that stands in a parameter's place while its module runs: another one if it is sharded."""
+        return parameter if self.sharding is None else self.sharding.in_use(parameter)
 
     def name_of(self, parameter: Tensor) -> str | None:
         """The name of a scored parameter, or None."""
@@ -353,7 +361,8 @@ class Engine:
     @contextmanager
     def run(self, samples: int, plan: Mapping[str, Sequence[Reduction]], check: Tensor | None = None) -> Iterator[Pass]:
         """Open a pass; the backward inside the block is reduced into it. See `Pass` for `check`."""
-        self.current = Pass(samples, plan, lambda name: not self.once(name), self._scratch, check, self._sizes)
+        own = (samples, plan, lambda name: not self.once(name), self._scratch, check, self._sizes)
+        self.current = Pass(*own) if self.sharding is None else ShardedPass(self.sharding, *own)
         self.layouts.forget_tried()  # of a pass that ended in an error
         self.layouts.trying = check is not None
         try:
@@ -379,11 +388,6 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
         elif is_dataclass(leaf):
             inner = tree_leaves([getattr(leaf, field.name) for field in fields(leaf)])
         yield from (value for value in inner if isinstance(value, Tensor))
-
-
-def _has_usual_names(module: nn.Module, own: Mapping[str, str]) -> bool:
-    """Whether a layer of torch has the parameters that its rule knows; pruning and old weight_norm rename them."""
-    return not type(module).__module__.startswith("torch.nn") or set(own) <= {"weight", "bias"}
 
 
 def _shared_names(model: nn.Module, names: Mapping[int, str]) -> set[str]:

@@ -59,10 +59,12 @@ class Forward:
 
 
 @contextmanager
-def without_forward_hooks(module: nn.Module) -> Iterator[None]:
-    """Let a module run without the hooks on its output."""
+def without_forward_hooks(module: nn.Module, before: bool = False) -> Iterator[None]:
+    """Let a module run without the hooks on its output, and without those `before` its forward if that is said."""
     hooks, module._forward_hooks = module._forward_hooks, OrderedDict()
+    earlier = module._forward_pre_hooks
+    module._forward_pre_hooks = OrderedDict() if before else earlier
     try:
         yield
     finally:
-        module._forward_hooks = hooks
+        module._forward_hooks, module._forward_pre_hooks = hooks, earlier

@@ -7,7 +7,7 @@ is legal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from headway.errors import LossError, RuleError
 from headway.grads.segments import by_segment
+from headway.grads.sharded import ShardedPass
 
 
 class Listener(Protocol):
@@ -44,7 +45,7 @@ class _Observe(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        ctx.listener.collect(_saved(ctx), grads)
+        report(ctx.listener, lambda: _saved(ctx), grads)
         if torch.is_grad_enabled():  # create_graph=True
             grads = _again(ctx.listener, False, grads)
         return (None, None, *grads)
@@ -93,6 +94,24 @@ class _Derivative(torch.autograd.Function):
                 f"(create_graph=True), although it was summed outside of autograd; pass simultaneous=False to the meter"
             )
         return (None, None, None, *grads)
+
+
+def report(listener: Any, saved: Callable[[], Sequence[Tensor]], grads: Sequence[Tensor]) -> None:
+    """Hand gradients to a listener; in a sharded model an error waits until all ranks are through the pass."""
+    try:
+        listener.collect(saved(), grads)
+    except Exception as error:
+        current = _site(listener).engine.current
+        if not isinstance(current, ShardedPass):
+            raise
+        current.give_up(_parameters(listener), error)
+
+
+def _parameters(listener: Any) -> Sequence[str]:
+    """The names of the parameters whose gradients a listener gives."""
+    listener = getattr(listener, "listener", listener)  # of segments
+    names: Sequence[str] = listener.params if hasattr(listener, "params") else _site(listener).names
+    return names
 
 
 def _again(listener: Any, trained: bool, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -184,7 +184,7 @@ class Operation:
         self._shapes = {i: leaves[i].shape for i in origins}
         self._origins = origins
         self._others = others
-        self._names = names
+        self.names = names
         self._wanted = wanted
         self._out_shape = (0, 0)  # dimensions and rows of the first output
 
@@ -211,14 +211,14 @@ class Operation:
         dim = 1 if second else 0
         each = self._rows_each(output, dim)
         if each and self._expands(output, dim):
-            return Origin(self.engine, self._names, rebuild, self._for_one(rebuild, dim, output.dim(), each), dim)
+            return Origin(self.engine, self.names, rebuild, self._for_one(rebuild, dim, output.dim(), each), dim)
         rows = self._rows_repeated(output)
         if rows:
-            return Origin(self.engine, self._names, rebuild, lambda leaves: rebuild(leaves).narrow(0, 0, rows), 0)
+            return Origin(self.engine, self.names, rebuild, lambda leaves: rebuild(leaves).narrow(0, 0, rows), 0)
         selection, normed = self._selection(index), self._normed()
         batched = each > 0 and any(origin.batched is not None for origin in self._origins.values())
         batch_dim = dim if batched else None
-        return Origin(self.engine, self._names, rebuild, None, batch_dim, selection=selection, normed=normed)
+        return Origin(self.engine, self.names, rebuild, None, batch_dim, selection=selection, normed=normed)
 
     def _selection(self, index: int) -> Hashable:
         """What output `index` selects of one parameter, see `Origin`."""
@@ -306,7 +306,7 @@ class Operation:
         """Listen to the outputs of an operation that sees samples."""
         self._function = self._as_function(saved)
         self._out_shape = outputs[0].dim(), len(outputs[0]) if outputs[0].dim() else 0
-        self.engine.count_use(self._names, self.name, [*outputs, *saved], self._function.call)
+        self.engine.count_use(self.names, self.name, [*outputs, *saved], self._function.call)
         self.engine.note_following()
         self._kept: list[Tensor] | None = None
         if self.engine.is_new(self._function):
@@ -314,7 +314,7 @@ class Operation:
         return observe(self, outputs, [self._to_keep(tensor) for tensor in saved])
 
     def _as_function(self, saved: Sequence[Tensor]) -> Function:
-        parameters = {name: self.engine.parameters[name] for name in self._names}
+        parameters = {name: self.engine.parameters[name] for name in self.names}
         rows = tuple(origin.batched for origin in self._origins.values())
         shapes = [*(tensor.shape for tensor in saved), *self._shapes.values()]
         call = (self.name, tuple(self._others), rows, shape_pattern(shapes))
@@ -382,7 +382,7 @@ class Operation:
         factors = 2 * grad[0].numel() + sum(tensor.numel() for tensor in saved) // len(grad)
         footprint = factors + (self._function.numel if grad.dim() > 2 else 0)
         product = Product(
-            self._names,
+            self.names,
             RULES[self.func],
             args,
             kwargs,

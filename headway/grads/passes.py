@@ -53,7 +53,12 @@ class Pass:
             the samples' gradients are then added up in `totals`, flat, and the squares of their norms, times the
             squared weights, in `squares`, one number per parameter.
         sizes: numbers in each parameter.
+
+    Attributes:
+        error: what has kept the pass from reducing everything, where it could not be raised at once.
     """
+
+    error: Exception | None = None
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ samples' losses at the module's output.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -95,5 +96,24 @@ def unregister_rule(kind: type[nn.Module]) -> None:
 
 
 def rule_for(module: nn.Module) -> Rule | None:
-    """The rule for exactly `type(module)`; a subclass may compute something else, so it has none."""
-    return _RULES.get(type(module))
+    """The rule for exactly the type of a module; a subclass may compute something else, so it has none."""
+    return _RULES.get(kind_of(module))
+
+
+def has_usual_names(module: nn.Module, own: Mapping[str, str]) -> bool:
+    """Whether a layer of torch has the parameters that its rule knows; pruning and old weight_norm rename them."""
+    return not kind_of(module).__module__.startswith("torch.nn") or set(own) <= {"weight", "bias"}
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether fully_shard was called on a module; if nobody has imported it, it was not."""
+    kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
+    return kind is not None and isinstance(module, kind)
+
+
+def kind_of(module: nn.Module) -> type[nn.Module]:
+    """The type of a module as it was written: fully_shard puts classes of its own before it."""
+    if not is_sharded(module):
+        return type(module)
+    added = sys.modules["torch.distributed.fsdp"].FSDPModule
+    return next(kind for kind in type(module).__mro__ if not issubclass(kind, added))

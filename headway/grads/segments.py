@@ -139,21 +139,21 @@ class Segmented:
 
     def __init__(self, listener: Any, own: Segments) -> None:
         self.site = getattr(listener, "site", listener)
-        self._listener = listener
+        self.listener = listener
         self._segments = own
 
     def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
         if self._is_ours():
-            self._in_order(saved, grads, self._listener.collect)
+            self._in_order(saved, grads, self.listener.collect)
 
     def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> Sequence[Tensor]:
         """See `TrainingListener.collect_and_train`."""
         if not self._is_ours():
-            gradients: Sequence[Tensor] = self._listener.collect_and_train(saved, grad)
+            gradients: Sequence[Tensor] = self.listener.collect_and_train(saved, grad)
             return gradients
         trained: Sequence[Tensor] = self._in_order(
-            saved, [grad], lambda inputs, grads: self._listener.collect_and_train(inputs, grads[0])
+            saved, [grad], lambda inputs, grads: self.listener.collect_and_train(inputs, grads[0])
         )
         return trained
 

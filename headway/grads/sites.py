@@ -16,7 +16,7 @@ from headway.grads.direct import Tracked, anchor, is_tracked_call, track
 from headway.grads.fallback import Leaves, Surroundings
 from headway.grads.hooks import Hook, without_forward_hooks
 from headway.grads.operations import Origin
-from headway.grads.registry import Inputs
+from headway.grads.registry import Inputs, is_sharded
 
 if TYPE_CHECKING:
     from headway.grads.engine import Engine
@@ -83,7 +83,7 @@ class OwnerSite:
         self.own = dict(own)
         self.names = tuple(self.own.values())
         self._plain: list[Replaced] = [
-            (slots, local, parameter)
+            (slots, local, engine.in_use(parameter))
             for slots in parameter_slots(module)
             for local, parameter in slots.items()
             if parameter is not None
@@ -91,9 +91,13 @@ class OwnerSite:
         self._calls: list[Call] = []
 
     def attach(self) -> list[Any]:
-        """See `Site.attach`. Nobody's hook comes between these two and the module's own forward."""
+        """See `Site.attach`. Nobody's hook comes between these two and the module's own forward.
+
+        FSDP gathers the parameters of a module in a hook that comes before them.
+        """
+        first = not is_sharded(self.module)
         return [
-            self.module.register_forward_pre_hook(Hook(self._before), prepend=True, with_kwargs=True),
+            self.module.register_forward_pre_hook(Hook(self._before), prepend=first, with_kwargs=True),
             self.module.register_forward_hook(Hook(self._after), prepend=True, with_kwargs=True, always_call=True),
         ]
 
@@ -195,7 +199,7 @@ class OwnerSite:
 
     def again(self, state: Mapping[str, Tensor], args: Any, kwargs: Any) -> Any:
         """Run the module on other parameters, up to where its output was observed: before any forward hook."""
-        with without_forward_hooks(self.module):
+        with without_forward_hooks(self.module, before=is_sharded(self.module)):
             return torch.func.functional_call(self.module, dict(state), args, kwargs)
 
 

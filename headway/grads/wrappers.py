@@ -11,15 +11,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from headway.errors import ModelError
+from headway.grads.registry import is_sharded
+from headway.grads.sharded import Sharding
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The model inside DistributedDataParallel and torch.compile.
-
-    Raises:
-        ModelError: the wrapper shards the parameters.
-    """
-    _refuse_shards(model)
+    """The model inside DistributedDataParallel and torch.compile."""
     while True:
         if isinstance(model, nn.parallel.DistributedDataParallel):
             model = model.module
@@ -29,13 +26,14 @@ def unwrap(model: nn.Module) -> nn.Module:
             return model
 
 
-def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that training changes, by name.
+def trainable_parameters(model: nn.Module, sharding: Sharding | None = None) -> dict[str, nn.Parameter]:
+    """The parameters that training changes, by name; sharded ones as the optimizer sees them.
 
     Raises:
         ModelError: there are none, or one that cannot be scored.
     """
     found = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    found = found if sharding is None else {name: sharding.at_rest(p) for name, p in found.items()}
     if not found:
         raise ModelError(
             f"expected a model with trainable parameters, got {type(model).__name__} without any; "
@@ -61,14 +59,16 @@ def accelerator_steps() -> int:
 
 
 class Wrapper:
-    """The DistributedDataParallel around a model, if there is one.
+    """The DistributedDataParallel around a model, or what shards it, if there is one.
 
     Args:
         model: the model, wrapped or not.
+        sharding: how it is sharded, if it is.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, sharding: Sharding | None = None) -> None:
         """Look for it."""
+        self._sharding = sharding
         while isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
             model = inner
         self._parallel = model if isinstance(model, nn.parallel.DistributedDataParallel) else None
@@ -76,7 +76,7 @@ class Wrapper:
     @property
     def is_parallel(self) -> bool:
         """Whether gradients may be averaged over ranks as they arrive; the wrapper may have come after the meter."""
-        if self._parallel is not None:
+        if self._parallel is not None or self._sharding is not None:
             return True
         return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
@@ -96,10 +96,19 @@ class Wrapper:
     @property
     def synchronises(self) -> bool:
         """Whether gradients are those of all ranks after the backward pass: not under `no_sync()`."""
+        if self._sharding is not None:
+            return self._sharding.synchronises
         return self._parallel is None or bool(self._parallel.require_backward_grad_sync)
+
+    @property
+    def scale(self) -> float:
+        """What the mean gradient over ranks is multiplied by in `.grad`."""
+        return 1.0 if self._sharding is None else self._sharding.scale
 
     def mean_over_ranks(self, number: Tensor) -> Tensor:
         """The mean of a number over the ranks, on the number's device and without a wait of the host."""
+        if self._sharding is not None:
+            return self._sharding.mean(number)
         if self._parallel is None:
             return number
         ranks = self._parallel.process_group
@@ -108,30 +117,20 @@ class Wrapper:
         return total / dist.get_world_size(ranks)
 
 
-def _refuse_shards(model: nn.Module) -> None:
-    """Refuse a model, or one with a part, of which this process has only a piece of each parameter."""
-    for path, module in model.named_modules():
-        kind = type(module).__name__
-        where = f" in {path}" if path else ""
-        if kind.startswith("FSDP") or kind == "FullyShardedDataParallel":
-            raise ModelError(
-                f"expected whole parameters, got {kind}{where}, which shards them; use DistributedDataParallel"
-            )
-    for name, parameter in model.named_parameters():
-        if hasattr(parameter, "placements"):  # a DTensor
-            raise ModelError(f"{name}: expected a whole parameter, got a DTensor; use DistributedDataParallel")
-
-
 class Structure:
     """The modules and parameters of a model, to notice quickly when they change."""
 
-    def __init__(self, model: nn.Module) -> None:
-        """Note what there is."""
+    def __init__(self, model: nn.Module, sharding: Sharding | None = None) -> None:
+        """Note what there is, with sharded parameters as they are at rest."""
+        self._sharding = sharding
         self._modules = [
-            (module._modules, list(module._modules.values()), module._parameters, list(module._parameters.values()))
+            (module._modules, list(module._modules.values()), module._parameters, self._now(module))
             for module in model.modules()
         ]
-        self._trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+        self._trained = [(p, p.requires_grad) for p in map(self._at_rest, model.parameters())]
+
+    def _now(self, module: nn.Module) -> list[Any]:
+        return [self._at_rest(parameter) for parameter in module._parameters.values()]
 
     def check_unchanged(self, model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> None:
         """Refuse a model whose trainable parameters are not those that it had.
@@ -141,7 +140,12 @@ class Structure:
         """
         if self._is_unchanged():
             return
-        now = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if self._sharding is None and any(is_sharded(module) for module in model.modules()):
+            raise ModelError(
+                "expected a model that was sharded before the meter was made, got fully_shard after it; call detach(), "
+                "and make the meter after fully_shard"
+            )
+        now = {name: self._at_rest(p) for name, p in model.named_parameters() if p.requires_grad}
         changed = [name for name in {**now, **trainable} if now.get(name) is not trainable.get(name)]
         if changed:
             raise ModelError(
@@ -153,10 +157,14 @@ class Structure:
     def _is_unchanged(self) -> bool:
         """Whether no module or parameter was added, removed, replaced, frozen or unfrozen."""
         return all(
-            _same(modules, own_modules) and _same(parameters, own_parameters)
+            self._same(modules, own_modules) and self._same(parameters, own_parameters)
             for modules, own_modules, parameters, own_parameters in self._modules
         ) and all(parameter.requires_grad is trained for parameter, trained in self._trained)
 
+    def _same(self, now: dict[str, Any], before: list[Any]) -> bool:
+        if len(now) != len(before):
+            return False
+        return all(x is y or self._at_rest(x) is y for x, y in zip(now.values(), before, strict=True))
 
-def _same(now: dict[str, Any], before: list[Any]) -> bool:
-    return len(now) == len(before) and all(x is y for x, y in zip(now.values(), before, strict=True))
+    def _at_rest(self, parameter: Any) -> Any:
+        return parameter if self._sharding is None else self._sharding.at_rest(parameter)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import SignalError, StateError, warn
-from headway.moments.flat import Flat
+from headway.moments.flat import WHOLE, Flat, Parts
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,18 @@ class Moments:
     Args:
         parameters: the parameters by name.
         decay: rates and bias correction.
+        parts: how the parameters are spread over ranks. Then m and v are this rank's parts, and what is said of all
+            numbers is said of those of all ranks, which have to ask together.
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], decay: Decay) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], decay: Decay, parts: Parts = WHOLE) -> None:
         """Start at zero, in the parameters' precision but never below float32."""
         self.decay = decay
-        self.m = Flat(parameters)
-        self.v = Flat(parameters)
+        self._parts = parts
+        self._shapes = {name: parameter.shape for name, parameter in parameters.items()}
+        own = {name: parts.local(parameter) for name, parameter in parameters.items()}
+        self.m = Flat(own)
+        self.v = Flat(own)
         devices = {tensor.device for tensor in self.m.values()}
         self._on_host = all(device.type == "cpu" for device in devices)
         place = next(iter(devices)) if len(devices) == 1 else torch.device("cpu")
@@ -117,8 +122,9 @@ class Moments:
             return
         # Finite exactly if every entry and every square is (or their sum overflows).
         together = torch.stack(norms)
-        if not math.isfinite(torch.dot(together, together)):
-            self._report([not math.isfinite(norm**2) for norm in torch._foreach_norm(self._by_name(g))])
+        if not math.isfinite(self._parts.total(torch.dot(together, together))):
+            bad = torch.tensor([not math.isfinite(norm**2) for norm in torch._foreach_norm(self._by_name(g))])
+            self._report((self._parts.total(bad.long()) > 0).tolist())
             return
         self._updates += 1
         self._passed += 1
@@ -167,6 +173,7 @@ class Moments:
         place = self._good.device
         together = torch.stack([norm if norm.device == place else norm.to(place) for norm in norms])
         good = together < torch.finfo(together.dtype).max ** 0.5
+        good = good if self._parts is WHOLE else self._parts.total((~good).long()) == 0
         finite = good.all()
         self._updates += finite
         self._good &= good
@@ -251,12 +258,15 @@ class Moments:
     def mean_v(self, names: Iterable[str] | None = None) -> Tensor:
         """The mean of v after bias correction over all entries of some parameters, or of all."""
         _, of_v = self.corrections()
-        own = [self.v[name] for name in (self.v if names is None else names)]
-        if self.v.whole is not None and len(own) == len(self.v):
+        chosen = list(self.v if names is None else names)
+        if self.v.whole is not None and len(chosen) == len(self.v):
             total = self.v.whole.sum()
         else:
-            total = torch.stack([v.sum().to(self._updates.device) for v in own]).sum()
-        return total / (of_v * sum(v.numel() for v in own))
+            total = torch.stack([self.v[name].sum().to(self._updates.device) for name in chosen]).sum()
+        return self._parts.total(total) / (of_v * self._count(chosen))
+
+    def _count(self, names: Iterable[str]) -> int:
+        return sum(self._shapes[name].numel() for name in names)
 
     def noise_level(self) -> Tensor | float:
         """E[m^2] / E[v] of gradients that are pure noise: independent, of mean zero and of constant variance.
@@ -283,9 +293,10 @@ class Moments:
         """The share of parameters whose corrected v is below a floor, among some or all of them."""
         _, of_v = self.corrections()
         limit = floor * of_v
-        own = [self.v[name] for name in (self.v if names is None else names)]
-        below = [(v < (limit.to(v) if isinstance(limit, Tensor) else limit)).sum() for v in own]
-        return torch.stack([count.to(self._updates.device) for count in below]).sum() / sum(v.numel() for v in own)
+        own = {name: self.v[name] for name in (self.v if names is None else names)}
+        below = [(v < (limit.to(v) if isinstance(limit, Tensor) else limit)).sum() for v in own.values()]
+        count = torch.stack([one.to(self._updates.device) for one in below]).sum()
+        return self._parts.total(count) / self._count(own)
 
     def share_within_bound(self) -> Tensor:
         """The share of parameters with m^2 <= v after bias correction, but for rounding.
@@ -299,14 +310,14 @@ class Moments:
             ((m / of_m).square() <= (v / of_v) * (1 + slack)).sum().to(self._updates.device)
             for m, v in zip(self.m.values(), self.v.values(), strict=True)
         ]
-        return torch.stack(within).sum() / sum(v.numel() for v in self.v.values())
+        return self._parts.total(torch.stack(within).sum()) / self._count(self.v)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the averages consist of."""
         return {
             "decay": [self.decay.m, self.decay.v, self.decay.bias_correction],
-            "m": {name: tensor.clone() for name, tensor in self.m.items()},
-            "v": {name: tensor.clone() for name, tensor in self.v.items()},
+            "m": {name: self._parts.spread(name, tensor.clone()) for name, tensor in self.m.items()},
+            "v": {name: self._parts.spread(name, tensor.clone()) for name, tensor in self.v.items()},
             "updates": self._updates.to(torch.int64),
             "skipped": (self._passed - self._updates).to(torch.int64),
             "bad": ~self._good,
@@ -330,9 +341,11 @@ class Moments:
                     f"expected moments {key} of the same parameters, got a difference in {wrong}; "
                     f"strict=False leaves such parameters out"
                 )
-            for name in own.keys() & state[key].keys():
-                saved = _tensor(state[key][name], f"{name}: expected moments {key}", own[name].shape)
-                if not bool(torch.isfinite(saved).all()) or (key == "v" and bool((saved < 0).any())):
+            for name in (name for name in own if name in state[key]):
+                saved = _tensor(state[key][name], f"{name}: expected moments {key}", self._shapes[name])
+                saved = self._parts.part(name, saved)
+                bad = ~torch.isfinite(saved) | (saved < 0 if key == "v" else False)
+                if self._parts.total(bad.sum()):
                     kind = "finite numbers" if key == "m" else "finite numbers from 0"
                     raise StateError(f"{name}: expected moments {key} that are {kind}, got others")
         for key, shape in (("updates", ()), ("skipped", ()), ("bad", (len(state["m"]),))):
@@ -357,7 +370,7 @@ class Moments:
         for key, own in (("m", self.m), ("v", self.v)):
             for name, tensor in own.items():
                 if name in state[key]:
-                    tensor.copy_(state[key][name])
+                    tensor.copy_(self._parts.part(name, state[key][name]))
                 else:
                     tensor.zero_()
         self._updates.copy_(state["updates"])

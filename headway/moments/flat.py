@@ -3,9 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+
+class Parts(Protocol):
+    """How tensors beside parameters are spread over ranks, see `headway.grads.sharded.Sharding`."""
+
+    def local(self, tensor: Tensor) -> Tensor:
+        """This rank's part of a tensor."""
+        ...
+
+    def total(self, number: Tensor) -> Tensor:
+        """The sum of what each rank has made of its part."""
+        ...
+
+    def spread(self, name: str, part: Tensor) -> Tensor:
+        """The tensor beside a parameter, from this rank's part."""
+        ...
+
+    def part(self, name: str, tensor: Tensor) -> Tensor:
+        """This rank's part of a tensor beside a parameter."""
+        ...
+
+
+class Whole:
+    """Tensors that are not spread: each rank has all of them."""
+
+    def local(self, tensor: Tensor) -> Tensor:
+        """The tensor itself."""
+        return tensor
+
+    def total(self, number: Tensor) -> Tensor:
+        """The number itself."""
+        return number
+
+    def spread(self, name: str, part: Tensor) -> Tensor:
+        """The tensor itself."""
+        return part
+
+    def part(self, name: str, tensor: Tensor) -> Tensor:
+        """The tensor itself."""
+        return tensor
+
+
+WHOLE = Whole()
 
 
 class Flat(dict[str, Tensor]):

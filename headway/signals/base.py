@@ -17,7 +17,7 @@ from headway.errors import SignalError, StateError
 from headway.grads import Reduction
 from headway.grads.persample import Kind
 from headway.grads.plans import Together
-from headway.moments import Decay, Flat, Moments
+from headway.moments import WHOLE, Decay, Flat, Moments, Parts
 
 Where = str | Sequence[str] | Callable[[str, Tensor], bool] | None
 """Which parameters a signal looks at: a pattern or several (as in fnmatch), a predicate, or None for all."""
@@ -48,6 +48,8 @@ class Scope:
         plan: the reductions that were asked for with certain weights, which stay where they are.
         warns: whether the signal may still warn of a floor that decides nearly all.
         version: the state of the moments that `cache` and `ratios` belong to.
+        parts: how the parameters are spread over ranks. Sharded ones are DTensors, and weights are either DTensors or
+            this rank's shards, as those of the moments are.
     """
 
     parameters: Mapping[str, Tensor]
@@ -58,6 +60,7 @@ class Scope:
     plan: tuple[Mapping[str, Tensor], Plan] | None = None
     warns: bool = True
     version: tuple[int, ...] = ()
+    parts: Parts = WHOLE
 
     @cached_property
     def size(self) -> int:
@@ -69,6 +72,16 @@ class Scope:
         if self.plan is None or self.plan[0] is not weights:
             self.plan = weights, {key: {name: Reduction(kind, weight) for name, weight in weights.items()}}
         return self.plan[1]
+
+    def square(self, tensor: Tensor) -> Tensor:
+        """The squared length of a tensor beside a parameter, over all ranks that have a part of it."""
+        return self.parts.total(self.parts.local(tensor).square().sum())
+
+    def length(self, tensors: Iterable[Tensor], like: Tensor) -> Tensor:
+        """The length of tensors beside parameters, all taken together as one vector, in the type of another tensor."""
+        norms = [torch.linalg.vector_norm(self.parts.local(tensor)).to(like) for tensor in tensors]
+        own = torch.linalg.vector_norm(torch.stack(norms))
+        return own if self.parts is WHOLE else self.parts.total(own.square()).sqrt()
 
     def require_moments(self) -> Moments:
         """The moments; a signal that asked for them has them."""
@@ -83,15 +96,22 @@ class Batch:
     Attributes:
         losses: one loss per sample [B], detached.
         groups: the group (class, source) of each sample [B], or None.
+        elsewhere: samples of the same batch on other ranks, where these share the parameters.
     """
 
     losses: Tensor
     groups: Tensor | None = None
+    elsewhere: int = 0
 
     @property
     def samples(self) -> int:
         """B."""
         return self.losses.shape[0]
+
+    @property
+    def joined(self) -> int:
+        """B of all ranks that share the parameters."""
+        return self.samples + self.elsewhere
 
 
 @runtime_checkable
@@ -206,13 +226,15 @@ def select(parameters: Mapping[str, Tensor], where: Where) -> dict[str, Tensor]:
     return chosen
 
 
-def moments_by_decay(signals: Iterable[Signal], parameters: Mapping[str, Tensor]) -> dict[Decay, Moments]:
+def moments_by_decay(
+    signals: Iterable[Signal], parameters: Mapping[str, Tensor], parts: Parts = WHOLE
+) -> dict[Decay, Moments]:
     """One set of moments per decay, over all parameters that its signals look at."""
     wanted: dict[Decay, dict[str, Tensor]] = {}
     for signal in signals:
         if signal.decay is not None:
             wanted.setdefault(signal.decay, {}).update(select(parameters, signal.where))
-    return {decay: Moments(chosen, decay) for decay, chosen in wanted.items()}
+    return {decay: Moments(chosen, decay, parts) for decay, chosen in wanted.items()}
 
 
 def total(values: Mapping[str, Tensor]) -> Tensor:
@@ -269,7 +291,10 @@ def load_state(
         own.load_state_dict(saved, strict)
     for name, scope in scopes.items():
         for key, value in scope.memory.items():
-            value.copy_(state["memory"][name][key])
+            kept: Tensor = state["memory"][name][key]
+            if hasattr(value, "placements"):  # a DTensor; the saved one may be whole
+                value, kept = scope.parts.local(value), scope.parts.part(key, kept)
+            value.copy_(kept)
         scope.version = ()
 
 

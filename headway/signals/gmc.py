@@ -125,9 +125,9 @@ class MomentSignal(BaseSignal):
     def ratios(self, scope: Scope, batch: Batch, absolute: bool) -> dict[str, Tensor]:
         """m / max(v, floor) of every parameter, kept until the moments change."""
         moments = scope.require_moments()
-        version = (moments.version, batch.samples if self.unit == "batch" else 0)
+        version = (moments.version, batch.joined if self.unit == "batch" else 0)
         if scope.version != version or scope.ratios is None:
-            floor = self.floor_for(batch.samples, moments, scope.parameters)
+            floor = self.floor_for(batch.joined, moments, scope.parameters)
             scope.ratios = moments.ratios(scope.parameters, floor, scope.ratios, absolute)
             self.refine(scope, scope.ratios)
             scope.version = version
@@ -266,7 +266,7 @@ class Cosine(MomentSignal):
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """|g . m| / (|g| |m|), zero where either vanishes."""
-        squares = {name: d.square().sum() for name, d in self._directions(scope, batch).items()}
+        squares = {name: scope.square(d) for name, d in self._directions(scope, batch).items()}
         if self.over == "tensor":
             angles = {n: _angle(values["dot"][n], values["sq"][n], squares[n]) for n in squares}
             return total(angles) * (self.scale / scope.size**0.5)
@@ -301,12 +301,7 @@ class Projection(MomentSignal):
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """The projection on m; zero before the first update."""
         dot = total(values["dot"])
-        length = _length(scope.require_moments(), scope).to(dot)
+        moments = scope.require_moments()
+        length = scope.length((moments.m[name] for name in scope.parameters), dot)
         projected = torch.where(length > 0, dot / length.clamp(min=torch.finfo(dot.dtype).tiny), 0.0) * self.scale
         return projected.abs() if self.absolute else projected
-
-
-def _length(moments: Moments, scope: Scope) -> Tensor:
-    """|m| over the scored parameters."""
-    norms = [torch.linalg.vector_norm(moments.m[name]) for name in scope.parameters]
-    return torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device) for norm in norms]))

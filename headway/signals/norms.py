@@ -45,7 +45,7 @@ class NormAll(BaseSignal):
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """The sum over the parameters, in the chosen unit."""
-        factor = 1.0 if self.unit == "sample" else 1.0 / batch.samples
+        factor = 1.0 if self.unit == "sample" else 1.0 / batch.joined
         power = 1 if self.norm == "l1" else 2
         return total(values["norm"]) * (self.scale * factor**power)
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from headway.errors import SignalError
 from headway.grads import Reduction
+from headway.grads.sharded import find_sharding
+from headway.grads.wrappers import unwrap
 from headway.signals.base import BaseSignal, Batch, Plan, Scope, Values, check_choice, total
 from headway.signals.losses import check_groups, groups_of
 
@@ -44,19 +46,28 @@ class Reference:
 
         Args:
             model: the model that the meter is attached to.
-            loss: one number, with the graph that leads to the model.
+            loss: one number, with the graph that leads to the model. On a model that is sharded each rank gives a
+                loss, and the gradient is that of their mean.
 
         Raises:
             SignalError: it is not one number.
         """
         if loss.numel() != 1:
             raise SignalError(f"expected one loss of the reference, got {loss.numel()}; pass its mean")
+        sharding = find_sharding(unwrap(model))
+        if sharding is not None:
+            shards = sharding.gradients(loss, retain_graph=False)
+            self.set({name: sharding.spread(name, shard / sharding.scale) for name, shard in shards.items()})
+            return
         trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
         found = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
         self.set({name: grad for name, grad in zip(trainable, found, strict=True) if grad is not None})
 
     def set(self, gradients: Mapping[str, Tensor]) -> None:
-        """Take gradients by name of parameter, which were computed elsewhere; those that are missing count as zero."""
+        """Take gradients by name of parameter, which were computed elsewhere; those that are missing count as zero.
+
+        On a model that is sharded, they are DTensors or whole.
+        """
         self.gradients = {name: gradient.detach() for name, gradient in gradients.items()}
         self.version += 1
 
@@ -114,7 +125,7 @@ class Alignment(BaseSignal):
                     f"got {list(gradients[name].shape)}"
                 )
             else:
-                scope.memory[name].copy_(gradients[name])
+                scope.parts.local(scope.memory[name]).copy_(scope.parts.part(name, gradients[name]))
         scope.version = (self.reference.version,)
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
@@ -122,8 +133,7 @@ class Alignment(BaseSignal):
         dot = total(values["dot"]) * self.scale
         if self.measure == "dot":
             return dot
-        own = [torch.linalg.vector_norm(scope.memory[name]).to(dot) for name in scope.parameters]
-        length = torch.linalg.vector_norm(torch.stack(own))
+        length = scope.length((scope.memory[name] for name in scope.parameters), dot)
         if self.measure == "cosine":
             length = length * total(values["sq"]).sqrt()
         return torch.where(length == 0, 0.0, dot / length.clamp(min=torch.finfo(dot.dtype).tiny))
