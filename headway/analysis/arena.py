@@ -39,7 +39,7 @@ class Summary:
 
     Attributes:
         preference: the mean bonus per step in the noise over that outside, over the whole run; 1 is indifference. NaN
-            if the agent met no noise, or the bonus outside is not above zero.
+            if the agent met no noise, or the bonus can be negative, as progress can, so that a ratio says nothing.
         noise: the share of time in the noise.
         covered: the share of places that were visited.
         returned: the mean return of the last episodes, in the room's own unit; NaN if none had ended.
@@ -68,12 +68,13 @@ def summarise(run: RunData) -> Summary:
     columns = run.columns
     time = columns["noise_time_share"]
     inside, outside = (_weighted(columns[name], share) for name, share in _parts(columns))
+    is_positive = not any((columns[name] < 0).any() for name, _ in _parts(columns))
     last = max(1, round(LAST * run.rows))
     before = -last - 1 if run.rows > last else 0
     episodes, goals = (float(columns[name][-1] - columns[name][before]) for name in ("episodes", "goals"))
     steps = np.diff(columns["env_steps"], prepend=0)
     return Summary(
-        preference=inside / outside if outside > 0 else np.nan,
+        preference=inside / outside if outside > 0 and is_positive else np.nan,
         noise=float(time.mean()),
         covered=float(columns["covered"][-1]),
         returned=final_return(run),

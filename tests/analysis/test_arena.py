@@ -42,6 +42,10 @@ def test_a_run_in_numbers() -> None:
     assert found.steps == 200
 
 
+def test_a_bonus_that_can_be_negative_has_no_preference() -> None:
+    assert math.isnan(arena.summarise(made("iac", 0, bonus=-1.0)).preference)
+
+
 def test_gmc_beside_the_error() -> None:
     runs = [made("rnd", seed, bonus=3.0 + seed) for seed in range(3)]
     runs += [made("rnd+gmc", seed, bonus=1.0 + seed / 10, covered=0.4) for seed in range(3)]
