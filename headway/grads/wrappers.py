@@ -128,10 +128,12 @@ class Structure:
     def __init__(self, model: nn.Module) -> None:
         """Note what there is."""
         self._modules = [
-            (module._modules, list(module._modules.values()), module._parameters, list(module._parameters.values()))
+            (slots, list(slots.values()), [*map(id, slots.values())])
             for module in model.modules()
+            for slots in (module._modules, module._parameters)
         ]
-        self._trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+        self._parameters = list(model.parameters())
+        self._trained = [parameter.requires_grad for parameter in self._parameters]
 
     def check_unchanged(self, model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> None:
         """Refuse a model whose trainable parameters are not those that it had.
@@ -152,11 +154,7 @@ class Structure:
 
     def _is_unchanged(self) -> bool:
         """Whether no module or parameter was added, removed, replaced, frozen or unfrozen."""
-        return all(
-            _same(modules, own_modules) and _same(parameters, own_parameters)
-            for modules, own_modules, parameters, own_parameters in self._modules
-        ) and all(parameter.requires_grad is trained for parameter, trained in self._trained)
-
-
-def _same(now: dict[str, Any], before: list[Any]) -> bool:
-    return len(now) == len(before) and all(x is y for x, y in zip(now.values(), before, strict=True))
+        for slots, _, before in self._modules:  # runs with each batch
+            if [*map(id, slots.values())] != before:
+                return False
+        return [parameter.requires_grad for parameter in self._parameters] == self._trained
