@@ -85,6 +85,7 @@ def signals() -> list[Signal]:
         headway.NormLast(),
         headway.Curiosity(),
         headway.Uniform(),
+        headway.GroupGMC(groups=3, beta=0.9),
         headway.DeltaLoss(groups=3, window=2, name="windows"),
         headway.DeltaLoss(groups=3, window=None, name="epochs"),
     ]
@@ -131,7 +132,7 @@ def _nothing() -> Iterator[None]:
 
 def _unchecked(signal: Signal) -> Signal:
     """The signal without its look at the groups, which an accelerator does by itself (see the meta device below)."""
-    if isinstance(signal, headway.DeltaLoss):
+    if isinstance(signal, headway.DeltaLoss | headway.GroupGMC):
         object.__setattr__(signal, "validate", lambda batch: None)
     return signal
 

@@ -167,8 +167,8 @@ class Mixture:
                 f"expected sources from 0 to {len(self) - 1} ({', '.join(self.names[:5])}...), "
                 f"got numbers from {low} to {high}"
             )
-        counts = torch.bincount(ids, minlength=len(self))
-        totals = torch.stack([torch.bincount(ids, values, len(self)).to(values), counts.to(values)])
+        totals = values.new_empty(2, len(self))
+        totals[0], totals[1] = torch.bincount(ids, values, len(self)), torch.bincount(ids, minlength=len(self))
         return (summed(totals) if self._sync else totals.cpu()).double()
 
     def _report(self, bad: int, of: int) -> None:
@@ -178,17 +178,17 @@ class Mixture:
 
     def _learn(self, sums: Tensor, counts: Tensor) -> None:
         batches, self._unscored = self._unscored + 1, 0
-        keep = self._smoothing**batches
+        speed = float(torch.tensor(1 - self._smoothing**batches))  # in float32, as it has always been
         means = sums / counts.clamp(min=1)
         if self._complete and int(counts.min()) > 0:
-            self._scores = self._scores + (1 - keep) * (means - self._scores)
+            self._scores = self._scores + speed * (means - self._scores)
             self._seen += 1
             smoothed = self._scores
         else:
             present, seen = counts > 0, self._seen > 0
             if not bool(present.any()) or not (bool(seen.any()) or bool(sums.any())):
                 return  # GMC's first batch has no momentum to couple to: that all its scores are zero says nothing
-            self._scores = self._scores + torch.where(seen, 1 - keep, 1.0) * present * (means - self._scores)
+            self._scores = self._scores + torch.where(seen, speed, 1.0) * present * (means - self._scores)
             self._seen += present
             known = self._seen > 0
             self._complete = bool(known.all())

@@ -3,6 +3,7 @@
 from headway.signals.base import BaseSignal, Batch, Plan, Scope, Signal, Unit, Values, Where
 from headway.signals.curves import Learnability, Rate
 from headway.signals.gmc import GMC, Cosine, DotProduct, MomentSignal, Projection
+from headway.signals.groups import GroupGMC
 from headway.signals.losses import Curiosity, DeltaLoss, Uniform
 from headway.signals.norms import NormAll, NormLast
 from headway.signals.reference import Alignment, Excess, Reference, prediction_gain
@@ -17,6 +18,7 @@ __all__ = [
     "DeltaLoss",
     "DotProduct",
     "Excess",
+    "GroupGMC",
     "Learnability",
     "MomentSignal",
     "NormAll",
