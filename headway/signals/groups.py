@@ -64,10 +64,6 @@ class GroupGMC(MomentSignal):
         device = next(iter(scope.parameters.values())).device
         scope.memory["evidence"] = torch.zeros(self.groups, 2, dtype=torch.float64, device=device)
 
-    def validate(self, batch: Batch) -> None:
-        """Check the groups."""
-        check_groups(batch, self.groups)
-
     def reductions(self, scope: Scope, batch: Batch) -> Plan:
         """L1 norms weighted with |m| / v, and dot products with m / v."""
         ratios = self.ratios(scope, batch, absolute=False)
@@ -78,6 +74,7 @@ class GroupGMC(MomentSignal):
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """GMC times what the evidence leaves of it, this batch's included."""
+        check_groups(batch, self.groups)  # here, since batches that are not scored need none
         coupling, groups = total(values["coupling"]), groups_of(batch, self.groups)
         scope.cache["evidence"] = known = self._advanced(scope.memory["evidence"], total(values["dot"]), groups)
         factor = self.scale / scope.size**0.5
