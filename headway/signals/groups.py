@@ -10,7 +10,6 @@ from torch import Tensor
 from headway.errors import SignalError
 from headway.grads import Reduction
 from headway.signals.base import Batch, Plan, Scope, Values, total
-from headway.signals.curves import group_sums
 from headway.signals.gmc import MomentSignal
 from headway.signals.losses import check_groups, groups_of
 
