@@ -75,29 +75,33 @@ class GroupGMC(MomentSignal):
         """GMC times what the evidence leaves of it, this batch's included."""
         check_groups(batch, self.groups)  # here, since batches that are not scored need none
         coupling, groups = total(values["coupling"]), groups_of(batch, self.groups)
-        scope.cache["evidence"] = known = self._advanced(scope.memory["evidence"], total(values["dot"]), groups)
+        scope.cache["evidence"] = known = advanced(
+            scope.memory["evidence"], total(values["dot"]), groups, self.smoothing
+        )
         factor = self.scale / scope.size**0.5
-        left = self.evidence(known).mul_((1 - self.hedge) * factor).add_(self.hedge * factor)
+        left = evidence(known, self.errors).mul_((1 - self.hedge) * factor).add_(self.hedge * factor)
         return coupling * left.to(coupling)[groups]
-
-    def evidence(self, known: Tensor) -> Tensor:
-        """p of each group, from c and e: [groups, 2] -> [groups]."""
-        mean, error = known.unbind(1)
-        return (mean * error.rsqrt()).div_(self.errors).nan_to_num_(nan=1.0).clamp_(0, 1)
-
-    def _advanced(self, known: Tensor, dots: Tensor, groups: Tensor) -> Tensor:
-        """The evidence after one more batch; a group with a coupling that is not finite has none in it."""
-        dots = dots.double()
-        sums = dots.new_zeros(self.groups, 3)
-        sums.index_add_(0, groups, torch.stack([torch.ones_like(dots), dots, dots.square()], 1))
-        share = sums[:, :1].clamp(min=1).reciprocal()
-        new = sums[:, 1:] * torch.cat([share, share.square()], 1)
-        kept = known * self.smoothing
-        kept[:, 1] *= self.smoothing
-        return kept.add_(new.nan_to_num_(0.0, 0.0, 0.0))
 
     def observe(self, scope: Scope, batch: Batch) -> None:
         """Keep the evidence of a batch that was scored."""
         latest = scope.cache.pop("evidence", None)
         if latest is not None:
             scope.memory["evidence"].copy_(latest)
+
+
+def evidence(known: Tensor, errors: float) -> Tensor:
+    """p of each group, from its c and e: [groups, 2] -> [groups]; 1 where there is nothing to go by."""
+    mean, error = known.unbind(1)
+    return (mean * error.rsqrt()).div_(errors).nan_to_num_(nan=1.0).clamp_(0, 1)
+
+
+def advanced(known: Tensor, couplings: Tensor, groups: Tensor, smoothing: float) -> Tensor:
+    """c and e [groups, 2] after a batch of couplings [B]; a group with one that is not finite has none in it."""
+    values = couplings.double()
+    sums = values.new_zeros(len(known), 3)
+    sums.index_add_(0, groups, torch.stack([torch.ones_like(values), values, values.square()], 1))
+    share = sums[:, :1].clamp(min=1).reciprocal()
+    new = sums[:, 1:] * torch.cat([share, share.square()], 1)
+    kept = known * smoothing
+    kept[:, 1] *= smoothing
+    return kept.add_(new.nan_to_num_(0.0, 0.0, 0.0))

@@ -34,6 +34,7 @@ from headway.signals import (
     DeltaLoss,
     DotProduct,
     GroupGMC,
+    HeadMeter,
     Learnability,
     NormAll,
     NormLast,
@@ -189,7 +190,11 @@ class Trial:
         sources = len(self.pool.names)
         last = f"{len(self.model) - 1}.*"
         own = None if signal is None else signal(protocol, sources, self._reference, last)
-        self._meter = None if own is None else Meter(self.model, own, every=method.every)
+        self._meter: Meter[Any] | HeadMeter | None = None if own is None else Meter(self.model, own, every=method.every)
+        if method.score == "head":
+            head = self.model[-1]
+            assert isinstance(head, nn.Linear)
+            self._meter = HeadMeter(head, self._optimizer, sources, every=method.every)
         self.mixture = Mixture(self.pool.names, _RULES[method.rule](), hold=method.hold, seed=seed, sync=False)
         self._shares = self._fixed().cumsum(0).clamp(max=1) if method.score in FIXED else None
         self.step = 0

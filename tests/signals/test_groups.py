@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import headway
 from headway.errors import SignalError
+from headway.signals.groups import evidence
 
 BETA, FLOOR = 0.8, 1e-6
 
@@ -109,7 +110,7 @@ def test_noise_keeps_the_hedge_and_what_is_learned_keeps_all() -> None:
         meter.backward((model(x) - y).square().squeeze(1), groups=groups)
         optimizer.step()
         optimizer.zero_grad()
-    learned, noise = own.evidence(meter._scopes["group_gmc"].memory["evidence"]).tolist()
+    learned, noise = evidence(meter._scopes["group_gmc"].memory["evidence"], own.errors).tolist()
     assert learned == 1.0
     assert noise < 0.5
 

@@ -25,6 +25,7 @@ SCORES: Mapping[str, str] = {
     "gmc_small": "GMC, floor 1e-8",
     "gmc_last": "GMC of the last layer",
     "group_gmc": "GMC of groups, last layer",
+    "head": "GMC of groups, last layer, Adam's moments",
     "norm_all": "gradient norm",
     "norm_last": "last layer's norm",
     "dot": "dot product",
