@@ -32,8 +32,8 @@ class HeadMeter:
     With inputs a and gradients b at the layer's outputs, a sample's gradient of the weight is the outer product of b
     and a. Its score is that of `GroupGMC` for this weight, with W = m / max(v, mean of v) and m and v those of the
     optimizer: |b| |W| |a| / sqrt(d) times hedge + (1 - hedge) p, p the evidence that b W a is above zero on average
-    over the group. So it keeps no moments, and a batch that is not scored costs a plain backward pass. Unlike `Meter`, it
-    compares nothing with autograd, and takes no compiled model.
+    over the group. So it keeps no moments, and a batch that is not scored costs a plain backward pass. Unlike
+    `Meter`, it compares nothing with autograd, and takes no compiled model.
 
     Args:
         layer: a linear layer that is called once for a batch, with one row per sample; in general the model's last.
