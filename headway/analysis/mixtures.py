@@ -19,8 +19,8 @@ from headway.analysis.stats import Estimate, t_interval
 from headway.analysis.table import Cell, Table
 from headway.study.protocols.mixture import FIXED, HELD_OUT, TUNING, Method
 
-Runs = Mapping[tuple[str, str, int], RunData]
-"""Mixture, method and seed -> run."""
+Runs = Mapping[tuple[str, str, int], tuple[RunData, RunData | None]]
+"""Mixture, method and seed -> run, and uniform sampling with the same seed in its session, if there is such a run."""
 NOT_ENOUGH = "–"
 
 
@@ -55,22 +55,26 @@ class Outcome:
     costs: Sequence[float]
 
 
-def collect(runs: Iterable[RunData]) -> Runs:
-    """The finished runs of the study."""
-    return {
-        (run.spec.condition, run.method, run.seed): run
-        for run in runs
-        if run.spec.experiment == "mixture" and run.finished
-    }
+def collect(*sessions: Iterable[RunData]) -> Runs:
+    """The finished runs of the study, out of one or several sessions; of runs that are there twice, the later ones.
+
+    The load of a machine changes the cost of all methods, so each run is compared with uniform sampling of its session.
+    """
+    found: dict[tuple[str, str, int], tuple[RunData, RunData | None]] = {}
+    for session in sessions:
+        own = {
+            (run.spec.condition, run.method, run.seed): run
+            for run in session
+            if run.spec.experiment == "mixture" and run.finished
+        }
+        found |= {key: (run, own.get((key[0], "uniform", key[2]))) for key, run in own.items()}
+    return found
 
 
 def outcome(runs: Runs, mixture: str, method: str) -> Outcome | None:
     """Compare a method with uniform sampling; None without a common seed."""
-    pairs = [
-        (run, runs[mixture, "uniform", seed])
-        for (own, name, seed), run in sorted(runs.items())
-        if (own, name) == (mixture, method) and (mixture, "uniform", seed) in runs
-    ]
+    found = [runs[key] for key in sorted(runs) if key[:2] == (mixture, method)]
+    pairs = [(run, uniform) for run, uniform in found if uniform is not None]
     if not pairs:
         return None
     return Outcome(
