@@ -3,6 +3,8 @@
 headway run --campaign campaigns/mixture.toml --out lots
 headway export lots/mixture --finished --out results/mixture/mixture.parquet
 python benchmarks/mixtures.py
+
+Each file is a session, with uniform sampling of its own; of runs that are in two, those of the later name count.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ def made(text: str) -> str:
     """The page with its generated part made anew."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{render(collect(load_results(RESULTS)))}\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{render(collect(*map(load_results, sorted(RESULTS.glob('*.parquet')))))}\n{END}{after}"
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ import numpy as np
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate, t_interval
 from headway.analysis.table import Cell, Table
-from headway.study.protocols.mixture import HELD_OUT, TUNING, Method
+from headway.study.protocols.mixture import FIXED, HELD_OUT, TUNING, Method
 
-Runs = Mapping[tuple[str, str, int], RunData]
-"""Mixture, method and seed -> run."""
+Runs = Mapping[tuple[str, str, int], tuple[RunData, RunData | None]]
+"""Mixture, method and seed -> run, and uniform sampling with the same seed in its session, if there is such a run."""
 NOT_ENOUGH = "–"
 
 
@@ -55,22 +55,26 @@ class Outcome:
     costs: Sequence[float]
 
 
-def collect(runs: Iterable[RunData]) -> Runs:
-    """The finished runs of the study."""
-    return {
-        (run.spec.condition, run.method, run.seed): run
-        for run in runs
-        if run.spec.experiment == "mixture" and run.finished
-    }
+def collect(*sessions: Iterable[RunData]) -> Runs:
+    """The finished runs of the study, out of one or several sessions; of runs that are there twice, the later ones.
+
+    The load of a machine changes the cost of all methods, so each run is compared with uniform sampling of its session.
+    """
+    found: dict[tuple[str, str, int], tuple[RunData, RunData | None]] = {}
+    for session in sessions:
+        own = {
+            (run.spec.condition, run.method, run.seed): run
+            for run in session
+            if run.spec.experiment == "mixture" and run.finished
+        }
+        found |= {key: (run, own.get((key[0], "uniform", key[2]))) for key, run in own.items()}
+    return found
 
 
 def outcome(runs: Runs, mixture: str, method: str) -> Outcome | None:
     """Compare a method with uniform sampling; None without a common seed."""
-    pairs = [
-        (run, runs[mixture, "uniform", seed])
-        for (own, name, seed), run in sorted(runs.items())
-        if (own, name) == (mixture, method) and (mixture, "uniform", seed) in runs
-    ]
+    found = [runs[key] for key in sorted(runs) if key[:2] == (mixture, method)]
+    pairs = [(run, uniform) for run, uniform in found if uniform is not None]
     if not pairs:
         return None
     return Outcome(
@@ -121,6 +125,30 @@ def _summarised(runs: Runs, mixtures: Sequence[str], name: str) -> list[float] |
     return [math.exp(np.mean(samples)), math.exp(np.mean(time)), math.exp(max(time)), gain, spent]
 
 
+WORST, GAIN, SHOWN = 1.02, 1 / 3, 10
+"""The most a default may lose on a mixture, the least share of the oracle's gain, and the rows of `conditions`."""
+
+
+def conditions(runs: Runs) -> Table:
+    """The methods of the best worst case at equal time over both halves, and which conditions each meets in both.
+
+    Conditions: (1) better than uniform at equal time in the mean, (2) at most `WORST` on any mixture at equal time,
+    (3) at least `GAIN` of the oracle's gain at equal samples. Each cell has the tuning and the held-out half.
+    """
+    rows: list[tuple[float, list[Cell]]] = []
+    for name in known_methods(runs):
+        halves = [_summarised(runs, names, name) for names in (TUNING, HELD_OUT)]
+        numbers = [half for half in halves if half is not None]
+        if name not in FIXED and len(numbers) == 2:
+            times, worsts, gains = ([half[place] for half in numbers] for place in (1, 2, 3))
+            met = [max(times) < 1, max(worsts) <= WORST, min(gains) >= GAIN]
+            cells = [f"{pair[0]:.3f}, {pair[1]:.3f}" for pair in (times, worsts, gains)]
+            holds = ", ".join(str(number) for number, holds in enumerate(met, 1) if holds) or "none"
+            rows.append((max(worsts), [name, *cells, holds]))
+    heads = ["method", "1: equal time", "2: worst, equal time", "3: share of the oracle's gain", "conditions that hold"]
+    return Table(heads, [cells for _, cells in sorted(rows, key=lambda row: row[0])[:SHOWN]])
+
+
 def by_mixture(runs: Runs, mixtures: Sequence[str], what: str) -> Table:
     """Relative losses with intervals: a row for each method, a column for each mixture.
 
@@ -158,6 +186,9 @@ def render(runs: Runs) -> str:
         chosen = [name for name in names if name in there]
         if chosen:
             lines += [f"### {title}", f"Mean over {', '.join(chosen)}:", summary(runs, chosen).markdown()]
+    if len(there) == len(TUNING) + len(HELD_OUT):
+        text = f"Tuning half, held-out half; the {SHOWN} methods whose worst mixture at equal time is best."
+        lines += ["### The three conditions", text, conditions(runs).markdown()]
     if there:
         lines += ["### Each mixture, at equal samples", by_mixture(runs, there, "samples").markdown()]
         lines += ["### Each mixture, at equal time", by_mixture(runs, there, "time").markdown()]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -123,14 +122,15 @@ class Structure:
     def __init__(self, model: nn.Module, sharding: Sharding | None = None) -> None:
         """Note what there is, with sharded parameters as they are at rest."""
         self._sharding = sharding
-        self._modules = [
-            (module._modules, list(module._modules.values()), module._parameters, self._now(module))
-            for module in model.modules()
-        ]
-        self._trained = [(p, p.requires_grad) for p in map(self._at_rest, model.parameters())]
-
-    def _now(self, module: nn.Module) -> list[Any]:
-        return [self._at_rest(parameter) for parameter in module._parameters.values()]
+        self._slots: list[
+            tuple[dict[str, Any], list[Any], list[int]]
+        ] = []  # what each module holds, kept alive, so that no other object gets its id
+        for module in model.modules():
+            for slots in (module._modules, module._parameters):
+                kept = self._at_rest(slots.values())
+                self._slots.append((slots, kept, [*map(id, kept)]))
+        self._parameters = self._at_rest(model.parameters())
+        self._trained = [parameter.requires_grad for parameter in self._parameters]
 
     def check_unchanged(self, model: nn.Module, trainable: Mapping[str, nn.Parameter]) -> None:
         """Refuse a model whose trainable parameters are not those that it had.
@@ -145,7 +145,8 @@ class Structure:
                 "expected a model that was sharded before the meter was made, got fully_shard after it; call detach(), "
                 "and make the meter after fully_shard"
             )
-        now = {name: self._at_rest(p) for name, p in model.named_parameters() if p.requires_grad}
+        trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        now = dict(zip(trained, self._at_rest(trained.values()), strict=True))
         changed = [name for name in {**now, **trainable} if now.get(name) is not trainable.get(name)]
         if changed:
             raise ModelError(
@@ -156,15 +157,13 @@ class Structure:
 
     def _is_unchanged(self) -> bool:
         """Whether no module or parameter was added, removed, replaced, frozen or unfrozen."""
-        return all(
-            self._same(modules, own_modules) and self._same(parameters, own_parameters)
-            for modules, own_modules, parameters, own_parameters in self._modules
-        ) and all(parameter.requires_grad is trained for parameter, trained in self._trained)
+        for slots, _, before in self._slots:  # runs with each batch
+            if [*map(id, self._at_rest(slots.values()))] != before:
+                return False
+        return [parameter.requires_grad for parameter in self._parameters] == self._trained
 
-    def _same(self, now: dict[str, Any], before: list[Any]) -> bool:
-        if len(now) != len(before):
-            return False
-        return all(x is y or self._at_rest(x) is y for x, y in zip(now.values(), before, strict=True))
-
-    def _at_rest(self, parameter: Any) -> Any:
-        return parameter if self._sharding is None else self._sharding.at_rest(parameter)
+    def _at_rest(self, held: Iterable[Any]) -> list[Any]:
+        """What a module holds, with sharded parameters as they are between forward passes."""
+        if self._sharding is None:
+            return [*held]
+        return [self._sharding.at_rest(each) for each in held]

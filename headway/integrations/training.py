@@ -164,8 +164,8 @@ class Feedback:
     def report(self, sources: Tensor | None, losses: Tensor, scores: dict[str, Tensor] | None) -> None:
         """Pass on the scores of a batch: sources [B], losses [B], scores by signal or None."""
         self.scores = scores
-        if self.steered is not None and scores is not None and sources is not None:
-            self.steered.update(sources, scores[self._drive])
+        if self.steered is not None and sources is not None:
+            self.steered.update(sources, None if scores is None else scores[self._drive])
         if self.monitor is not None and (sources is not None or not self.monitor.has_sources):
             self.monitor.update(sources if self.monitor.has_sources else None, scores, losses.detach())
 

@@ -47,6 +47,8 @@ class Decay:
             )
 
 
+FEW = 2**16
+"""So few numbers are copied to lie side by side: one operation over all costs more time than its work."""
 _LITTLE = 1e-12
 """The share of a floor that stays while there are no updates, so that nothing is divided by zero."""
 
@@ -84,6 +86,7 @@ class Moments:
         self._passed = 0  # updates, also the skipped ones
         self._good = torch.ones(len(self.m), dtype=torch.bool, device=place)
         self._known: int | None = 0  # what `_updates` holds, where the host knows it
+        self._side_by_side: Flat | None = None  # where few gradients are copied to
         self._spare: Flat | None = None  # a buffer whose numbers nobody needs during an update
         self.version = 0
 
@@ -115,13 +118,12 @@ class Moments:
         m, v, g = list(self.m.values()), list(self.v.values()), self._prepared(gradients, scale)
         if len(g) < len(m) and self.m.whole is not None and self.v.whole is not None:
             m, v = [self.m.whole], [self.v.whole]
-        norms = torch._foreach_norm(g)
         self.version += 1
         if not self._on_host:
-            self._update_without_branch(g, norms)
+            self._update_without_branch(g, torch._foreach_norm(g))
             return
         # Finite exactly if every entry and every square is (or their sum overflows).
-        together = torch.stack(norms)
+        together = torch.stack(torch._foreach_norm(g)) if len(g) > 1 or g[0].dim() != 1 else g[0]
         if not math.isfinite(self._parts.total(torch.dot(together, together))):
             bad = torch.tensor([not math.isfinite(norm**2) for norm in torch._foreach_norm(self._by_name(g))])
             self._report((self._parts.total(bad.long()) > 0).tolist())
@@ -137,13 +139,20 @@ class Moments:
         """The gradients by parameter; on the host all as one if they lie side by side as the moments do."""
         whole = gradients.whole if isinstance(gradients, Flat) and self._on_host and scale is None else None
         own = self.m.whole if len(self.m) > 1 and self.v.whole is not None else None
-        own = own if gradients.keys() == self.m.keys() else None
-        if whole is not None and own is not None and (whole.shape, whole.dtype) == (own.shape, own.dtype):
+        same = gradients.keys() == self.m.keys()
+        if whole is not None and own is not None and same and (whole.shape, whole.dtype) == (own.shape, own.dtype):
             return [whole]
-        return [
+        prepared = [
             torch.zeros_like(m) if (gradient := gradients.get(name)) is None else _prepared(gradient, m, scale)
             for name, m in self.m.items()
         ]
+        if own is None or not self._on_host or own.numel() > FEW:
+            return prepared
+        if self._side_by_side is None:
+            self._side_by_side = Flat(self.m)
+        torch._foreach_copy_(list(self._side_by_side.values()), prepared)
+        assert self._side_by_side.whole is not None
+        return [self._side_by_side.whole]
 
     def _by_name(self, g: Sequence[Tensor]) -> list[Tensor]:
         """One gradient for each parameter, also where they lie side by side."""

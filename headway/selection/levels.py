@@ -119,7 +119,7 @@ class LevelSampler:
 
         Args:
             levels: the number or name of each score's level [B].
-            scores: [B], of any kind that the rule understands. NaN and infinity are left out; None changes nothing.
+            scores: [B], of any kind that the rule understands. NaN and infinity are left out; None leaves the shares.
 
         Raises:
             SelectionError: other shapes, or levels that there are not.

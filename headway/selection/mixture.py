@@ -36,7 +36,8 @@ class Mixture:
         prior: the shares to start from, by name or in the sources' order, in any unit (sizes will do); equal ones by
             default. The rule's shares are multiplied with them.
         hold: how far shares are held to the prior, in [0, 1]: hold * prior + (1 - hold) * shares.
-        smoothing: how much of a source's smoothed score is kept when a batch with samples of it comes, in [0, 1).
+        smoothing: how much of a source's smoothed score is kept from one batch to the next, in [0, 1). It is raised to
+            the power of the batches since the latest that was scored, as `update` has counted them.
         seed: for rules that draw random numbers.
         sync: add the scores up over the processes of torch.distributed, where it is in use, so that all have the same
             shares; `update` must then be called in all of them.
@@ -79,6 +80,8 @@ class Mixture:
         self._learner = rule.begin(len(self.names), seed)
         self._scores = torch.zeros(len(self.names), dtype=torch.float64)
         self._seen = torch.zeros(len(self.names), dtype=torch.int64)
+        self._complete = False  # every source has been seen
+        self._unscored = 0  # batches since the latest that was scored
         self.skipped = 0
         self.version = 0
         self._shared: Tensor | None = None
@@ -114,13 +117,15 @@ class Mixture:
 
         Args:
             source_ids: the source of each sample [B], by number or by name.
-            scores: one per sample [B], of any signal, in any unit; None for a batch that the meter did not score,
-                which changes nothing.
+            scores: one per sample [B], of any signal, in any unit; None for a batch that the meter did not score. It
+                leaves the shares as they are, and is counted: the next scores move them as far as those of all batches
+                in between would have.
 
         Raises:
             SelectionError: other shapes, the scores of several signals, or sources that there are not.
         """
         if scores is None:
+            self._unscored += 1
             return
         if isinstance(scores, Mapping):
             raise SelectionError(
@@ -167,8 +172,8 @@ class Mixture:
                 f"expected sources from 0 to {len(self) - 1} ({', '.join(self.names[:5])}...), "
                 f"got numbers from {low} to {high}"
             )
-        counts = torch.bincount(ids, minlength=len(self))
-        totals = torch.stack([torch.bincount(ids, values, len(self)).to(values), counts.to(values)])
+        totals = values.new_empty(2, len(self))
+        totals[0], totals[1] = torch.bincount(ids, values, len(self)), torch.bincount(ids, minlength=len(self))
         return (summed(totals) if self._sync else totals.cpu()).double()
 
     def _report(self, bad: int, of: int) -> None:
@@ -177,16 +182,23 @@ class Mixture:
         self.skipped += bad
 
     def _learn(self, sums: Tensor, counts: Tensor) -> None:
-        present = counts > 0
-        if not bool(present.any()) or not (bool(self._seen.any()) or bool(sums.any())):
-            return  # GMC's first batch has no momentum to couple to: that all its scores are zero says nothing
+        batches, self._unscored = self._unscored + 1, 0
+        speed = float(torch.tensor(1 - self._smoothing**batches))  # in float32, as it has always been
         means = sums / counts.clamp(min=1)
-        speed = torch.where(self._seen > 0, 1 - self._smoothing, 1.0) * present
-        self._scores = self._scores + speed * (means - self._scores)
-        self._seen += present
-        known = self._seen > 0
-        smoothed = self._scores if bool(known.all()) else torch.where(known, self._scores, self._scores[known].mean())
-        self._learner.learn(Feedback(smoothed, means, counts))
+        if self._complete and int(counts.min()) > 0:
+            self._scores = self._scores + speed * (means - self._scores)
+            self._seen += 1
+            smoothed = self._scores
+        else:
+            present, seen = counts > 0, self._seen > 0
+            if not bool(present.any()) or not (bool(seen.any()) or bool(sums.any())):
+                return  # GMC's first batch has no momentum to couple to: that all its scores are zero says nothing
+            self._scores = self._scores + torch.where(seen, speed, 1.0) * present * (means - self._scores)
+            self._seen += present
+            known = self._seen > 0
+            self._complete = bool(known.all())
+            smoothed = self._scores if self._complete else torch.where(known, self._scores, self._scores[known].mean())
+        self._learner.learn(Feedback(smoothed, means, counts, batches))
         self._set_shares()
 
     def _set_shares(self) -> None:
@@ -254,6 +266,7 @@ class Mixture:
             "names": list(self.names),
             "scores": self._scores.clone(),
             "seen": self._seen.clone(),
+            "unscored": self._unscored,
             "skipped": self.skipped,
             "rule": self._learner.state_dict(),
         }
@@ -274,6 +287,8 @@ class Mixture:
         self._learner.load_state_dict(state["rule"])
         self._scores = state["scores"].clone()
         self._seen = state["seen"].clone()
+        self._complete = bool((self._seen > 0).all())
+        self._unscored = state.get("unscored", 0)
         self.skipped = state["skipped"]
         self._set_shares()
 

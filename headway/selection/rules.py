@@ -27,11 +27,13 @@ class Feedback:
         smoothed: the smoothed score of every source [S]; of one that was never seen, the mean of the others.
         means: the mean score of the batch's samples of each source [S], zero where it had none.
         counts: the samples of each source in the batch [S].
+        batches: how many batches it stands for: itself, and those since the latest that was scored.
     """
 
     smoothed: Tensor
     means: Tensor
     counts: Tensor
+    batches: int = 1
 
 
 class Learner(Protocol):
@@ -70,11 +72,12 @@ class MultiplicativeWeights:
         w <- w^(1 - rate) * exp(rate * strength * score / best)
 
     with the smoothed scores divided by the greatest of them in absolute value, so that their unit does not matter. At
-    rest, a source with half the best score has exp(-strength / 2) of the best one's share.
+    rest, a source with half the best score has exp(-strength / 2) of the best one's share. A batch that stands for k
+    moves the weights at the rate 1 - (1 - rate)^k, so that they are as fast with each eighth batch scored as with all.
 
     Attributes:
         strength: how much scores count; 0 keeps the shares equal.
-        rate: how fast weights move, in (0, 1].
+        rate: how fast weights move with each batch, in (0, 1].
         least: scores are divided by no less than this. Where all scores lie far below it, shares become equal; it is
             in the scores' own unit, and 0 leaves it out.
     """
@@ -105,7 +108,8 @@ class _Weights:
     def learn(self, feedback: Feedback) -> None:
         best = max(float(feedback.smoothed.abs().max()), self._rule.least)
         gain = feedback.smoothed / best if best > 0 else torch.zeros_like(self._log)
-        self._log.lerp_(self._rule.strength * gain, self._rule.rate)
+        rate = self._rule.rate if feedback.batches == 1 else 1 - (1 - self._rule.rate) ** feedback.batches
+        self._log.lerp_(self._rule.strength * gain, rate)
 
     def shares(self) -> Tensor:
         return self._log.softmax(0)

@@ -108,7 +108,7 @@ class SourceSampler(EpochSampler):
     ) -> None:
         """Take in the scores of a batch: the source of each sample [B], by number or name, and its score [B].
 
-        None, for a batch that the meter did not score, changes nothing.
+        None stands for a batch that the meter did not score; see `Mixture.update`.
         """
         self.mixture.update(source_ids, scores)
 

@@ -3,6 +3,8 @@
 from headway.signals.base import BaseSignal, Batch, Plan, Scope, Signal, Unit, Values, Where
 from headway.signals.curves import Learnability, Rate
 from headway.signals.gmc import GMC, Cosine, DotProduct, MomentSignal, Projection
+from headway.signals.groups import GroupGMC
+from headway.signals.head import HeadMeter
 from headway.signals.losses import Curiosity, DeltaLoss, Uniform
 from headway.signals.norms import NormAll, NormLast
 from headway.signals.reference import Alignment, Excess, Reference, prediction_gain
@@ -17,6 +19,8 @@ __all__ = [
     "DeltaLoss",
     "DotProduct",
     "Excess",
+    "GroupGMC",
+    "HeadMeter",
     "Learnability",
     "MomentSignal",
     "NormAll",

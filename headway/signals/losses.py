@@ -162,8 +162,10 @@ def check_groups(batch: Batch, groups: int) -> None:
         raise SignalError(f"{expected}, as integers, got {batch.groups.dtype}; convert them with .long()")
     if own.device.type != "cpu":  # an accelerator looks by itself, and the host does not wait for it
         torch._assert_async(((own >= 0) & (own < groups)).all(), expected)
-    elif bool((own < 0).any()) or bool((own >= groups).any()):
-        raise SignalError(f"{expected}, got numbers from {int(own.min())} to {int(own.max())}")
+    elif own.numel():
+        low, high = (int(end) for end in own.aminmax())
+        if low < 0 or high >= groups:
+            raise SignalError(f"{expected}, got numbers from {low} to {high}")
 
 
 def _shifted_in(recent: Tensor, losses: Tensor, member: Tensor) -> Tensor:

@@ -30,6 +30,8 @@ from headway.signals import (
     Alignment,
     DeltaLoss,
     DotProduct,
+    GroupGMC,
+    HeadMeter,
     Learnability,
     NormAll,
     NormLast,
@@ -113,21 +115,26 @@ def losses_of(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs, targets, reduction="none")
 
 
-_SIGNALS: Mapping[str, Callable[[MixtureProtocol, int, Reference], Signal]] = {
-    "gmc": lambda p, sources, reference: GMC(beta=p.beta, floor=1.0, unit="relative"),
-    "gmc_small": lambda p, sources, reference: GMC(beta=p.beta),
-    "norm_all": lambda p, sources, reference: NormAll(),
-    "norm_last": lambda p, sources, reference: NormLast(),
-    "dot": lambda p, sources, reference: DotProduct(beta=p.beta, floor=1.0, unit="relative"),
-    "projection": lambda p, sources, reference: Projection(beta=p.beta, absolute=False),
-    "learnability": lambda p, sources, reference: Learnability(groups=sources),
-    "delta_loss": lambda p, sources, reference: DeltaLoss(groups=sources, window=500),
-    "alignment": lambda p, sources, reference: Alignment(reference),
+_SIGNALS: Mapping[str, Callable[[MixtureProtocol, int, Reference, str], Signal]] = {
+    "gmc": lambda p, sources, reference, last: GMC(beta=p.beta, floor=1.0, unit="relative"),
+    "gmc_small": lambda p, sources, reference, last: GMC(beta=p.beta),
+    "gmc_last": lambda p, sources, reference, last: GMC(beta=p.beta, floor=1.0, unit="relative", where=last),
+    "group_gmc": lambda p, sources, reference, last: GroupGMC(
+        groups=sources, beta=p.beta, floor=1.0, unit="relative", where=last
+    ),
+    "norm_all": lambda p, sources, reference, last: NormAll(),
+    "norm_last": lambda p, sources, reference, last: NormLast(),
+    "dot": lambda p, sources, reference, last: DotProduct(beta=p.beta, floor=1.0, unit="relative"),
+    "projection": lambda p, sources, reference, last: Projection(beta=p.beta, absolute=False),
+    "learnability": lambda p, sources, reference, last: Learnability(groups=sources),
+    "delta_loss": lambda p, sources, reference, last: DeltaLoss(groups=sources, window=500),
+    "alignment": lambda p, sources, reference, last: Alignment(reference),
 }
-"""The signals that need a meter; the loss and its gain do without."""
+"""The signals that need a meter, with the pattern of the last layer's parameters; the loss and its gain do without."""
 
 _RULES: Mapping[str, Callable[[], Rule]] = {
     "weights": MultiplicativeWeights,
+    "paced": MultiplicativeWeights,
     "policy": PolicyGradient,
     "exp3s": EXP3S,
     "tscl": TSCL,
@@ -157,9 +164,13 @@ class Trial:
         self._reference = Reference()
         signal = _SIGNALS.get(method.score)
         sources = len(self.pool.names)
-        self._meter = (
-            Meter(self.model, signal(protocol, sources, self._reference), every=method.every) if signal else None
-        )
+        last = f"{len(self.model) - 1}.*"
+        own = None if signal is None else signal(protocol, sources, self._reference, last)
+        self._meter: Meter[Any] | HeadMeter | None = None if own is None else Meter(self.model, own, every=method.every)
+        if method.score == "head":
+            head = self.model[-1]
+            assert isinstance(head, nn.Linear)
+            self._meter = HeadMeter(head, self._optimizer, sources, every=method.every)
         self.mixture = Mixture(self.pool.names, _RULES[method.rule](), hold=method.hold, seed=seed, sync=False)
         self._shares = self._fixed().cumsum(0).clamp(max=1) if method.score in FIXED else None
         self.step = 0
@@ -193,6 +204,8 @@ class Trial:
             if method.score == "gain":
                 scores = prediction_gain(losses, lambda: losses_of(self.model(x), y))
             self.mixture.update(sources, scores)
+        elif method.rule == "paced":
+            self.mixture.update(sources, None)
         self.step += 1
         self._seconds += time.process_time() - start
         self._counts += torch.bincount(sources, minlength=len(self._counts))

@@ -9,10 +9,20 @@ import pytest
 
 from benchmarks.mixtures import PAGE, RESULTS, made
 from headway.analysis import load_results
-from headway.analysis.mixtures import collect, complete, cost, loss_at_equal_time, outcome, render, share_of_gain
+from headway.analysis.mixtures import (
+    collect,
+    complete,
+    conditions,
+    cost,
+    loss_at_equal_time,
+    outcome,
+    render,
+    share_of_gain,
+)
 from headway.analysis.rundata import Progress, RunData
 from headway.commands.campaign_file import read_campaign_file
 from headway.runs import RunSpec, State
+from headway.study.protocols.mixture import HELD_OUT, TUNING
 
 
 def run(method: str, losses: list[float], seconds: float = 1.0, mixture: str = "digits", seed: int = 0) -> RunData:
@@ -51,6 +61,36 @@ def test_relative_losses_and_the_share_of_the_gain() -> None:
     assert outcome(runs, "sums", "gmc") is None
     assert complete(runs) == ["digits"]
     assert "| gmc | GMC, relative floor 1 | 0.500 | 2.000 | 2.000 | 0.500 | 2.000 |" in render(runs)
+
+
+def test_the_three_conditions() -> None:
+    """A method that meets all, one that is too slow on one mixture, and one that gains too little."""
+    runs = []
+    for mixture in (*TUNING, *HELD_OUT):
+        runs += [run("uniform", [4.0, 3.0, 2.0, 1.0], 2.0, mixture), run("oracle", [4.0, 2.0, 1.0, 0.5], 2.0, mixture)]
+        runs.append(run("gmc", [4.0, 2.0, 1.0, 0.75], 2.0, mixture))  # gets log 0.75 / log 0.5 = 41.5%
+        runs.append(run("norm_last", [4.0, 2.0, 1.0, 1.03 if mixture == "sums" else 0.6], 2.0, mixture))
+        runs.append(run("loss", [4.0, 2.0, 1.0, 0.9], 2.0, mixture))  # log 0.9 / log 0.5 = 15.2%
+    rows = {row[0]: row[1:] for row in conditions(collect(runs)).rows}
+    assert list(rows) == ["gmc", "loss", "norm_last"]
+    assert rows["gmc"] == ["0.750, 0.750", "0.750, 0.750", "0.415, 0.415", "1, 2, 3"]
+    assert rows["loss"] == ["0.900, 0.900", "0.900, 0.900", "0.152, 0.152", "1, 2"]
+    mean = (0.6**3 * 1.03) ** 0.25
+    gain = (3 * math.log(0.6) + math.log(1.03)) / 4 / math.log(0.5)
+    assert rows["norm_last"] == [f"0.600, {mean:.3f}", "0.600, 1.030", f"0.737, {gain:.3f}", "1, 3"]
+
+
+def test_a_run_is_compared_with_uniform_sampling_of_its_session() -> None:
+    """In the second session all steps but plain ones take twice as long; gmc is in both, loss in the first."""
+    first = [UNIFORM, run("loss", [4.0, 2.0, 1.0, 0.5], 4.0), run("gmc", [4.0, 2.0, 1.0, 0.6], 4.0)]
+    second = [run("uniform", [4.0, 3.0, 2.0, 1.0], 4.0), run("gmc", [4.0, 2.0, 1.0, 0.5], 4.0)]
+    runs = collect(first, second)
+    loss, gmc = outcome(runs, "digits", "loss"), outcome(runs, "digits", "gmc")
+    assert loss is not None
+    assert gmc is not None
+    assert loss.costs == [2.0]
+    assert gmc.costs == [1.0]
+    assert gmc.time == pytest.approx([math.log(0.5)])
 
 
 def test_a_seed_counts_only_beside_uniform() -> None:

@@ -23,6 +23,33 @@ def test_scores_are_smoothed_for_the_sources_that_a_batch_has() -> None:
     assert mixture.scores == {"a": pytest.approx(3.0), "b": 8.0, "c": None}
 
 
+def test_batches_without_scores_count_as_if_they_had_the_next_ones() -> None:
+    rule = MultiplicativeWeights(strength=2.0, rate=0.25)
+    mixture = Mixture(["a", "b"], rule, smoothing=0.5)
+    mixture.update([0, 1], [8.0, 8.0])
+    for scores in (None, None, [0.0, 16.0]):
+        mixture.update([0, 1], scores)
+    kept = 0.5**3
+    a, b = kept * 8, kept * 8 + (1 - kept) * 16
+    assert mixture.scores == {"a": pytest.approx(a), "b": pytest.approx(b)}
+    first, moved = 0.25 * 2, 1 - 0.75**3
+    logs = [first + moved * (2 * score / b - first) for score in (a, b)]
+    assert mixture.weights["a"] == pytest.approx(1 / (1 + math.exp(logs[1] - logs[0])))
+
+
+def test_unscored_batches_are_part_of_the_state() -> None:
+    one, two = Mixture(["a", "b"]), Mixture(["a", "b"])
+    one.update([0, 1], [1.0, 2.0])
+    one.update([0, 1], None)
+    two.load_state_dict(one.state_dict())
+    for mixture in (one, two):
+        mixture.update([0, 1], [1.0, 5.0])
+    assert one.weights == two.weights
+    old = {key: value for key, value in one.state_dict().items() if key != "unscored"}
+    two.load_state_dict(old)
+    assert one.weights == two.weights
+
+
 def test_a_source_that_was_never_seen_counts_as_the_mean_of_the_others() -> None:
     mixture = Mixture(["a", "b", "c"], MultiplicativeWeights(strength=2.0, rate=1.0))
     mixture.update(["a", "b"], [1.0, 3.0])  # so c has 2

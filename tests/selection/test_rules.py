@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -27,6 +28,16 @@ def test_one_step_of_multiplicative_weights() -> None:
     learner.learn(feedback([4.0, 1.0]))
     one, two = one**0.75 * math.exp(0.5), two**0.75 * math.exp(0.125)
     assert learner.shares().tolist() == pytest.approx([one / (one + two), two / (one + two)])
+
+
+def test_a_batch_that_stands_for_several_moves_as_far_as_all_of_them() -> None:
+    each, third = (MultiplicativeWeights(strength=2.0, rate=0.25).begin(2, 0) for _ in range(2))
+    for _ in range(3):
+        each.learn(feedback([4.0, 1.0]))
+    third.learn(replace(feedback([4.0, 1.0]), batches=3))
+    one, two = math.exp((1 - 0.75**3) * 2), math.exp((1 - 0.75**3) * 2 * 0.25)
+    assert third.shares().tolist() == pytest.approx([one / (one + two), two / (one + two)])
+    assert third.shares().tolist() == pytest.approx(each.shares().tolist())
 
 
 def test_at_rest_half_the_score_has_a_known_share() -> None:

@@ -76,6 +76,7 @@ def test_fixed_shares_stay() -> None:
 
 
 METHODS = ("uniform", "proportional", "oracle", "gmc/4", "alignment/4", "gain+exp3s", "loss+ado", "learnability~0.5")
+METHODS += ("gmc_last/4", "group_gmc+paced/4")
 
 
 @pytest.mark.parametrize("method", METHODS)

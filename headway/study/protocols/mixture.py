@@ -24,6 +24,9 @@ SCORES: Mapping[str, str] = {
     "delta_loss": "loss change",
     "gmc": "GMC, relative floor 1",
     "gmc_small": "GMC, floor 1e-8",
+    "gmc_last": "GMC of the last layer",
+    "group_gmc": "GMC of groups, last layer",
+    "head": "GMC of groups, last layer, Adam's moments",
     "norm_all": "gradient norm",
     "norm_last": "last layer's norm",
     "dot": "dot product",
@@ -33,6 +36,7 @@ SCORES: Mapping[str, str] = {
 """What a method scores samples by."""
 RULES: Mapping[str, str] = {
     "weights": "multiplicative weights",
+    "paced": "weights by batch",
     "policy": "policy gradient",
     "exp3s": "EXP3.S",
     "tscl": "TSCL",
@@ -40,7 +44,7 @@ RULES: Mapping[str, str] = {
     "group_dro": "group DRO",
     "self_paced": "self-paced",
 }
-"""How scores become shares."""
+"""How scores become shares. `weights` move with each scored batch, `paced` ones as if all batches were scored."""
 _METHOD = re.compile(r"(\w+)(?:\+(\w+))?(?:/(\d{1,4}))?(?:~(0?\.\d{1,4}))?", re.ASCII)
 
 
