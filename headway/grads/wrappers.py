@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -122,9 +123,8 @@ class Structure:
     def __init__(self, model: nn.Module, sharding: Sharding | None = None) -> None:
         """Note what there is, with sharded parameters as they are at rest."""
         self._sharding = sharding
-        self._slots: list[
-            tuple[dict[str, Any], list[Any], list[int]]
-        ] = []  # what each module holds, kept alive, so that no other object gets its id
+        # What each module holds, kept alive, so that no other object gets its id.
+        self._slots: list[tuple[dict[str, Any], list[Any], list[int]]] = []
         for module in model.modules():
             for slots in (module._modules, module._parameters):
                 kept = self._at_rest(slots.values())
