@@ -4,7 +4,7 @@ headway run --campaign campaigns/mixture.toml --out lots
 headway export lots/mixture --finished --out results/mixture/mixture.parquet
 python benchmarks/mixtures.py
 
-Each file is a session, with uniform sampling of its own; of runs that are in two, those of the later name count.
+Each file is a campaign, with uniform sampling of its own; of runs that are in two, those of the later name count.
 """
 
 from __future__ import annotations

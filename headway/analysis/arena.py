@@ -29,6 +29,8 @@ LAST = 0.1
 """The share of a run, at its end, over which it is told how often the goal is reached ..."""
 SOLVED = 0.5
 """... and how often that has to be for a room to count as solved."""
+SIGNED = ("gain", "iac")
+"""Bonuses that reward progress, and are negative where predictions get worse."""
 PAGE_COLOURS = {False: ("#FFFFFF", INK, "#E4E4E4"), True: ("#14161A", "#E8E8E8", "#33363D")}
 """Ground, ink and grid of a figure, light and dark."""
 
@@ -68,7 +70,7 @@ def summarise(run: RunData) -> Summary:
     columns = run.columns
     time = columns["noise_time_share"]
     inside, outside = (_weighted(columns[name], share) for name, share in _parts(columns))
-    is_positive = not any((columns[name] < 0).any() for name, _ in _parts(columns))
+    is_positive = run.method not in SIGNED and not any((columns[name] < 0).any() for name, _ in _parts(columns))
     last = max(1, round(LAST * run.rows))
     before = -last - 1 if run.rows > last else 0
     episodes, goals = (float(columns[name][-1] - columns[name][before]) for name in ("episodes", "goals"))
@@ -253,7 +255,7 @@ def draw(results: Results, dark: bool = False) -> Figure:
     ground, ink, grid = PAGE_COLOURS[dark]
     methods = by_method(results, TELEVISIONS)
     styles = styles_for(methods, METHODS)
-    figure = new_figure(2 * COLUMN_WIDTH, 3.4)
+    figure = new_figure(2 * COLUMN_WIDTH, 4.6)
     figure.set_facecolor(ground)
     axes = figure.subplots()
     axes.set_facecolor(ground)

@@ -20,7 +20,7 @@ from headway.analysis.table import Cell, Table
 from headway.study.protocols.mixture import FIXED, HELD_OUT, TUNING, Method
 
 Runs = Mapping[tuple[str, str, int], tuple[RunData, RunData | None]]
-"""Mixture, method and seed -> run, and uniform sampling with the same seed in its session, if there is such a run."""
+"""Mixture, method and seed -> run, and uniform sampling with the same seed in its campaign, if there is such a run."""
 NOT_ENOUGH = "–"
 
 
@@ -55,16 +55,16 @@ class Outcome:
     costs: Sequence[float]
 
 
-def collect(*sessions: Iterable[RunData]) -> Runs:
-    """The finished runs of the study, out of one or several sessions; of runs that are there twice, the later ones.
+def collect(*campaigns: Iterable[RunData]) -> Runs:
+    """The finished runs of the study, out of one or several campaigns; of runs that are there twice, the later ones.
 
-    The load of a machine changes the cost of all methods, so each run is compared with uniform sampling of its session.
+    The load of a machine changes the cost of all methods, so a run is compared with uniform sampling of its campaign.
     """
     found: dict[tuple[str, str, int], tuple[RunData, RunData | None]] = {}
-    for session in sessions:
+    for campaign in campaigns:
         own = {
             (run.spec.condition, run.method, run.seed): run
-            for run in session
+            for run in campaign
             if run.spec.experiment == "mixture" and run.finished
         }
         found |= {key: (run, own.get((key[0], "uniform", key[2]))) for key, run in own.items()}

@@ -80,8 +80,8 @@ def test_the_three_conditions() -> None:
     assert rows["norm_last"] == [f"0.600, {mean:.3f}", "0.600, 1.030", f"0.737, {gain:.3f}", "1, 3"]
 
 
-def test_a_run_is_compared_with_uniform_sampling_of_its_session() -> None:
-    """In the second session all steps but plain ones take twice as long; gmc is in both, loss in the first."""
+def test_a_run_is_compared_with_uniform_sampling_of_its_campaign() -> None:
+    """In the second campaign all steps but plain ones take twice as long; gmc is in both, loss in the first."""
     first = [UNIFORM, run("loss", [4.0, 2.0, 1.0, 0.5], 4.0), run("gmc", [4.0, 2.0, 1.0, 0.6], 4.0)]
     second = [run("uniform", [4.0, 3.0, 2.0, 1.0], 4.0), run("gmc", [4.0, 2.0, 1.0, 0.5], 4.0)]
     runs = collect(first, second)
