@@ -69,7 +69,7 @@ class Meter(Generic[Scores]):
         reduction: "mean" makes `.grad` the gradient of the mean loss, "sum" that of the sum. Scores and moments
             are of a sample's own gradient and of the mean gradient either way.
         every: score each k-th batch only; the others cost a plain backward pass and the update of the moments. "auto"
-            scores as rarely as the drift of the scores allows, in at most 10% of the time of training: see `AutoEvery`.
+            scores as rarely as the drift of the scores allows, adding at most 10% to the time; see `AutoEvery`.
         accumulate: micro-batches per optimizer step. Each divides its gradient by this number, and the moments are
             updated with the last (under DistributedDataParallel, with the first from there on that synchronises). If
             the gradients are zeroed before, as after the rest of an epoch, the moments leave that step out. None is the
@@ -250,7 +250,7 @@ class Meter(Generic[Scores]):
 
     @property
     def every(self) -> int:
-        """Each so many-th batch is scored, at present."""
+        """The present interval k: each k-th batch is scored."""
         return self._interval.length
 
     def moments(self, signal: str | None = None) -> Moments:

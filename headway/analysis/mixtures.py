@@ -1,9 +1,9 @@
 """What the mixture study says: losses relative to uniform sampling at equal samples and at equal time.
 
 The loss of a run is the mean validation loss over the learnable sources at its end. At equal time it is read off the
-curve at the step that the run reaches in the time of its plain steps: steps / cost, with the cost in processor time of
-a step relative to plain steps that the same run has measured. Relative losses are geometric means over seeds, each
-seed compared with uniform sampling from the same start.
+curve at the step that the run reaches in the time of uniform sampling: steps * cost of uniform / cost of the run, at
+most all steps. A cost is the processor time of a step relative to plain steps that the same run has measured. Relative
+losses are geometric means over seeds, each seed compared with uniform sampling from the same start.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import numpy as np
 
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate, t_interval
-from headway.analysis.table import Cell, Table
+from headway.analysis.table import NOTHING, Cell, Table
 from headway.study.protocols.mixture import FIXED, HELD_OUT, TUNING, Method
 
 Runs = Mapping[tuple[str, str, int], tuple[RunData, RunData | None]]
 """Mixture, method and seed -> run, and uniform sampling with the same seed in its campaign, if there is such a run."""
-NOT_ENOUGH = "–"
 
 
 def final_loss(run: RunData) -> float:
@@ -96,9 +95,9 @@ def share_of_gain(method: Outcome, oracle: Outcome) -> float:
 
 
 def known_methods(runs: Runs) -> list[str]:
-    """The methods that were run, in the order of the campaign: fixed shares first."""
+    """The methods that were run, fixed shares first, the others by name."""
     found = dict.fromkeys(method for _, method, _ in runs)
-    fixed = [name for name in ("uniform", "proportional", "oracle") if name in found]
+    fixed = [name for name in FIXED if name in found]
     return fixed + sorted(set(found) - set(fixed))
 
 
@@ -161,7 +160,7 @@ def by_mixture(runs: Runs, mixtures: Sequence[str], what: str) -> Table:
     for name in known_methods(runs):
         found = [outcome(runs, mixture, name) for mixture in mixtures]
         if name != "uniform" and any(found):
-            cells = [NOT_ENOUGH if each is None else _cell(relative(getattr(each, what))) for each in found]
+            cells = [NOTHING if each is None else _cell(relative(getattr(each, what))) for each in found]
             rows.append([name, *cells])
     return Table(["method", *mixtures], rows)
 

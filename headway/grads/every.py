@@ -247,7 +247,7 @@ def interval_for(every: Every) -> Interval:
     """What a meter's argument `every` stands for.
 
     Raises:
-        LossError: nothing.
+        LossError: `every` is not an interval.
     """
     if isinstance(every, AutoEvery) or every == "auto":
         return AutoInterval(every if isinstance(every, AutoEvery) else AutoEvery())

@@ -70,14 +70,14 @@ def experts(module: Any, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSa
     up, down = (getattr(module, name).detach() for name in names[:2])
     if module.is_transposed:
         up, down = up.mT, down.mT
-    bounds = routing.bounds()
-    between = torch.cat([rows @ w.to(dtype).mT for rows, w in zip(x.split(bounds), up, strict=True)])
+    counts = routing.counts()
+    between = torch.cat([rows @ w.to(dtype).mT for rows, w in zip(x.split(counts), up, strict=True)])
     if module.has_bias:
         between += getattr(module, names[2]).detach().to(dtype)[sorted_experts]
     with torch.enable_grad():
         between.requires_grad_()
         active = module._apply_gate(between) if module.has_gate else module.act_fn(between)
-    at_active = torch.cat([rows @ w.to(dtype) for rows, w in zip(at_down.split(bounds), down, strict=True)])
+    at_active = torch.cat([rows @ w.to(dtype) for rows, w in zip(at_down.split(counts), down, strict=True)])
     (at_up,) = torch.autograd.grad(active, between, at_active.to(active.dtype))
     pairs = [(x, at_up), (active.detach(), at_down)]
     forms: dict[str, PerSample] = {}

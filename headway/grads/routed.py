@@ -74,7 +74,7 @@ class Routing:
         _, places, count = self._layout
         return rows if count == len(rows) else rows.new_zeros(count, rows.shape[1]).index_copy_(0, places, rows)
 
-    def bounds(self) -> list[int]:
+    def counts(self) -> list[int]:
         """How many rows each expert has."""
         return torch.bincount(self.experts, minlength=self.count).tolist()
 
@@ -125,8 +125,8 @@ class Routed:
     def total(self, weights: Tensor | None = None) -> Tensor:
         """See `PerSample.total`."""
         b = self.b if weights is None else self.b * weights.to(self.b)[self.routing.owners].unsqueeze(1)
-        bounds = self.routing.bounds()
-        products = [own.t() @ a for own, a in zip(b.split(bounds), self.a.split(bounds), strict=True)]
+        counts = self.routing.counts()
+        products = [own.t() @ a for own, a in zip(b.split(counts), self.a.split(counts), strict=True)]
         return torch.stack(products).view(-1)
 
     def dense(self) -> Tensor:

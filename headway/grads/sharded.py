@@ -141,7 +141,9 @@ class Sharding:
             if not any(kind.is_shard() for kind in own.sharded_param.placements):
                 raise ModelError(f"{name}: expected a shard, got a replica; use DistributedDataParallel for replicas")
             if own.sharded_param.is_meta:
-                raise ModelError(f"{name}: expected an initialised parameter, got it on the meta device; fill it")
+                raise ModelError(
+                    f"{name}: expected an initialised parameter, got one on the meta device; call to_empty() first"
+                )
             if own.offload_to_cpu:
                 raise ModelError(f"{name}: expected shards on the device, got CPUOffloadPolicy; shard without it")
             if own.post_forward_mesh_info not in (None, own.mesh_info):
@@ -212,7 +214,10 @@ class Sharding:
         if not isinstance(tensor, DTensor):
             tensor = distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
         elif tensor.device_mesh != like.device_mesh or tensor.placements != like.placements:
-            raise StateError(f"{name}: expected a DTensor that is spread as the parameter, got {tensor.placements}")
+            raise StateError(
+                f"{name}: expected a DTensor with placements {like.placements}, got {tensor.placements}; load it with "
+                f"torch.distributed.checkpoint, or give a whole tensor"
+            )
         return self.local(tensor)
 
     def gathered(self, plan: Mapping[str, Sequence[Reduction]]) -> dict[str, list[Reduction]]:
@@ -256,7 +261,9 @@ class Sharding:
         """By what FSDP divides the sum of the ranks' gradients: the number of ranks, unless it was told."""
         told = {group.gradient_divide_factor for group in self._groups}
         if len(told) > 1:
-            raise ModelError(f"expected one gradient divide factor for all modules, got {sorted(map(str, told))}")
+            raise ModelError(
+                f"expected one gradient divide factor for all modules, got {sorted(map(str, told))}; set the same"
+            )
         return float(told.pop() or self._mesh.size())
 
     @property

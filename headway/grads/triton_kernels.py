@@ -160,7 +160,7 @@ class TritonKernels:
     def _launch(self, a: Tensor, b: Tensor, reduction: Reduction, trains: bool) -> tuple[Tensor, Tensor | None]:
         (samples, positions, d), p = a.shape, b.shape[2]
         precision, tile = _how(b.dtype)
-        across, down = triton.cdiv(p, tile.rows), triton.cdiv(d, tile.columns)
+        down, across = triton.cdiv(p, tile.rows), triton.cdiv(d, tile.columns)
         splits = min(samples, max(1, self._programs(a) // (across * down)))
         split = triton.cdiv(samples, splits)
         splits = triton.cdiv(samples, split)
@@ -168,7 +168,7 @@ class TritonKernels:
         total = torch.empty(splits, p, d, dtype=torch.float32, device=a.device) if trains else numbers
         weight = numbers if reduction.weight is None else reduction.weight.reshape(p, d).float().contiguous()
         with torch.cuda.device(a.device) if a.is_cuda else nullcontext():
-            outer_kernel[(across, down, splits)](
+            outer_kernel[(down, across, splits)](
                 a, b, weight, numbers, total, samples, positions, p, d, split, *a.stride(), *b.stride(),
                 KIND=reduction.kind, WEIGHTED=reduction.weight is not None and reduction.kind != "sq", TRAINS=trains,
                 PRECISION=precision, WIDEN=self._interpreted,  # the interpreter would multiply the bits of bfloat16

@@ -17,9 +17,8 @@ from headway.errors import IntegrationError
 from headway.grads.linear import outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.persample import PerSample, promote
 from headway.grads.registry import Inputs, register_rule
-from headway.integrations.training import Feedback, KeepSources, ResumedSampler, Steered, packed_segments
+from headway.integrations.training import Feedback, KeepSources, Metered, ResumedSampler, Steered, packed_segments
 from headway.integrations.versions import require
-from headway.meter import Meter
 from headway.selection import SourceSampler
 from headway.signals import Signal
 from headway.telemetry import SourceMonitor
@@ -46,7 +45,7 @@ def conv1d(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, 
     return {"weight": outer_product(b, a), "bias": sum_positions(b)}
 
 
-class SourceTrainerMixin:
+class SourceTrainerMixin(Metered):
     """Makes a Trainer score the samples of every training batch, and tell a sampler and a monitor.
 
         class MyTrainer(SourceTrainerMixin, Trainer): ...
@@ -116,16 +115,6 @@ class SourceTrainerMixin:
         if trainer.args.n_gpu > 1:
             raise IntegrationError("expected one device per process, got DataParallel; start it with torchrun")
         trainer.add_callback(_Hooks(self))
-
-    @property
-    def meter(self) -> Meter | None:
-        """The meter, once training has begun."""
-        return self._feedback.meter
-
-    @property
-    def scores(self) -> dict[str, Tensor] | None:
-        """See the class."""
-        return self._feedback.scores
 
     # What the Trainer asks
 

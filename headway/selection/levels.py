@@ -34,7 +34,7 @@ class LevelSampler:
         P(i) = (1 - new) ((1 - staleness) p_i / sum_j p_j + staleness (c - C_i) / sum_j (c - C_j))       all others
 
     with p_i the rule's share, C_i the draw in which level i was last drawn and c the number of draws so far. The sums
-    run over levels with a score. Where nothing has an age yet, it does not count.
+    run over levels with a score. While no scored level has an age, staleness is ignored.
 
     Args:
         levels: how many there are, for the seeds from 0; or seeds; or seeds or options of tasks by name.

@@ -54,9 +54,7 @@ class GroupGMC(MomentSignal):
         super().__post_init__()
         if self.groups < 1:
             raise SignalError(f"expected at least one group, got {self.groups}")
-        if not (0 <= self.hedge <= 1 and 0 <= self.smoothing < 1 and self.errors > 0):
-            got = f"{self.hedge}, {self.smoothing} and {self.errors}"
-            raise SignalError(f"expected hedge in [0, 1], smoothing in [0, 1) and errors above 0, got {got}")
+        check_evidence(self.hedge, self.errors, self.smoothing)
 
     def init(self, scope: Scope) -> None:
         """No evidence yet: c and e of each group [groups, 2]."""
@@ -79,14 +77,29 @@ class GroupGMC(MomentSignal):
             scope.memory["evidence"], total(values["dot"]), groups, self.smoothing
         )
         factor = self.scale / scope.size**0.5
-        left = evidence(known, self.errors).mul_((1 - self.hedge) * factor).add_(self.hedge * factor)
-        return coupling * left.to(coupling)[groups]
+        return coupling * hedged(known, self.hedge, self.errors, factor).to(coupling)[groups]
 
     def observe(self, scope: Scope, batch: Batch) -> None:
         """Keep the evidence of a batch that was scored."""
         latest = scope.cache.pop("evidence", None)
         if latest is not None:
             scope.memory["evidence"].copy_(latest)
+
+
+def check_evidence(hedge: float, errors: float, smoothing: float) -> None:
+    """Refuse settings out of their range.
+
+    Raises:
+        SignalError: one is.
+    """
+    if not (0 <= hedge <= 1 and 0 <= smoothing < 1 and errors > 0):
+        got = f"{hedge}, {smoothing} and {errors}"
+        raise SignalError(f"expected hedge in [0, 1], smoothing in [0, 1) and errors above 0, got {got}")
+
+
+def hedged(known: Tensor, hedge: float, errors: float, factor: float) -> Tensor:
+    """factor * (hedge + (1 - hedge) p) of each group [groups]."""
+    return evidence(known, errors).mul_((1 - hedge) * factor).add_(hedge * factor)
 
 
 def evidence(known: Tensor, errors: float) -> Tensor:

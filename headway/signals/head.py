@@ -14,8 +14,11 @@ from headway.grads.accounting import check_losses
 from headway.grads.hooks import Hook
 from headway.grads.persample import widened
 from headway.signals.base import Batch
-from headway.signals.groups import advanced, evidence
+from headway.signals.groups import advanced, check_evidence, hedged
 from headway.signals.losses import check_groups
+
+PATIENCE = 100
+"""Batches that the optimizer may take to its first step, as gradients may be accumulated."""
 
 
 class HeadMeter:
@@ -63,9 +66,9 @@ class HeadMeter:
             raise SignalError(f"expected a linear layer, got {type(layer).__name__}; use Meter with GroupGMC")
         if groups < 1 or every < 1:
             raise SignalError(f"expected groups and every of at least 1, got {groups} and {every}")
-        if not (0 <= hedge <= 1 and 0 <= smoothing < 1 and errors > 0):
-            got = f"{hedge}, {smoothing} and {errors}"
-            raise SignalError(f"expected hedge in [0, 1], smoothing in [0, 1) and errors above 0, got {got}")
+        check_evidence(hedge, errors, smoothing)
+        if not any(layer.weight is own for group in optimizer.param_groups for own in group["params"]):
+            raise SignalError("expected an optimizer that trains the layer's weight, got one without it")
         self._layer, self._optimizer, self._groups = layer, optimizer, groups
         self.every, self.hedge, self.errors, self.smoothing = every, hedge, errors, smoothing
         self._batches = 0
@@ -118,17 +121,18 @@ class HeadMeter:
         self._known = advanced(self._known.to(b.device), torch.linalg.vecdot(a @ weights, b), groups, self.smoothing)
         coupling = torch.linalg.vecdot(a.abs() @ weights.abs(), b.abs())
         factor = samples / weights.numel() ** 0.5  # b is the gradient of the mean loss
-        left = evidence(self._known, self.errors).mul_((1 - self.hedge) * factor).add_(self.hedge * factor)
-        return coupling * left.to(coupling)[groups]
+        return coupling * hedged(self._known, self.hedge, self.errors, factor).to(coupling)[groups]
 
     def _weights(self) -> Tensor:
         """W; zeros before the optimizer's first step."""
         state = self._optimizer.state.get(self._layer.weight)
-        if not state:
+        if not state and self._batches <= PATIENCE:
             return torch.zeros_like(self._layer.weight)
-        if "exp_avg" not in state or "exp_avg_sq" not in state:
+        if not state or "exp_avg" not in state or "exp_avg_sq" not in state:
             kind = type(self._optimizer).__name__
-            raise SignalError(f"expected an optimizer with exp_avg and exp_avg_sq, such as Adam, got {kind}")
+            raise SignalError(
+                f"expected an optimizer with exp_avg and exp_avg_sq, such as Adam, got {kind}; use Meter with GroupGMC"
+            )
         m: Tensor = state["exp_avg"]
         v: Tensor = state["exp_avg_sq"]
         return m / torch.maximum(v, v.mean())

@@ -74,8 +74,8 @@ class ArenaPPO(PPO):
         size = self._calibrate()
         if not size > 0:
             raise MethodError(
-                f"expected a bonus that pays something in the calibration, got a mean size of {size}; set "
-                f"calibration_rollouts to more"
+                f"expected a bonus that pays something in the calibration, got a mean size of {size}; increase "
+                f"calibration_rollouts"
             )
         self.factor = 1 / size
 

@@ -257,6 +257,7 @@ class Trial:
             "mixture": self.mixture.state_dict(),
             "generator": self._generator.get_state(),
             "counts": self._counts.clone(),
+            "seconds": self._seconds,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -269,6 +270,7 @@ class Trial:
         self.mixture.load_state_dict(state["mixture"])
         self._generator.set_state(state["generator"])
         self._counts.copy_(state["counts"])
+        self._seconds = state.get("seconds", 0.0)
 
 
 class _Plain:

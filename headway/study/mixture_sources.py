@@ -311,8 +311,8 @@ def _chain(table: Tensor, first: int) -> Make:
     return draw
 
 
-def _copying(distance: int, symbols: int, first: int) -> Make:
-    """Texts in which each character is the sum of two earlier ones."""
+def _sum_of_earlier(distance: int, symbols: int, first: int) -> Make:
+    """Random texts whose last character is the sum of two earlier ones, modulo `symbols`."""
 
     def draw(n: int, g: torch.Generator) -> Samples:
         text = torch.randint(symbols, (n, _CONTEXT + 1), generator=g)
@@ -336,7 +336,7 @@ def _characters_mixture(g: torch.Generator) -> Recipe:
         "cycle": Source(_chain(cycle, 0), 4000),
         "loose": Source(_chain(loose, 6), 8000),
         "tight": Source(_chain(tight, 12), 8000),
-        "sums": Source(_copying(3, 5, 0), 8000),
+        "sums": Source(_sum_of_earlier(3, 5, 0), 8000),
         "random": Source(random_text, 16000, noise=True),
     }
     return Recipe(sources, outputs=_SYMBOLS, inputs=_CONTEXT, symbols=_SYMBOLS)

@@ -341,7 +341,7 @@ class ArenaRequest(Request):
 
     room: tuple[str, ...] = option((), names, "which rooms, such as house-button or chain-tv (default: all)")
     method: tuple[str, ...] = option((), names, "which methods, as of headway run doorkey (default: all)")
-    seeds: tuple[int, ...] = option((0, 1, 2), seeds, SEEDS, metavar="SEEDS")
+    seeds: tuple[int, ...] = option((), seeds, SEEDS, metavar="SEEDS")
     preset: str = option("standard", word, "standard or long", metavar="NAME")
     steps: int | None = option(None, whole, "length of each run in steps, up to whole rollouts", metavar="N")
     set: Mapping[str, Any] = option({}, settings, "change a field; repeatable", metavar="FIELD=VALUE", **REPEATED)
@@ -357,5 +357,5 @@ class ArenaRequest(Request):
         check_said_once("the length of runs", "steps", self.steps, ["steps"], self.set)
         protocol = ArenaProtocol.named(self.preset).override(self.set)
         rooms, methods = (self.quick_rooms, self.quick_methods) if self.quick else (tuple(ROOMS), METHODS)
-        own = (0, 1) if self.quick and self.seeds == (0, 1, 2) else self.seeds
+        own = self.seeds or ((0, 1) if self.quick else (0, 1, 2))
         return specs(self.room or rooms, self.method or methods, own, protocol, self.preset, self.steps)

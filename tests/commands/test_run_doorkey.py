@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from headway.commands import options
 from headway.commands import run as common
 from headway.commands.main import main
 from headway.commands.options import RunOptions
 from headway.runs import RunStore, State
-from headway.runs import campaign as runner
 
 TINY = ["--preset", "quick", "--set", "num_envs=2", "--set", "rollout_steps=8", "--set", "channels=4"]
 SMALL = [*TINY, "--set", "hidden=8", "--steps", "32", "--workers", "0"]
@@ -97,5 +97,5 @@ def test_a_run_may_use_the_cores_that_the_workers_leave(
     monkeypatch: pytest.MonkeyPatch, runs: int, workers: int | None, threads: int
 ) -> None:
     monkeypatch.setattr(common, "cores", lambda: 8)
-    monkeypatch.setattr(runner, "cores", lambda: 8)
+    monkeypatch.setattr(options, "cores", lambda: 8)
     assert common._threads(runs, RunOptions(workers=workers)) == threads

@@ -81,7 +81,7 @@ class Method:
         if rule is not None and rule not in RULES:
             raise SpecError(f"expected a rule out of {', '.join(RULES)}, got {rule!r}{did_you_mean(rule, RULES)}")
         if every is not None and int(every) < 1:
-            raise SpecError(f"expected to score each so many batches, from 1, got {text!r}")
+            raise SpecError(f"expected EVERY of at least 1 in SCORE/EVERY, got {text!r}")
         return cls(score, rule or "weights", int(every or 1), float(hold or 0))
 
     def title(self) -> str:
