@@ -138,8 +138,9 @@ class WeightedSignal:
 def _full(batch: Batch) -> FullBatch:
     """The distinct samples with their own losses; a batch without counts stands for itself."""
     if batch.groups is None:
-        return FullBatch(batch.losses, None, len(batch.losses))
-    return FullBatch(batch.losses * _inverse(batch.groups).to(batch.losses), None, int(batch.groups.sum()))
+        return FullBatch(batch.losses, count=len(batch.losses))
+    losses = batch.losses * _inverse(batch.groups).to(batch.losses)
+    return FullBatch(losses, count=int(batch.groups.sum()))
 
 
 def _inverse(counts: Tensor) -> Tensor:
