@@ -113,3 +113,17 @@ def test_what_it_cannot_take() -> None:
         meter.backward(losses_of(model, 1), groups=GROUPS)
     with pytest.raises(SignalError, match="expected groups from 0 to 1"):
         headway.HeadMeter(model[-1], optimizer, 2).backward(losses_of(model, 0), groups=GROUPS + 1)
+
+
+def test_an_optimizer_without_moments_is_refused() -> None:
+    model, _, _ = parts()
+    with pytest.raises(SignalError, match="expected an optimizer that trains the layer's weight"):
+        headway.HeadMeter(model[-1], torch.optim.Adam(model[0].parameters()), 2)
+    plain = torch.optim.SGD(model.parameters(), 1e-3)  # keeps no state at all
+    meter = headway.HeadMeter(model[-1], plain, 2, every=50)
+    for step in range(100):
+        meter.backward(losses_of(model, step), groups=GROUPS)
+        plain.step()
+        plain.zero_grad()
+    with pytest.raises(SignalError, match="such as Adam, got SGD; use Meter with GroupGMC"):
+        meter.backward(losses_of(model, 100), groups=GROUPS)

@@ -8,12 +8,16 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from headway.errors import SpecError, UsageError
 from headway.rl.envs.make_room import ROOMS as MADE
+from headway.rl.envs.make_room import make_room
+from headway.rl.episodes import Transitions
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.experiments import Context
 from headway.study import arena
@@ -120,3 +124,18 @@ def test_the_quick_arena_has_six_methods_four_rooms_and_two_seeds() -> None:
     rooms, methods, seeds = (set(each) for each in zip(*found, strict=True))
     assert (len(rooms), len(methods), len(seeds)) == (4, 6, 2)
     assert found == set(itertools.product(rooms, methods, seeds))
+    asked = ArenaRequest.read({"quick": True, "seeds": "0:3"}).specs()
+    assert {spec.seed for spec in asked} == {0, 1, 2}
+    assert {spec.seed for spec in ArenaRequest(room=("chain",), method=("ppo",)).specs()} == {0, 1, 2}
+
+
+def test_the_size_of_a_bonus_is_its_mean_over_the_second_half_of_the_calibration() -> None:
+    class Paying:
+        def __init__(self) -> None:
+            self.sizes = iter((1.0, 1.0, -2.0, 4.0))
+
+        def rewards_and_update(self, batch: Transitions) -> SimpleNamespace:
+            return SimpleNamespace(rewards=torch.full((len(batch.obs),), next(self.sizes)))
+
+    protocol = SMALL.replaced(calibration_rollouts=4)
+    assert arena.mean_size(make_room("house-none", 4), Paying(), protocol, seed=0) == 3.0  # type: ignore[arg-type]
