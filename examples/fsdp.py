@@ -1,7 +1,7 @@
 """A language model that is sharded over processes (FSDP2), with a score for every sequence.
 
-    torchrun --nproc-per-node 2 examples/fsdp.py                      # two processes on this machine, on the CPU
-    torchrun --nproc-per-node 4 examples/fsdp.py --resume CHECKPOINT  # goes on with four
+    torchrun --nproc-per-node 2 examples/fsdp.py --save CHECKPOINT    # two processes on this machine, on the CPU
+    torchrun --nproc-per-node 4 examples/fsdp.py --resume CHECKPOINT --steps 400    # goes on with four
     python examples/fsdp.py                                           # one process, not sharded; the same numbers
 
 Every process scores its own sequences. Moments lie beside the shards of the parameters; the weights of a layer's scores
@@ -92,6 +92,8 @@ def train(options: argparse.Namespace, rank: int, processes: int) -> Tensor:
         model.load_state_dict(state["model"])
         meter.load_state_dict(state["meter"])
         done = state["step"]
+        if done >= options.steps:
+            raise SystemExit(f"expected --steps above {done}, the step of the checkpoint, got {options.steps}")
     for step in range(done, options.steps):
         tokens = sequences(step, options.batch).chunk(processes)[rank]  # (*)
         losses = F.cross_entropy(model(tokens[:, :-1]).mT.float(), tokens[:, 1:], reduction="none").mean(1)

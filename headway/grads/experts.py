@@ -59,7 +59,12 @@ def experts(module: Any, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSa
             f"{type(module).__name__}: expected tokens [N, d] with the numbers and weights of their experts [N, k], "
             f"got shapes {[list(x.shape) for x in inputs]}; leave its parameters out with where="
         )
-    hidden, chosen, weights = inputs
+    with torch.autocast(grad_output.device.type, enabled=False):  # the backward pass may run inside of it
+        return _forms(module, *inputs, grad_output)
+
+
+def _forms(module: Any, hidden: Tensor, chosen: Tensor, weights: Tensor, grad_output: Tensor) -> dict[str, PerSample]:
+    """The forms of the experts' weights and biases, with the tokens sorted by expert."""
     count, dtype = int(module.num_experts), widened(torch.promote_types(hidden.dtype, grad_output.dtype))
     sorted_experts, order = chosen.reshape(-1).sort(stable=True)
     owners = order // chosen.shape[1]

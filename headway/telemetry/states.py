@@ -199,7 +199,7 @@ def _has_small_gradients(history: History, mean: float, thresholds: Thresholds) 
 
 def _by_loss(history: History, thresholds: Thresholds) -> State:
     """The state that the losses ask for."""
-    if history.norm == 0 or 0 <= history.level < NOTHING * history.highest:
+    if history.norm == 0 or 0 <= history.level <= NOTHING * history.highest:
         return State.SATURATED
     if is_falling(history, thresholds):
         return State.LEARNING

@@ -156,6 +156,21 @@ def test_torchs_own_grouped_product(kind: str) -> None:
     compare(model(kind, "grouped_mm"), 1e-4)
 
 
+@pytest.mark.parametrize("how", ["eager", "grouped_mm", "batched_mm"])
+def test_the_backward_pass_may_run_inside_autocast(how: str) -> None:
+    """There the products of the forward pass are in bfloat16, and so is the precision of the scores."""
+    of, x = model("Mixtral", how), tokens(0)
+    found = []
+    for inside in (True, False):
+        with Meter(of, NormAll()) as meter:
+            with torch.autocast("cpu", torch.bfloat16):
+                each = losses(of(x).logits.float(), x)
+                scores = meter.backward(each) if inside else None
+            found.append(meter.backward(each) if scores is None else scores)
+        of.zero_grad()
+    assert worst(found[0], found[1].double()) < 1e-2
+
+
 @pytest.mark.usefixtures("in_float64")
 def test_every_expert_has_a_site_of_its_own_and_frozen_ones_are_left_out() -> None:
     language = model("Mixtral", "grouped_mm").double()

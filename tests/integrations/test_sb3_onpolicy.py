@@ -340,6 +340,12 @@ def test_of_observations_in_parts_the_bonus_sees_one() -> None:
     assert torch.equal(seen[0].next_obs[:-1][within], seen[0].obs[1:][within])
 
 
+def test_bytes_may_stand_beside_a_part_that_is_normalised() -> None:
+    parts = spaces.Dict({"a": spaces.Box(0, 255, (4,), np.uint8), "b": spaces.Box(0, 1, (3,))})
+    env = VecNormalize(DummyVecEnv([lambda: Rows(parts, FORCES)]), norm_obs_keys=["b"])
+    played(OnPolicyIntrinsicCallback("rnd", key="a", config=SMALL), env=env, policy="MultiInputPolicy")
+
+
 # Saved and loaded
 
 

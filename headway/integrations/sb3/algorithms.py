@@ -50,7 +50,9 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
         super()._check(model)
         normalised = model.get_vec_normalize_env()
         dtype = self._seen(self.model.rollout_buffer.observations).dtype
-        if normalised is not None and normalised.norm_obs and dtype.kind not in "fc":
+        keys = None if normalised is None else getattr(normalised, "norm_obs_keys", None)  # None: all of them
+        is_normalised = normalised is not None and normalised.norm_obs and (keys is None or self._key in keys)
+        if is_normalised and dtype.kind not in "fc":
             raise EnvError(
                 f"expected a rollout buffer of float32 for normalised observations, got one of {dtype}, which would "
                 f"cut every value to a whole number; wrap each environment in "
