@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headway.analysis import load_results
-from headway.analysis.arena import draw
+from headway.analysis.arena_tables import draw
 from headway.analysis.charts.figure import house_style, save
 
 ROOT = Path(__file__).parent.parent

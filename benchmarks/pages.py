@@ -20,8 +20,7 @@ import numpy as np
 from torch import nn
 
 from benchmarks.common import quoted
-from headway.analysis import arena as arena_tables
-from headway.analysis import load_results
+from headway.analysis import arena_tables, load_results
 from headway.analysis.report.overview import notes_of
 from headway.analysis.table import Table, ranges
 from headway.analysis.tables import MethodRow, method_rows

@@ -17,7 +17,7 @@ import numpy as np
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate, t_interval
 from headway.analysis.table import NOTHING, Cell, Table
-from headway.study.protocols.mixture import FIXED, HELD_OUT, TUNING, Method
+from headway.study.protocols.mixtures import FIXED, HELD_OUT, TUNING, Method
 
 Runs = Mapping[tuple[str, str, int], tuple[RunData, RunData | None]]
 """Mixture, method and seed -> run, and uniform sampling with the same seed in its campaign, if there is such a run."""

@@ -359,7 +359,7 @@ def _announce(campaign: Campaign, how: RunOptions) -> None:
 def _show_leaderboard(work: Work) -> None:
     """Show how the methods of the arena did so far, where their runs are in a folder."""
     if isinstance(work.how.out, Path) and all(spec.experiment == "arena" for spec in work.specs):
-        from headway.analysis.arena import leaderboard
+        from headway.analysis.arena_tables import leaderboard
         from headway.analysis.results import load_results
 
         emit(leaderboard(load_results(work.how.out)).text())

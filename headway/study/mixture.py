@@ -42,7 +42,7 @@ from headway.signals import (
 )
 from headway.study.keeper import Keeper, one_thread, seconds_of
 from headway.study.mixture_sources import MIXTURES, Pool, make_pool
-from headway.study.protocols.mixture import FIXED, Method, MixtureProtocol
+from headway.study.protocols.mixtures import FIXED, Method, MixtureProtocol
 
 EXPERIMENT = "mixture"
 PLAIN_STEPS = 3

@@ -18,7 +18,7 @@ from headway.errors import ProtocolError, SpecError, UsageError, did_you_mean
 from headway.registry import Registry
 from headway.runs import RunSpec
 from headway.runs.text import shorten
-from headway.study.protocols.mixture import HELD_OUT, TUNING
+from headway.study.protocols.mixtures import HELD_OUT, TUNING
 
 MOST_SEEDS = 100_000
 MOST_RUNS = 1_000_000
@@ -324,7 +324,7 @@ class MixtureRequest(Request):
     def expand(self) -> list[RunSpec]:
         """All combinations."""
         from headway.study.mixture import specs
-        from headway.study.protocols.mixture import MixtureProtocol
+        from headway.study.protocols.mixtures import MixtureProtocol
 
         return specs(self.mixture, self.method, self.seeds, MixtureProtocol.named(self.protocol).override(self.set))
 

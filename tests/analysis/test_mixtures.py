@@ -22,7 +22,7 @@ from headway.analysis.mixtures import (
 from headway.analysis.rundata import Progress, RunData
 from headway.commands.campaign_file import read_campaign_file
 from headway.runs import RunSpec, State
-from headway.study.protocols.mixture import HELD_OUT, TUNING
+from headway.study.protocols.mixtures import HELD_OUT, TUNING
 
 
 def run(method: str, losses: list[float], seconds: float = 1.0, mixture: str = "digits", seed: int = 0) -> RunData:

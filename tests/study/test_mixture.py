@@ -13,7 +13,7 @@ from headway.runs import RunSpec, RunStore
 from headway.runs.experiments import Context, Stopped
 from headway.study import mixture
 from headway.study.mixture_sources import MIXTURES, make_pool
-from headway.study.protocols.mixture import HELD_OUT, TUNING, Method, MixtureProtocol
+from headway.study.protocols.mixtures import HELD_OUT, TUNING, Method, MixtureProtocol
 
 QUICK = MixtureProtocol.named("quick")
 

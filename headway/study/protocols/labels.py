@@ -12,7 +12,7 @@ from headway.study.protocols.arena import ArenaProtocol
 from headway.study.protocols.classification import Protocol
 from headway.study.protocols.fields import Fields
 from headway.study.protocols.minigrid import ExplorationProtocol
-from headway.study.protocols.mixture import MixtureProtocol
+from headway.study.protocols.mixtures import MixtureProtocol
 
 STANDARD = "released"
 """The preset that made the published figures."""

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from headway.analysis import arena
+from headway.analysis import arena_tables as arena
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.runs import RunSpec, State
