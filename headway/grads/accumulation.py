@@ -125,7 +125,7 @@ class Accumulation:
 
     def hold(self) -> None:
         """Note what the gradients look like, since the step is still to come."""
-        self._left = {name: p.grad._version for name, p in self._parameters.items() if p.grad is not None}
+        self._left = {name: _version(p) for name, p in self._parameters.items() if p.grad is not None}
 
     def forget_if_zeroed(self) -> None:
         """Forget the micro-batches if their gradients are gone: the optimizer has taken its step with them."""
@@ -134,7 +134,7 @@ class Accumulation:
 
     def _is_zeroed(self, name: str, version: int) -> bool:
         grad = self._parameters[name].grad
-        return grad is None or (grad._version != version and not grad.to_dense().any())
+        return grad is None or (_version(self._parameters[name]) != version and not grad.to_dense().any())
 
     def note_freed(self, scored: Iterable[str], reduced: bool) -> None:
         """Look for gradients that somebody has used and freed before they could be read; from now on all are caught.
@@ -183,6 +183,13 @@ class Accumulation:
         """Begin anew, after a step."""
         self._start, self._left, self._caught = {}, {}, {}
         self.count, self.weight, self.incomplete = 0, 0.0, False
+
+
+def _version(parameter: Any) -> int:
+    """How often the gradient of a parameter, or of the one that a shard is of, was changed in place."""
+    own = getattr(parameter, "grad_version", None)
+    version: int = parameter.grad._version if own is None else own
+    return version
 
 
 def _waits(parameter: Any) -> bool:

@@ -82,6 +82,12 @@ class Shard:
         self._own.sharded_param.grad = None if grad is None else self._own.to_sharded_dtensor(grad)
 
     @property
+    def grad_version(self) -> int:
+        """The version of the DTensor: what is done to it in place does not count for the tensor inside."""
+        version: int = self._own.sharded_param.grad._version
+        return version
+
+    @property
     def waits(self) -> bool:
         """Whether a gradient waits, whole, for a pass that synchronises."""
         whole = getattr(self._own, "_unsharded_param", None)

@@ -315,6 +315,20 @@ def accumulated(place: Place) -> Results:
     return {**found, **moments_of(meter)}
 
 
+def cut_short(place: Place) -> Results:
+    """An accumulation that ends early, and whose gradients are filled with zeros instead of dropped."""
+    model = place.shard(llama())
+    meter = Meter(model, [GMC(beta=0.5)], accumulate=2)
+    found: Results = {}
+    for number, is_last in enumerate((False, True, False, False, True)):  # the third is an epoch's rest
+        scores = meter.backward(losses_of(model, batch(number % STEPS)[place.part]))
+        found[f"{number // 2} {number}"] = place.join(scores["gmc"])
+        if is_last or number == 2:
+            model.zero_grad(set_to_none=False)
+    assert meter.moments().updates == 2
+    return {**found, **moments_of(meter)}
+
+
 def summed(place: Place) -> Results:
     """Losses that are added up, with a divisor that FSDP was told, so that `.grad` is the sum over all samples."""
     model = place.shard(llama())
@@ -569,7 +583,19 @@ def memory(place: Place) -> Results:
 IN_BOTH = (llama_scores, gpt2_scores, resumed, memory)
 IN_TWO = (
     *(llama_single, gpt2_single, llama_kept, llama_checkpointed, mixer_scores, leaves_scores, adapter_scores),
-    *(accumulated, errors, with_aux, summed, left_out, aligned, packed, not_finite, gradients, low_precision),
+    *(
+        accumulated,
+        cut_short,
+        errors,
+        with_aux,
+        summed,
+        left_out,
+        aligned,
+        packed,
+        not_finite,
+        gradients,
+        low_precision,
+    ),
     *(from_whole, compiled_scores, in_a_framework),
 )
 SCENARIOS: Mapping[int, Sequence[Callable[[Place], Results]]] = {
