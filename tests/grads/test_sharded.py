@@ -236,7 +236,7 @@ class FullyShardedDataParallel(nn.Module):
         (split, r"0\.weight: expected a parameter that is whole, or that fully_shard alone has sharded, got another"),
         (split_and_sharded, r"0\.weight: expected a parameter that is whole, or that fully_shard alone has sharded"),
         (offloaded, r"0\.weight: expected shards on the device, got CPUOffloadPolicy"),
-        (on_meta, r"0\.weight: expected an initialised parameter, got it on the meta device"),
+        (on_meta, r"0\.weight: expected an initialised parameter, got one on the meta device"),
     ],
 )
 def test_what_cannot_be_scored_is_refused_by_name(wrap: Callable[[nn.Module], nn.Module], message: str) -> None:
