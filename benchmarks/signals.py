@@ -38,6 +38,7 @@ SIGNALS: dict[str, headway.Signal] = {
     "GMC, floor 1e-3": headway.GMC(floor=1e-3),
     "dot product": headway.DotProduct(),
     "loss change": headway.DeltaLoss(groups=2, window=640),
+    "learnability": headway.Learnability(groups=2),
 }
 
 

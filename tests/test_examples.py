@@ -47,7 +47,7 @@ def test_two_sources(tmp_path: Path, capsys) -> None:
     shares = {signal: runs[0]["noise_share"] for signal, runs in results.items()}
     assert shares["uniform"] == pytest.approx(0.5, abs=0.02)
     assert shares["gmc"] <= shares["uniform"]
-    assert shares["loss"] > 0.7
+    assert shares["loss"] > 0.66  # 0.7 without the hold of 0.2
     assert all(file.stat().st_size > 0 for file in files)
     assert "spent on the noise" in capsys.readouterr().out
 

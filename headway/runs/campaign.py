@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +17,9 @@ from headway.runs.launchers import Job, Launcher, StopRequest, cores, stop_on_si
 from headway.runs.processes import LocalProcesses
 from headway.runs.progress import CampaignProgress, Ended, Event, Notify, Outcome
 from headway.runs.text import last_line
+
+PATIENCE = 20.0
+"""Seconds that the estimate of a campaign may take: an arena has hundreds of kinds of runs."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +86,26 @@ def make_plan(campaign: Campaign, workers: int, with_estimate: bool = True) -> P
     if not with_estimate:
         return Plan(records, {}, workers, is_unknown=True)
     over = {State.DONE} if campaign.retry_failed else {State.DONE, State.FAILED}
-    whole: dict[str, float] = {}
+    each = zip(campaign.specs, records, strict=True)  # a record may have no spec that can be read
+    left = [(record, replace(spec, seed=0)) for spec, record in each if record.state not in over]
+    whole = _estimates(list(dict.fromkeys(model for _, model in left)), campaign.context)
     seconds = {}
-    for spec, record in zip(campaign.specs, records, strict=True):
-        if record.state in over:
-            continue
-        model = replace(spec, seed=0)
-        if model.run_id not in whole:
-            whole[model.run_id] = find_experiment(spec.experiment).estimate(model, campaign.context)
+    for record, model in left:
         status = record.status
         done = min(1.0, status.step / status.total) if status and status.total else 0.0
         seconds[record.run_id] = whole[model.run_id] * (1.0 - done)
     return Plan(records, seconds, workers)
+
+
+def _estimates(models: Sequence[RunSpec], context: Context) -> dict[str, float]:
+    """Seconds of each run by its id; what has not been tried within `PATIENCE` counts like the mean of what has."""
+    tried: dict[str, float] = {}
+    end = time.monotonic() + PATIENCE
+    for model in random.Random(0).sample(models, len(models)):
+        if not tried or time.monotonic() < end:
+            tried[model.run_id] = find_experiment(model.experiment).estimate(model, context)
+    mean = sum(tried.values()) / max(1, len(tried))
+    return {model.run_id: tried.get(model.run_id, mean) for model in models}
 
 
 def run_campaign(

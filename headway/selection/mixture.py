@@ -21,6 +21,9 @@ Bound = float | Mapping[str, float]
 Prior = Mapping[str, float] | Sequence[float] | None
 """The shares to start from, by name or in the sources' order, in any unit; None for equal ones."""
 
+_HOLD = 0.2
+"""How far the default rule's shares are held to the prior; docs/mixtures.md has the runs that chose it."""
+
 _SLACK = 1e-9
 """How far rounding may carry a sum of bounds past 1."""
 
@@ -35,7 +38,8 @@ class Mixture:
         ceiling: the greatest share of every source, or of some by name.
         prior: the shares to start from, by name or in the sources' order, in any unit (sizes will do); equal ones by
             default. The rule's shares are multiplied with them.
-        hold: how far shares are held to the prior, in [0, 1]: hold * prior + (1 - hold) * shares.
+        hold: how far shares are held to the prior, in [0, 1]: hold * prior + (1 - hold) * shares. By default 0.2 with
+            the default rule, as the study of mixtures chose it, and 0 with another, whose shares are its own then.
         smoothing: how much of a source's smoothed score is kept from one batch to the next, in [0, 1). It is raised to
             the power of the batches since the latest that was scored, as `update` has counted them.
         seed: for rules that draw random numbers.
@@ -54,7 +58,7 @@ class Mixture:
         floor: Bound = 0.0,
         ceiling: Bound = 1.0,
         prior: Prior = None,
-        hold: float = 0.0,
+        hold: float | None = None,
         smoothing: float = 0.9,
         seed: int = 0,
         sync: bool = True,
@@ -65,6 +69,7 @@ class Mixture:
             raise SelectionError(f"expected the names of sources, got {names!r}; pass [{names!r}]")
         if not 0 <= smoothing < 1:
             raise SelectionError(f"expected smoothing in [0, 1), got {smoothing}")
+        hold = (_HOLD if rule is None else 0.0) if hold is None else hold
         if not 0 <= hold <= 1:
             raise SelectionError(f"expected hold from 0 to 1, got {hold}")
         rule = MultiplicativeWeights() if rule is None else rule

@@ -38,14 +38,14 @@ def test_shares_move_away_from_noise(workers: int) -> None:
     assert stream.weights["noise"] < HIGHEST
 
 
-def test_noise_on_inputs_like_the_rules_takes_the_change_of_the_loss() -> None:
+def test_noise_on_inputs_like_the_rules_takes_a_curve_for_each_source() -> None:
     """GMC cannot tell them apart: it leaves the noise at more than a half."""
     shares = {}
-    for signal in (headway.GMC(), headway.DeltaLoss(window=200)):
+    for signal in (headway.GMC(), headway.Learnability()):
         stream = points(apart=False)
         train(stream, SourceAccelerator(cpu=True, signals=signal, sampler=stream), STEPS)
         shares[signal.name] = stream.weights["noise"]
-    assert shares["delta_loss"] < HIGHEST
+    assert shares["learnability"] < 0.36  # between 0.29 and 0.33 with six seeds
     assert shares["gmc"] > 0.5
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headway.runs import RunRecord, RunStore, State
+from headway.runs import RunRecord, RunStore, State, campaign
 from headway.runs import text as wording
 from headway.runs.campaign import Campaign, Plan, make_plan
 from tests.runs import dummy
@@ -49,6 +49,15 @@ def test_an_estimate_leaves_out_what_is_done(store: RunStore, monkeypatch: pytes
     retrying = Campaign(specs, store, retry_failed=True)
     assert make_plan(retrying, 2).seconds.keys() == {spec.run_id for spec in specs[1:]}
     assert make_plan(retrying, 2, with_estimate=False).seconds == {}
+
+
+@pytest.mark.usefixtures("dummies")
+def test_an_estimate_does_not_try_hundreds_of_kinds_of_runs(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = [spec_of(steps=steps) for steps in range(1, 201)]
+    monkeypatch.setattr(campaign, "PATIENCE", 0.0)
+    seconds = make_plan(Campaign(specs, store), 2).seconds
+    assert seconds.keys() == {spec.run_id for spec in specs}
+    assert len(set(seconds.values())) == 1  # one was tried, and stands for all
 
 
 def test_words() -> None:

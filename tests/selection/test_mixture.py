@@ -199,3 +199,16 @@ def test_scores_by_signal_and_a_name_for_a_batch_are_refused_with_the_way_out() 
         mixture.update("web", 1.0)
     with pytest.raises(SelectionError, match=r"got 'web'; pass \['web'\]"):
         Mixture("web")
+
+
+def test_the_default_rule_is_held_to_the_prior_and_a_given_one_is_not() -> None:
+    prior = {"a": 3.0, "b": 1.0}
+    default, own, free = (
+        Mixture(list(prior), prior=prior),
+        Mixture(list(prior), MultiplicativeWeights(), prior=prior),
+        Mixture(list(prior), prior=prior, hold=0.0),
+    )
+    for mixture in (default, own, free):
+        mixture.update(["a", "b"], [1.0, 4.0])
+    assert own.weights == free.weights
+    assert default.weights["a"] == pytest.approx(0.2 * 0.75 + 0.8 * free.weights["a"])
