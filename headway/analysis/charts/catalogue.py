@@ -11,8 +11,7 @@ from headway.analysis.charts import controlled, exploration, model
 from headway.analysis.charts.model import Chart, Omission, Runs
 from headway.analysis.charts.sensitivity import grid_chart, grid_points, grids
 from headway.analysis.results import Results
-from headway.analysis.settings import CONTROLLED, EXPLORATION, Setting, settings_of, slug
-from headway.analysis.tables import NEEDED, areas, relative_area
+from headway.analysis.tables import CONTROLLED, EXPLORATION, NEEDED, Setting, areas, relative_area, settings_of, slug
 from headway.study.protocols.names import title
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from headway.analysis import summaries
 from headway.analysis.charts import model
 from headway.analysis.charts.model import Axis, Chart, Line, Panel, Runs, Style
 from headway.analysis.rundata import RunData
-from headway.analysis.settings import Setting, headings
 from headway.analysis.stats import Estimate, Profile
 from headway.analysis.summaries import Band
+from headway.analysis.tables import Setting, headings
 from headway.study.protocols.names import GROUPS, METHODS, rank, title
 
 LOSS = Axis("test loss (nats)")

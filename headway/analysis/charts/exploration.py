@@ -13,8 +13,8 @@ from headway.analysis import summaries
 from headway.analysis.charts import model
 from headway.analysis.charts.model import Axis, Chart, Panel, Picture, Runs
 from headway.analysis.rundata import Array, RunData
-from headway.analysis.settings import Setting, headings
 from headway.analysis.summaries import Band
+from headway.analysis.tables import Setting, headings
 from headway.errors import FigureError
 from headway.study.protocols.names import title
 

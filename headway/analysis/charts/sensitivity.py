@@ -13,11 +13,10 @@ import numpy as np
 from headway.analysis.charts import model
 from headway.analysis.charts.model import Axis, Chart, Line, Panel
 from headway.analysis.rundata import Group, RunData, planned_epochs
-from headway.analysis.settings import CONTROLLED, Setting, shared
 from headway.analysis.stats import Estimate, t_interval
 from headway.analysis.summaries import distance_to_uniform, group_shares, score_sizes, used
 from headway.analysis.table import Table, number, ratio_cells
-from headway.analysis.tables import NEEDED, areas, relative_area
+from headway.analysis.tables import CONTROLLED, NEEDED, Setting, areas, relative_area, shared
 from headway.runs import RunSpec
 from headway.study.protocols.labels import protocol_changes
 from headway.study.protocols.names import title

@@ -25,8 +25,8 @@ from headway.analysis.report.sources import Strip, Telemetry
 from headway.analysis.report.view import View
 from headway.analysis.report.writing import Printed, Tell, print_figures
 from headway.analysis.rundata import RunData
-from headway.analysis.settings import Setting
 from headway.analysis.table import Cell, Table, interval, number, percent, probability, ranges, ratio_cells
+from headway.analysis.tables import Setting
 from headway.errors import UsageError
 from headway.runs.files import write_bytes
 from headway.study.protocols.labels import STANDARD

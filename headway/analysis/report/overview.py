@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from headway.analysis.results import Results
 from headway.analysis.rundata import Problem, RunData
-from headway.analysis.settings import Setting
 from headway.analysis.table import ranges
+from headway.analysis.tables import Setting
 from headway.runs import Json, State
 from headway.runs.provenance import UNKNOWN_VERSION, version_of
 from headway.runs.spec import compared

@@ -20,10 +20,9 @@ from headway.analysis.report.rendering import chart_data
 from headway.analysis.report.sources import Telemetry, telemetry_at
 from headway.analysis.report.tables import Areas, Findings, Overall, findings_of
 from headway.analysis.results import Results, stores_at
-from headway.analysis.settings import EXPLORATION, Setting, settings_of
 from headway.analysis.stats import Estimate
 from headway.analysis.table import Table
-from headway.analysis.tables import BASELINE, WelchRow
+from headway.analysis.tables import BASELINE, EXPLORATION, Setting, WelchRow, settings_of
 from headway.errors import StoreError
 from headway.runs.files import read_bytes
 from headway.study.protocols.labels import STANDARD

@@ -11,7 +11,7 @@ from headway.analysis.charts.model import Chart
 from headway.analysis.report.rendering import caption, chart_data
 from headway.analysis.report.tables import areas_of, overall_of
 from headway.analysis.results import Results, load_results
-from headway.analysis.settings import Setting, settings_of
+from headway.analysis.tables import Setting, settings_of
 from headway.runs import State
 from tests.analysis.made import controlled, exploration, made, together
 from tests.analysis.stores import SIX, controlled_specs, doorkey_spec, finish_all, write_mixed_store

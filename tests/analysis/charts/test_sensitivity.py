@@ -8,7 +8,7 @@ from headway.analysis.charts.sensitivity import ENTROPY, RATES, Grid, grid_point
 from headway.analysis.report.rendering import chart_data
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
-from headway.analysis.settings import settings_of
+from headway.analysis.tables import settings_of
 from tests.analysis.made import controlled, made, together
 
 EVEN = np.full((4, 4), 25)

@@ -19,9 +19,9 @@ from headway.analysis.report.tables import (
     summary_table,
     welch_table,
 )
-from headway.analysis.settings import settings_of
 from headway.analysis.stats import welch
 from headway.analysis.table import Table
+from headway.analysis.tables import settings_of
 from tests.analysis.made import controlled, exploration, together
 
 
