@@ -17,11 +17,10 @@ from headway.analysis.charts.catalogue import Plan, plan_figures, protocol_folde
 from headway.analysis.charts.drawing import draw
 from headway.analysis.charts.figure import house_style, save
 from headway.analysis.charts.model import FORMATS, Chart
-from headway.analysis.exports import find_exports
 from headway.analysis.report.rendering import Links, render_page
 from headway.analysis.report.sources import CSV, REQUIRED, Telemetry, telemetry_at, telemetry_files
 from headway.analysis.report.view import View, make_view
-from headway.analysis.results import Results, load_results, nothing_at, stores_at
+from headway.analysis.results import Results, find_exports, load_results, nothing_at, stores_at
 from headway.errors import FigureError, StoreError
 from headway.runs.files import write_bytes
 from headway.runs.status import METRICS_FILE
