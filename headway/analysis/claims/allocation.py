@@ -10,8 +10,8 @@ from typing import TypeAlias
 import numpy as np
 
 from headway.analysis import summaries
-from headway.analysis.claims.evaluation import Evidence, finite, paired, register
 from headway.analysis.claims.verdicts import (
+    Evidence,
     Finding,
     Judgement,
     TooLittleDataError,
@@ -19,6 +19,9 @@ from headway.analysis.claims.verdicts import (
     all_positive,
     below,
     find,
+    finite,
+    paired,
+    register,
     within,
 )
 from headway.analysis.rundata import Array, RunData

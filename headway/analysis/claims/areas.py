@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from headway.analysis.claims.evaluation import Evidence, paired, register
 from headway.analysis.claims.verdicts import (
     MIN_SEEDS,
     MOST_SEEDS,
     DivergedError,
+    Evidence,
     Finding,
     Judgement,
     NoRunsError,
@@ -20,6 +20,8 @@ from headway.analysis.claims.verdicts import (
     above,
     all_positive,
     find,
+    paired,
+    register,
     seeds_needed,
     too_few,
     within,

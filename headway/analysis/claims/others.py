@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from headway.analysis.claims.evaluation import Evidence, register
 from headway.analysis.claims.verdicts import (
+    Evidence,
     Finding,
     Judgement,
     NoRunsError,
@@ -18,6 +18,7 @@ from headway.analysis.claims.verdicts import (
     Verdict,
     all_positive,
     find,
+    register,
 )
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.stats import Estimate, contrast

@@ -19,7 +19,7 @@ from headway.analysis.charts.model import number_text, percent_text, seeds_text
 from headway.analysis.charts.sensitivity import Cell as GridCell
 from headway.analysis.charts.sensitivity import GridView
 from headway.analysis.claims.areas import published_t
-from headway.analysis.claims.verdicts import as_markdown
+from headway.analysis.claims.formats import as_markdown
 from headway.analysis.report.overview import facts_of, notes_of
 from headway.analysis.report.sources import Strip, Telemetry
 from headway.analysis.report.view import View

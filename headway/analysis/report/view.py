@@ -13,7 +13,7 @@ from headway.analysis.charts.catalogue import page_charts
 from headway.analysis.charts.model import Chart
 from headway.analysis.charts.sensitivity import Gates, GridView, gates_of, grid_views
 from headway.analysis.claims import ClaimResult, evaluate_claims
-from headway.analysis.claims.evaluation import exploration_label
+from headway.analysis.claims.verdicts import exploration_label
 from headway.analysis.report import overview, tables
 from headway.analysis.report.overview import Campaign, Origin, Overview, ProtocolFields
 from headway.analysis.report.rendering import chart_data

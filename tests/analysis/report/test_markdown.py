@@ -11,7 +11,7 @@ import pytest
 
 from headway.analysis import load_results
 from headway.analysis.charts.catalogue import plan_figures
-from headway.analysis.claims import as_markdown
+from headway.analysis.claims.formats import as_markdown
 from headway.analysis.report.markdown import BEGIN, END, render
 from headway.analysis.report.view import View, claims_of, make_view
 from headway.analysis.report.writing import named_charts
