@@ -1,6 +1,6 @@
 """The paper's claims as checks on runs: `evaluate_claims` judges all of them."""
 
-from headway.analysis.claims import allocation, areas, others
+from headway.analysis.claims import allocation, areas
 from headway.analysis.claims.verdicts import (
     CLAIMS,
     Claim,
@@ -26,6 +26,5 @@ __all__ = [
     "allocation",
     "areas",
     "evaluate_claims",
-    "others",
     "register",
 ]

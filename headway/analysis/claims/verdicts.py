@@ -62,9 +62,7 @@ class Judgement:
     n: int  #: the seeds that it rests on; the smallest number where several methods are compared
     why: str = ""  #: why it is undecided; empty otherwise
     estimate: Estimate | None = None  #: the number that decided, if it was one
-    #: where it is undecided, how many seeds would decide it if value and spread stay what they are; None if that is not
-    #: known
-    needed: int | None = None
+    needed: int | None = None  #: if undecided, the seeds that would decide it at this value and spread; None if unknown
 
 
 @dataclass(frozen=True)
@@ -74,9 +72,7 @@ class Finding:
     part: str  #: what is asked, such as "MNIST: Curiosity's share of D is above 1/4"
     paper: str  #: what the paper found
     judgement: Judgement  #: what was found here
-    #: whether it takes part in the verdict on the claim. Parts that the paper itself leaves open, and datasets that are
-    #: not in the paper, are shown without counting.
-    counts: bool = True
+    counts: bool = True  #: whether it decides; what the paper leaves open, and other datasets than its own, do not
 
     @property
     def verdict(self) -> Verdict:
@@ -275,11 +271,9 @@ def evaluate_claims(
     evidence = Evidence(results, protocol, bench, seed)
     asked = CLAIMS if only is None else only
     claims = sorted((CLAIMS[claim_id] for claim_id in asked), key=lambda claim: int(claim.id.removeprefix("C")))
-    judged = []
-    for claim in claims:
-        findings = tuple(each for each in claim.judge(evidence) if each.counts or each.judgement.ours)
-        judged.append(ClaimResult(claim, evidence.exploring if claim.is_of_exploration else protocol, findings))
-    return judged
+    found = {claim: [each for each in claim.judge(evidence) if each.counts or each.judgement.ours] for claim in claims}
+    labels = {False: protocol, True: evidence.exploring}
+    return [ClaimResult(claim, labels[claim.is_of_exploration], tuple(parts)) for claim, parts in found.items()]
 
 
 @dataclass(frozen=True)
@@ -290,7 +284,7 @@ class Evidence:
     protocol: str  #: the label of the protocol whose runs count
     bench: Mapping[str, Any] | None = None  #: a benchmark's results as parsed JSON, if there are any
     seed: int = 0  #: where the bootstrap's randomness starts
-    _areas: dict[tuple[str, str, str], BySeed] = field(default_factory=dict, repr=False, compare=False)
+    known_areas: dict[tuple[str, str, str], BySeed] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def exploring(self) -> str:
@@ -301,17 +295,12 @@ class Evidence:
         """A generator that starts anew, so that no verdict depends on the order of the claims."""
         return np.random.default_rng(self.seed)
 
-    def datasets(self, condition: str, paper: Sequence[str] = PAPER_DATASETS) -> list[tuple[str, bool]]:
-        """The datasets to judge on: those of the paper (True), and others that there are runs of (False)."""
+    def conditions(self, condition: str, paper: Sequence[str] = PAPER_DATASETS) -> list[Condition]:
+        """A condition on each dataset to judge it on: those of the paper, and others that there are runs of."""
         runs = self.results.select(experiment="controlled", condition=condition, protocol=self.protocol).finished()
         others = {run.dataset for run in runs if run.dataset} - set(paper)
-        return [(name, True) for name in paper] + [(n, False) for n in sorted(others, key=lambda n: rank(DATASETS, n))]
-
-    def runs(self, dataset: str, condition: str, method: str, columns: Sequence[str] = NEEDED) -> tuple[RunData, ...]:
-        """The finished controlled runs of one kind, ordered by seed; raises NoRunsError where there is none."""
-        found = self.results.select(experiment="controlled", dataset=dataset, condition=condition, method=method)
-        what = f"{title(condition)}+{title(dataset)}, {title(method)}"
-        return self._checked(found, what, columns, self.protocol)
+        names = (*paper, *sorted(others, key=lambda name: rank(DATASETS, name)))
+        return [Condition(self, condition, name, name in paper) for name in names]
 
     def environments(self) -> list[tuple[str, bool]]:
         """The environments to judge exploration in: the paper's (True), and others that there are runs of (False)."""
@@ -322,22 +311,10 @@ class Evidence:
         """The finished exploration runs of one kind, ordered by seed; raises NoRunsError where there is none."""
         found = self.results.select(experiment="doorkey", condition=condition, method=method)
         found = Results(tuple(run for run in found if _env_id(run) == env_id))
-        return self._checked(found, f"{env_id}, {title(condition)}, {title(method)}", REWARDS, self.exploring)
+        return self.checked(found, f"{env_id}, {title(condition)}, {title(method)}", REWARDS, self.exploring)
 
-    def values(self, dataset: str, condition: str, method: str, measure: Callable[[RunData], float]) -> BySeed:
-        """A number for each finished controlled run of one kind, by seed."""
-        runs = self.runs(dataset, condition, method)
-        return finite({run.seed: float(measure(run)) for run in runs}, runs[0])
-
-    def areas(self, dataset: str, condition: str, method: str) -> BySeed:
-        """The area under the test-loss curve of each run of one kind, by seed; computed once."""
-        key = (dataset, condition, method)
-        if key not in self._areas:
-            runs = self.runs(*key)
-            self._areas[key] = finite(areas(runs), runs[0])
-        return self._areas[key]
-
-    def _checked(self, found: Results, what: str, columns: Sequence[str], label: str) -> tuple[RunData, ...]:
+    def checked(self, found: Results, what: str, columns: Sequence[str], label: str) -> tuple[RunData, ...]:
+        """The runs of one protocol that have these columns; raises TooLittleDataError where there is none."""
         runs = usable(found.select(protocol=label).runs, columns)
         if runs:
             return runs
@@ -348,6 +325,44 @@ class Evidence:
             number = count(lacking, "finished run")
             raise TooLittleDataError(f"{number} of {what} without all of {', '.join(columns)}{hint}")
         raise NoRunsError(f"no finished runs of {what}{hint}")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The finished controlled runs on one dataset under one condition."""
+
+    evidence: Evidence  #: what it is part of
+    condition: str  #: such as "noise"
+    dataset: str  #: such as "mnist"
+    counts: bool = True  #: whether it decides: the datasets of the paper do
+
+    @property
+    def title(self) -> str:
+        """Its name, such as "Noise+MNIST"."""
+        return f"{title(self.condition)}+{title(self.dataset)}"
+
+    def find(self, part: str, paper: str, judge: Callable[..., Judgement], *of: Any, counts: bool = True) -> Finding:
+        """Judge a part of a claim here; the function gets the condition first."""
+        return find(f"{title(self.dataset)}: {part}", paper, judge, self, *of, counts=counts and self.counts)
+
+    def runs(self, method: str) -> tuple[RunData, ...]:
+        """The runs of a signal, ordered by seed; raises NoRunsError where there is none."""
+        own = self.evidence.results.select(experiment="controlled", dataset=self.dataset, condition=self.condition)
+        what = f"{self.title}, {title(method)}"
+        return self.evidence.checked(own.select(method=method), what, NEEDED, self.evidence.protocol)
+
+    def values(self, method: str, measure: Callable[[RunData], float]) -> BySeed:
+        """A number for each run of a signal, by seed."""
+        runs = self.runs(method)
+        return finite({run.seed: float(measure(run)) for run in runs}, runs[0])
+
+    def areas(self, method: str) -> BySeed:
+        """The area under the test-loss curve of each run of a signal, by seed; computed once."""
+        known, key = self.evidence.known_areas, (self.condition, self.dataset, method)
+        if key not in known:
+            runs = self.runs(method)
+            known[key] = finite(areas(runs), runs[0])
+        return known[key]
 
 
 def exploration_label(results: Results, protocol: str) -> str:
