@@ -13,7 +13,8 @@ import numpy as np
 
 from headway.analysis import Results, load_results
 from headway.analysis.arena_tables import BASELINE, by_method, improvement, leaderboard, middle, text
-from headway.analysis.charts.figure import COLUMN_WIDTH, house_style, new_figure, save
+from headway.analysis.charts.drawing import COLUMN_WIDTH, new_figure
+from headway.analysis.charts.figure import house_style, save
 from headway.analysis.charts.model import INK, styles_for
 from headway.analysis.charts.model import METHODS as METHOD_STYLES
 from headway.analysis.report.rendering import dark as darkened

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headway.analysis.charts.figure import GRID, plain
+from headway.analysis.charts.drawing import COLUMN_WIDTH, GRID, TEXT_WIDTH, legend_below, new_figure, plain
 from headway.analysis.charts.model import INK, Chart, Panel, percent_text
 from headway.analysis.stats import Estimate
 from headway.errors import FigureError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 HATCHES: Mapping[str, str] = {
@@ -63,6 +64,25 @@ class Scale(NamedTuple):
     low: float
     high: float
     gap: Break | None = None
+
+
+def draw_bars_figure(chart: Chart) -> Figure:
+    """The numbers of all panels in one."""
+    figure = new_figure(TEXT_WIDTH if len(chart.panels) > 1 else COLUMN_WIDTH, chart.height)
+    ax = draw_bars(figure.subplots(), chart)
+    legend_below(figure, *ax.get_legend_handles_labels())
+    return figure
+
+
+def draw_maps_figure(chart: Chart) -> Figure:
+    """Panels in a row, with the names of the rows at the first alone."""
+    figure = new_figure(TEXT_WIDTH, chart.height)
+    panels = figure.subplots(1, len(chart.panels), sharey=True)
+    for ax, panel in zip(panels, chart.panels, strict=True):
+        draw_map(ax, panel, chart)
+    panels[0].set_ylabel(chart.legend)
+    figure.suptitle(plain(chart.heading), fontsize=9)
+    return figure
 
 
 def draw_bars(ax: Axes, chart: Chart, *, numbers: bool = True) -> Axes:

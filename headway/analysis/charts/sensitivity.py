@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from headway.analysis.charts import model
-from headway.analysis.charts.model import Axis, Chart, Line, Panel
+from headway.analysis.charts.model import Axis, Chart, Item, Line, Omission, Panel
 from headway.analysis.rundata import Group, RunData, planned_epochs
 from headway.analysis.stats import Estimate, t_interval
 from headway.analysis.summaries import distance_to_uniform, group_shares, score_sizes, used
 from headway.analysis.table import Table, number, ratio_cells
-from headway.analysis.tables import CONTROLLED, NEEDED, Setting, areas, relative_area, shared
+from headway.analysis.tables import CONTROLLED, NEEDED, Setting, areas, relative_area, shared, slug
 from headway.runs import RunSpec
 from headway.study.protocols.labels import protocol_changes
 from headway.study.protocols.names import title
@@ -264,6 +264,19 @@ def _panels(grid: Grid) -> list[Panel]:
         axis = Axis("", zero=is_share, percent=is_share, full=key == "under_floor")
         panels.append(Panel(key, heading, axis, series, [] if is_share else [Line(1.0)], row=len(panels)))
     return panels
+
+
+def figures(settings: Sequence[Setting]) -> Iterator[Item]:
+    """The sensitivity of signals to their constants, a figure for each grid of runs."""
+    names: list[str] = []
+    for grid in grids(settings):
+        name = slug("sensitivity", grid.setting.name, grid.signal, grid.kind.name)
+        names.append(name)
+        name += f"-{names.count(name)}" if names.count(name) > 1 else ""  # a grid for each of several protocols
+        if grid.has_uniform:
+            yield grid_chart(name, grid)
+        else:
+            yield Omission(name, "no finished runs of Uniform to compare with")
 
 
 EXPLANATION = (

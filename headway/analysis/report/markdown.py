@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from headway.analysis import summaries
+from headway.analysis.charts.figure import Printed, Tell, print_figures
 from headway.analysis.charts.model import number_text, percent_text, seeds_text
 from headway.analysis.charts.sensitivity import Cell as GridCell
 from headway.analysis.charts.sensitivity import GridView
 from headway.analysis.claims.areas import published_t
 from headway.analysis.claims.formats import as_markdown
+from headway.analysis.report import View
 from headway.analysis.report.overview import facts_of, notes_of
 from headway.analysis.report.sources import Strip, Telemetry
-from headway.analysis.report.view import View
-from headway.analysis.report.writing import Printed, Tell, print_figures
 from headway.analysis.rundata import RunData
 from headway.analysis.table import Cell, Table, interval, number, percent, probability, ranges, ratio_cells
 from headway.analysis.tables import Setting

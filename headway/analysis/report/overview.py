@@ -1,18 +1,22 @@
-"""What was run, what became of it, how long the rest may take, and what the numbers rest on."""
+"""What was run, what became of it, how long the rest may take, what the numbers rest on, and recordings of runs."""
 
 from __future__ import annotations
 
+import base64
 import math
 import platform
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
-from headway.analysis.results import Results
+from headway.analysis.results import Results, stores_at
 from headway.analysis.rundata import Problem, RunData
 from headway.analysis.table import ranges
-from headway.analysis.tables import Setting
+from headway.analysis.tables import EXPLORATION, Setting
+from headway.errors import StoreError
 from headway.runs import Json, State
+from headway.runs.files import read_bytes
 from headway.runs.provenance import UNKNOWN_VERSION, version_of
 from headway.runs.spec import compared
 from headway.runs.text import count, duration, shorten
@@ -318,3 +322,40 @@ def _text(value: Json) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return repr(value).removesuffix(".0") if isinstance(value, float) else shorten(str(value))
+
+
+RECORDING_FILE = "play.gif"
+MOST_BYTES = 2 << 20  # A recording larger than this is not put into the page ...
+MOST_BYTES_IN_ALL = 7 << 20  # ... nor one that would make all of them together larger than this.
+_GIF = (b"GIF87a", b"GIF89a")
+
+
+class Recording(NamedTuple):
+    """A recording."""
+
+    title: str  # what it shows
+    source: str  # a data: URL
+
+
+def recordings(source: Path, settings: Sequence[Setting]) -> list[Recording]:
+    """The recordings of a store: for each setting of exploration and method that of its first seed that has one."""
+    stores, found, room = stores_at(source), [], MOST_BYTES_IN_ALL
+    for setting in (each for each in settings if each.kind == EXPLORATION):
+        for name, runs in setting.all.items():
+            for run in runs:
+                content = next(filter(None, (_read(store / run.id) for store in stores)), b"")
+                if content and len(content) <= room:
+                    room -= len(content)
+                    url = f"data:image/gif;base64,{base64.b64encode(content).decode()}"
+                    found.append(Recording(f"{title(name)}, {setting.title}, seed {run.seed}", url))
+                    break
+    return found
+
+
+def _read(folder: Path) -> bytes:
+    """The recording in the folder of a run; nothing if there is none, or something else under its name."""
+    try:
+        content = read_bytes(folder / RECORDING_FILE, MOST_BYTES) or b""
+    except StoreError:
+        return b""
+    return content if content.startswith(_GIF) else b""

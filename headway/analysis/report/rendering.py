@@ -29,7 +29,7 @@ from headway.runs.text import count, duration
 from headway.study.protocols.names import GROUP_NAMES, title
 
 if TYPE_CHECKING:
-    from headway.analysis.report.view import View
+    from headway.analysis.report import View
 
 HERE = Path(__file__).parent
 STYLES = ("vendor/uPlot.min.css", "page.css")

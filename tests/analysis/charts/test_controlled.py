@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headway.analysis.charts.catalogue import page_charts
+from headway.analysis.charts.controlled import page_charts
+from headway.analysis.charts.exploration import page_charts as exploration_charts
 from headway.analysis.charts.model import Chart
 from headway.analysis.report.rendering import caption, chart_data
 from headway.analysis.report.tables import areas_of, overall_of
@@ -33,7 +34,8 @@ def settings(results: Results) -> list[Setting]:
 def charts_of(settings: list[Setting], section: str | None = None) -> list[Chart]:
     """The charts of a page: those of a section, or of a setting with areas and profiles left out."""
     numbers = {setting.key: found for setting in settings if (found := areas_of(setting))}
-    return page_charts(settings, numbers, overall_of(settings))[section or settings[0].key]
+    charts = page_charts(settings, numbers, overall_of(settings)) | {"exploration": exploration_charts(settings)}
+    return charts[section or settings[0].key]
 
 
 def panels_of(chart: Chart) -> list[dict]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headway.analysis.charts.catalogue import plan_figures
+from headway.analysis.charts.figure import plan_figures
 from headway.analysis.charts.sensitivity import ENTROPY, RATES, Grid, grid_points, grid_views, grids, row_text
 from headway.analysis.report.rendering import chart_data
 from headway.analysis.results import Results

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headway.analysis.report import View, make_view, update_view
 from headway.analysis.report.rendering import (
     HERE,
     SECTIONS,
@@ -21,7 +22,6 @@ from headway.analysis.report.rendering import (
     render_page,
     render_sections,
 )
-from headway.analysis.report.view import View, make_view, update_view
 from headway.analysis.results import load_results
 from headway.analysis.stats import Estimate
 from headway.runs import RunStore
