@@ -20,7 +20,7 @@ from headway.analysis.tables import CONTROLLED, NEEDED, Setting, areas, headings
 from headway.study.protocols.names import GROUPS, METHODS, rank, title
 
 if TYPE_CHECKING:
-    from headway.analysis.report.tables import Areas, Overall
+    from headway.analysis.report.findings import Areas, Overall
 
 LOSS = Axis("test loss (nats)")
 RATIO = Axis("loss area / Uniform's\n(lower is better)")
@@ -93,20 +93,15 @@ def loss_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
         "Test loss" if several else f"Test loss, {setting.title}",
         f"Test loss over all arms, {seeds}." if several else f"{setting.heading}: test loss over all arms, {seeds}.",
         model.styles_for((signal for runs in found.values() for signal in runs), model.SIGNALS),
-        partial(_loss_panels, found),
+        lambda: [
+            Panel(setting.key, setting.heading, LOSS, _bands(runs, summaries.average_loss), row=row)
+            for row, (setting, runs) in enumerate(found.items())
+        ],
         columns=min(2, len(found)),
         singles=True,
         wide=True,
         height=0.45 + 2.0 * math.ceil(len(found) / 2) if several else 2.6,
     )
-
-
-def _loss_panels(found: Mapping[Setting, Runs]) -> list[Panel]:
-    panels = []
-    for row, (setting, runs) in enumerate(found.items()):
-        bands = {signal: summaries.band(members, summaries.average_loss) for signal, members in runs.items()}
-        panels.append(Panel(setting.key, setting.heading, LOSS, bands, row=row))
-    return panels
 
 
 def area_chart(
@@ -219,12 +214,12 @@ def _telemetry_panels(entropy: Mapping[Setting, Runs], floor: Mapping[Setting, R
     panels: list[Panel] = []
     for setting, runs in entropy.items():
         if floor:
-            logged = _logged(floor[setting], "under_floor")
+            logged = _bands(floor[setting], summaries.column("under_floor"))
             bands = {signal: model.within_shares(band) for signal, band in logged.items()}
             panels.append(Panel("under_floor", setting.heading, share, bands, row=len(panels)))
         arms = _arms(next(iter(setting.all.values()))[0])
         most = [Line(math.log(arms), label=f"uniform: ln {arms}")]
-        bands = _logged(runs, "policy_entropy")
+        bands = _bands(runs, summaries.column("policy_entropy"))
         panels.append(
             Panel("policy_entropy", setting.heading, Axis("policy entropy (nats)"), bands, most, row=len(panels))
         )
@@ -241,8 +236,8 @@ def having(runs: Runs, *columns: str) -> Runs:
     return {method: members for method, members in found.items() if members}
 
 
-def _logged(runs: Runs, column: str) -> dict[str, Band]:
-    return {signal: summaries.band(members, summaries.column(column)) for signal, members in runs.items()}
+def _bands(runs: Runs, curve: summaries.Curve) -> dict[str, Band]:
+    return {signal: summaries.band(members, curve) for signal, members in runs.items()}
 
 
 def _arms(run: RunData) -> int:

@@ -41,7 +41,7 @@ def reward_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
         "Episode return",
         f"{env_id}: episode return ({conditions}), {_spread_text(members)}.",
         model.styles_for((method for runs in found.values() for method in runs), model.METHODS),
-        partial(_reward_panels, found),
+        lambda: [_reward_panel(setting.key, name, found[setting]) for setting, name in headings(found).items()],
         legend="Methods",
         x=model.STEPS,
         columns=len(found),
@@ -50,11 +50,6 @@ def reward_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
         wide=True,
         pictures=[Picture("Environment", example_doorkey(size))] if size else (),
     )
-
-
-def _reward_panels(found: Mapping[Setting, Runs]) -> list[Panel]:
-    names = headings(found)
-    return [_reward_panel(setting.key, names[setting], runs) for setting, runs in found.items()]
 
 
 def _reward_panel(key: str, heading: str, runs: Runs) -> Panel:

@@ -87,6 +87,11 @@ class Grid:
         return {point: self._cell(runs, self.uniform[point]) for point, runs in self.points.items()}
 
     @property
+    def lines(self) -> list[tuple[str, list[Cell | None]]]:
+        """The name of each row, and what came out at each floor; None where there are no runs."""
+        return [(row_text(row), [self.cells.get((row, floor)) for floor in self.floors]) for row in self.rows]
+
+    @property
     def has_uniform(self) -> bool:
         """Whether there is something to compare with."""
         return any(self.uniform.values())
@@ -188,28 +193,13 @@ def grid_points(settings: Sequence[Setting]) -> set[Group]:
     return {group for grid in several for group in (grid.groups | grid.lenders) & lonely}
 
 
-@dataclass(frozen=True)
-class GridView:
+class GridView(NamedTuple):
     """A grid as a page shows it."""
 
     grid: Grid  # the runs and their numbers
-    chart: Chart
+    chart: Chart  # its figure
     # groups that are points of this grid, or its Uniform, and nothing else: they need no charts of their own
     only: frozenset[Group]
-
-    @property
-    def title(self) -> str:
-        """What it shows."""
-        return self.chart.title
-
-    @property
-    def rows(self) -> list[str]:
-        """The names of its rows."""
-        return [row_text(row) for row in self.grid.rows]
-
-    def cell(self, row: int, floor: float) -> Cell | None:
-        """What came out in a row at a floor; None where there are no runs."""
-        return self.grid.cells.get((self.grid.rows[row], floor))
 
 
 def grid_views(settings: Sequence[Setting]) -> list[GridView]:
@@ -258,8 +248,7 @@ def _panels(grid: Grid) -> list[Panel]:
         ("under_floor", "parameters under the floor", True),
     ):
         series = {}
-        for place, row in enumerate(grid.rows):
-            cells = [grid.cells.get((row, floor)) for floor in grid.floors]
+        for place, (_, cells) in enumerate(grid.lines):
             series[f"row-{place}"] = model.numbers([getattr(cell, key) if cell else None for cell in cells])
         axis = Axis("", zero=is_share, percent=is_share, full=key == "under_floor")
         panels.append(Panel(key, heading, axis, series, [] if is_share else [Line(1.0)], row=len(panels)))

@@ -19,10 +19,10 @@ from headway.analysis.charts.figure import Tell, print_figures
 from headway.analysis.charts.model import FORMATS, Chart, can_compare
 from headway.analysis.claims import ClaimResult, evaluate_claims
 from headway.analysis.claims.verdicts import exploration_label
-from headway.analysis.report import overview, tables
+from headway.analysis.report import findings, overview
+from headway.analysis.report.findings import Areas, Findings, Overall
 from headway.analysis.report.overview import Campaign, Origin, Overview, ProtocolFields, Recording
 from headway.analysis.report.rendering import Links, chart_data, render_page
-from headway.analysis.report.tables import Areas, Findings, Overall, findings_of
 from headway.analysis.results import SUFFIX, Results, find_exports, load_results, nothing_at, stores_at
 from headway.analysis.stats import Estimate
 from headway.analysis.table import Table
@@ -289,18 +289,18 @@ def make_view(
     found, gates = _grids_and_gates(settings)
     on_grid = {group for grid in found for group in grid.only}
     single = [setting for setting in settings if setting.group not in on_grid]
-    areas = {setting.key: area for setting in settings if (area := tables.areas_of(setting))}
-    overall = tables.overall_of(single)
-    tests = tables.comparisons(single)
+    areas = {setting.key: area for setting in settings if (area := findings.areas_of(setting))}
+    overall = findings.overall_of(single)
+    tests = findings.comparisons(single)
     keys = {setting.key for setting in single}
-    rewards = {setting.key: reward for setting in settings if (reward := tables.final_rewards(setting))}
+    rewards = {setting.key: reward for setting in settings if (reward := findings.final_rewards(setting))}
     made = [
-        tables.summary_table(settings, areas),
-        tables.overall_table(overall),
-        tables.welch_table(single, tests),
-        tables.rewards_table(settings, rewards),
-        tables.areas_table(settings),
-        tables.runs_table(results.runs),
+        findings.summary_table(settings, areas),
+        findings.overall_table(overall),
+        findings.welch_table(single, tests),
+        findings.rewards_table(settings, rewards),
+        findings.areas_table(settings),
+        findings.runs_table(results.runs),
     ]
     charts = controlled.page_charts(single, areas, overall)
     if any(setting.kind == EXPLORATION for setting in single):
@@ -314,7 +314,7 @@ def make_view(
         made_at=now,
         results=results,
         settings=settings,
-        findings=findings_of(single, areas, rewards, charts),
+        findings=findings.findings_of(single, areas, rewards, charts),
         overview=overview.overview_of(results, settings),
         campaign=overview.campaign_of(results),
         areas={key: area for key, area in areas.items() if key in keys},

@@ -179,7 +179,9 @@ def _counts(view: View) -> str:
     for shown in view.grids:
         runs = [run for members in shown.grid.points.values() for run in members]
         cells = _origin_cells(facts_of(runs), notes_of(runs))
-        rows.append((f"{shown.title}: {len(runs)} runs", "see the table", ranges(run.seed for run in runs), *cells))
+        rows.append(
+            (f"{shown.chart.title}: {len(runs)} runs", "see the table", ranges(run.seed for run in runs), *cells)
+        )
     return f"{tiles}.\n\n{Table(('runs', 'protocol', 'seeds', 'computed with', 'the data'), rows).markdown()}"
 
 
@@ -253,11 +255,9 @@ def _grid(view: GridView) -> str:
     preset = grid.setting.group.protocol.split(",")[0]
     seeds = seeds_text(map(len, grid.points.values()))
     about = f"Protocol {preset}, {seeds} in a cell; floors {grid.unit}; compared with Uniform under protocol"
-    rows = [
-        (name, *(_cell_text(view.cell(place, floor)) for floor in grid.floors)) for place, name in enumerate(view.rows)
-    ]
+    rows = [(name, *map(_cell_text, cells)) for name, cells in grid.lines]
     table = Table((f"{grid.label} \\ floor", *map(number_text, grid.floors)), rows)
-    return f"### {view.title}\n\n{about} {grid.uniform_text}.\n\n{table.markdown()}"
+    return f"### {view.chart.title}\n\n{about} {grid.uniform_text}.\n\n{table.markdown()}"
 
 
 def _cell_text(cell: GridCell | None) -> str:

@@ -9,8 +9,8 @@ import pytest
 from headway.analysis.charts.controlled import page_charts
 from headway.analysis.charts.exploration import page_charts as exploration_charts
 from headway.analysis.charts.model import Chart
+from headway.analysis.report.findings import areas_of, overall_of
 from headway.analysis.report.rendering import caption, chart_data
-from headway.analysis.report.tables import areas_of, overall_of
 from headway.analysis.results import Results, load_results
 from headway.analysis.tables import Setting, settings_of
 from headway.runs import State

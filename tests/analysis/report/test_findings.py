@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from headway.analysis.report.tables import (
+from headway.analysis.report.findings import (
     areas_of,
     areas_table,
     comparisons,
