@@ -21,7 +21,7 @@ from headway.analysis.claims import ClaimResult, evaluate_claims
 from headway.analysis.claims.verdicts import exploration_label
 from headway.analysis.report import findings, overview
 from headway.analysis.report.findings import Areas, Findings, Overall
-from headway.analysis.report.overview import Campaign, Origin, Overview, ProtocolFields, Recording
+from headway.analysis.report.overview import Origin, Overview, ProtocolFields, Recording
 from headway.analysis.report.rendering import Links, chart_data, render_page
 from headway.analysis.results import SUFFIX, Results, find_exports, load_results, nothing_at, stores_at
 from headway.analysis.stats import Estimate
@@ -58,8 +58,7 @@ class View:
     results: Results  # the runs
     settings: Sequence[Setting]  # the same, sorted
     findings: Findings  # what happened, in words, and the figure that shows it
-    overview: Overview  # what was run
-    campaign: Campaign  # how far it is
+    overview: Overview  # what was run, and how far it is
     areas: Mapping[str, Areas]  # the numbers of the controlled study, by setting
     overall: Mapping[str, Overall]  # the same over all conditions, by protocol
     tests: Mapping[str, Sequence[WelchRow]]  # its tests, by setting
@@ -316,7 +315,6 @@ def make_view(
         settings=settings,
         findings=findings.findings_of(single, areas, rewards, charts),
         overview=overview.overview_of(results, settings),
-        campaign=overview.campaign_of(results),
         areas={key: area for key, area in areas.items() if key in keys},
         overall=overall,
         tests=tests,
@@ -354,8 +352,7 @@ def update_view(view: View, results: Results, now: datetime) -> View:
     """The view with what is quickly told anew: what was run, and how far it is."""
     results = _without(view.telemetry, results)
     settings = settings_of(results, with_unfinished=True)
-    told, campaign = overview.overview_of(results, settings), overview.campaign_of(results)
-    return replace(view, made_at=now, results=results, overview=told, campaign=campaign)
+    return replace(view, made_at=now, results=results, overview=overview.overview_of(results, settings))
 
 
 def claims_of(results: Results, bench: Mapping[str, Any] | None = None) -> dict[str, list[ClaimResult]]:

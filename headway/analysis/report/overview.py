@@ -65,21 +65,22 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    """What was run."""
+    """What was run, and how far it is."""
 
+    total: int  # all runs, also those that cannot be read
+    done: int  # runs that are finished
+    over: int  # runs that are done, failed or corrupt
+    share: float  # the part of the work that is done, from 0 to 1
+    # an estimate for the rest at the pace of the runs under way; None if none is, or it is unknown
+    seconds_left: float | None
     tiles: Sequence[Tile]  # counts by state
     matrices: Sequence[Matrix]  # how much there is of each method in every setting, a table for each experiment
+    active: Sequence[RunData]  # runs under way
     failures: Sequence[RunData]  # failed runs
     unfinished: Sequence[RunData]  # runs that were stopped
     problems: Sequence[Problem]  # what could not be read, and why
     doubles: Sequence[Problem]  # runs that are left out because others say the same
     gaps: Sequence[str]  # what is missing, in sentences
-    done: int  # how many runs are finished
-
-    @property
-    def total(self) -> int:
-        """All runs, also those that cannot be read."""
-        return int(self.tiles[0].number)
 
     @property
     def is_whole(self) -> bool:
@@ -94,17 +95,27 @@ def overview_of(results: Results, settings: Sequence[Setting]) -> Overview:
     if lost:
         counts[State.CORRUPT] = counts.get(State.CORRUPT, 0) + lost
     total = len(results) + lost
+    active, failures, unfinished = (
+        [run for run in results if run.state is state] for state in (State.RUNNING, State.FAILED, State.INTERRUPTED)
+    )
+    rest = [run for run in results if run.state not in _OVER]
+    left = math.fsum(1.0 - _share(run) for run in rest)
     tiles = [Tile(str(total), "run" if total == 1 else "runs")]
     tiles += [Tile(str(counts[state]), word, state in BAD) for state, word in WORDS.items() if counts.get(state)]
     return Overview(
-        tiles,
-        _matrices(settings),
-        [run for run in results if run.state is State.FAILED],
-        [run for run in results if run.state is State.INTERRUPTED],
-        [problem for problem in results.problems if not is_double(problem)],
-        [problem for problem in results.problems if is_double(problem)],
-        [sentence for setting in settings for sentence in _gaps(setting)],
-        counts.get(State.DONE, 0),
+        total=total,
+        done=counts.get(State.DONE, 0),
+        over=total - len(rest),
+        share=min(1.0 - left / total, 0.99 if rest else 1.0) if total else 1.0,  # all is done when all is over
+        seconds_left=_seconds_left(results.runs, rest, active),
+        tiles=tiles,
+        matrices=_matrices(settings),
+        active=active,
+        failures=failures,
+        unfinished=unfinished,
+        problems=[problem for problem in results.problems if not is_double(problem)],
+        doubles=[problem for problem in results.problems if is_double(problem)],
+        gaps=[sentence for setting in settings for sentence in _gaps(setting)],
     )
 
 
@@ -154,34 +165,6 @@ def _gaps(setting: Setting) -> list[str]:
 
 def _seeds(seeds: Sequence[int]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {ranges(seeds)}"
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """Where the runs of a store stand."""
-
-    total: int  # all runs
-    over: int  # runs that are done, failed or corrupt
-    share: float  # the part of the work that is done, from 0 to 1
-    # an estimate for the rest at the pace of the runs under way; None if none is, or it is unknown
-    seconds_left: float | None
-    active: Sequence[RunData]  # the runs under way
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to do."""
-        return self.over == self.total
-
-
-def campaign_of(results: Results) -> Campaign:
-    """Look at where the runs stand."""
-    runs = results.runs
-    active = [run for run in runs if run.state is State.RUNNING]
-    open_ = [run for run in runs if run.state not in _OVER]
-    total = len(runs) + unreadable(results)
-    left = math.fsum(1.0 - _share(run) for run in open_)
-    share = min(1.0 - left / total, 0.99 if open_ else 1.0) if total else 1.0  # all is done when all is over
-    return Campaign(total, total - len(open_), share, _seconds_left(runs, open_, active), active)
 
 
 def unreadable(results: Results) -> int:

@@ -166,8 +166,8 @@ def test_an_updated_view_tells_the_new_counts(tmp_path: Path) -> None:
     first = make_view(tmp_path, load_results(tmp_path), NOW, live=True)
     finish_all(store, specs)
     second = update_view(first, load_results(tmp_path), NOW)
-    assert first.campaign.over == 0
-    assert second.campaign.over == 2
+    assert first.overview.over == 0
+    assert second.overview.over == 2
     assert second.charts == first.charts
 
 
