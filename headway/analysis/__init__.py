@@ -45,3 +45,8 @@ def __getattr__(name: str) -> Any:
 
         return write_export
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__
