@@ -147,8 +147,12 @@ def row_text(row: Row) -> str:
 
 
 def grids(settings: Sequence[Setting]) -> list[Grid]:
-    """All grids of two points or more; one whose points are all in another grid is left out."""
-    found = [grid for kind in KINDS for grid in _of_kind(settings, kind) if _is_grid(grid)]
+    """All grids of two points or more; one whose points are all in another grid is left out.
+
+    Those of another kind than the usual one have several rows.
+    """
+    every = [grid for kind in KINDS for grid in _of_kind(settings, kind) if len(grid.points) > 1]
+    found = [grid for grid in every if grid.kind is RATES or len(grid.rows) > 1]
     return [grid for grid in found if not any(_is_part(grid, other) for other in found)]
 
 
@@ -174,11 +178,6 @@ def _pooled(first: Sequence[RunData], second: Sequence[RunData]) -> tuple[RunDat
     """Runs of two groups that come to the same, such as two ways to say that both rates are equal; each seed once."""
     known = {run.seed for run in first}
     return (*first, *(run for run in second if run.seed not in known))
-
-
-def _is_grid(grid: Grid) -> bool:
-    """Whether there is something to see: several points, and in a grid of another kind than the usual several rows."""
-    return len(grid.points) > 1 and (grid.kind is RATES or len(grid.rows) > 1)
 
 
 def _is_part(grid: Grid, other: Grid) -> bool:

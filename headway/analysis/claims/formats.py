@@ -85,7 +85,8 @@ def _remark(finding: Finding) -> str:
 
 def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str:
     """The claims as two Markdown tables: one of the claims, and one of their parts."""
-    said = [result for result in results if _is_said(result, only_found)]
+    tested = [result for result in results if result.verdict is not Verdict.NOT_TESTED]
+    said = [each for each in tested if not only_found or any(finding.judgement.ours for finding in each.findings)]
     silent = [result.claim.id for result in results if result not in said]
     findings = [(result.claim.id, finding) for result in results for finding in result.findings]
     parts = [(claim_id, finding) for claim_id, finding in findings if finding.judgement.ours or not only_found]
@@ -119,13 +120,6 @@ def parts_table(judged: Sequence[Sequence[ClaimResult]]) -> Table:
 def _part_row(claim_id: str, finding: Finding) -> tuple[Cell, ...]:
     found = finding.judgement
     return claim_id, finding.part, finding.verdict.value, found.ours, finding.paper, found.n or "", _remark(finding)
-
-
-def _is_said(result: ClaimResult, only_found: bool) -> bool:
-    """Whether there is more to say of a claim than that there are no runs."""
-    if result.verdict is Verdict.NOT_TESTED:
-        return False
-    return not only_found or any(finding.judgement.ours for finding in result.findings)
 
 
 def as_dict(results: Sequence[ClaimResult]) -> dict[str, Any]:
