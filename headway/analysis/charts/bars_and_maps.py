@@ -85,7 +85,7 @@ def draw_maps_figure(chart: Chart) -> Figure:
     return figure
 
 
-def draw_bars(ax: Axes, chart: Chart, *, numbers: bool = True) -> Axes:
+def draw_bars(ax: Axes, chart: Chart) -> Axes:
     """Bars that begin at 1, the level of Uniform: upwards is worse, downwards better.
 
     Where a run diverged there is no ratio, and a word instead of a bar.
@@ -96,9 +96,8 @@ def draw_bars(ax: Axes, chart: Chart, *, numbers: bool = True) -> Axes:
     ]
     keys = {key: style for key, style in chart.styles.items() if key != "uniform"}
     shown = [bar for bars in ratios for key, bar in bars.items() if key != "uniform"]
-    upright = numbers and _inches(ax)[0] / (len(ratios) * len(keys)) < 0.3
-    needed = (_NUMBER if upright else _LINE) / 72 if numbers else 0.05
-    scale = plan_scale(shown, min(0.2, needed / _inches(ax)[1]))
+    upright = _inches(ax)[0] / (len(ratios) * len(keys)) < 0.3
+    scale = plan_scale(shown, min(0.2, (_NUMBER if upright else _LINE) / 72 / _inches(ax)[1]))
     set_scale(ax, scale)
     ax.axhline(1, color=INK, linewidth=0.9, zorder=4)
     width = 0.84 / max(1, len(keys))
@@ -110,10 +109,10 @@ def draw_bars(ax: Axes, chart: Chart, *, numbers: bool = True) -> Axes:
                 is_first = not any(key in before for before in ratios[:place])
                 label = plain(style.name) if is_first else None
                 _bar(ax, x, width, bars[key], style.colour, HATCHES.get(key, ""), label)
-                if not _is_known(bars[key]):
-                    _mark(ax, x, lost)
-                elif numbers:
+                if _is_known(bars[key]):
                     _number(ax, x, bars[key], scale, upright)
+                else:
+                    _mark(ax, x, lost)
     ax.set_xlim(-0.5, len(ratios) - 0.5)
     ax.set_xticks(range(len(ratios)), ["\n".join(reversed(plain(each.title).split(", "))) for each in chart.panels])
     ax.tick_params(axis="x", length=0, labelsize=8)
