@@ -1,9 +1,14 @@
 """From runs to answers: loading, statistics, claims, figures and reports. Needs no torch."""
 
+from typing import TYPE_CHECKING, Any
+
 from headway.errors import MissingExtraError
 
-try:
+if TYPE_CHECKING:
     from headway.analysis.exports import write_export
+    from headway.analysis.exports import write_export as write_lot
+
+try:
     from headway.analysis.results import (
         Failure,
         Group,
@@ -19,8 +24,6 @@ except ModuleNotFoundError as error:
         raise
     raise MissingExtraError("numpy", "report") from error
 
-write_lot = write_export  #: The former name of `write_export`
-
 __all__ = [
     "Failure",
     "Group",
@@ -33,3 +36,17 @@ __all__ = [
     "write_export",
     "write_lot",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`write_export`, imported when it is used, also under its former name `write_lot`."""
+    if name in ("write_export", "write_lot"):
+        from headway.analysis.exports import write_export
+
+        return write_export
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

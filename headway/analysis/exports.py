@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from headway.analysis.results import SUFFIX
 from headway.analysis.rundata import Array, Arrays, Failure, Problem, Progress, RunData, frozen, parse_environment
 from headway.errors import DamagedError, HeadwayError, NewerSchemaError, StoreError
 from headway.runs import RunSpec, State
@@ -24,7 +25,6 @@ from headway.runs.metrics import MAX_VALUES, open_parquet, pyarrow
 from headway.runs.provenance import version_of
 
 EXPORT_SCHEMA = 1
-SUFFIX = ".parquet"
 _SCHEMA_KEY, _MADE_WITH_KEY = b"headway.lot", b"headway.made_with"
 _KINDS = {"numbers": "metric.", "lists": "arms.", "words": "words."}
 """What the columns of metrics begin with: a metric may be a number per epoch in some runs, and a list in others."""
@@ -34,13 +34,6 @@ MAX_EXPORT_VALUES, MAX_EXPORT_BYTES = 20 * MAX_VALUES, 1 << 31  # How many value
 _STATES = tuple(state.value for state in State if state is not State.CORRUPT)
 
 Stamp: TypeAlias = tuple[int, int]
-
-
-def find_exports(path: Path) -> list[Path]:
-    """The exports at a path: the file itself, or the Parquet files of a folder."""
-    if path.is_file():
-        return [path] if path.suffix == SUFFIX else []
-    return sorted(file for file in path.glob(f"*{SUFFIX}") if not file.name.startswith("."))
 
 
 def write_export(

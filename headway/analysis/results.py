@@ -16,9 +16,8 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headway.analysis.exports import SUFFIX, ExportReader, find_exports
 from headway.analysis.rundata import (
     TIMES,
     Arrays,
@@ -42,7 +41,12 @@ from headway.runs.metrics import check_owner
 from headway.runs.pages import MAX_PAGE_BYTES
 from headway.runs.status import METRICS_FILE, STORE_FILE
 
+if TYPE_CHECKING:
+    from headway.analysis.exports import ExportReader
+
 __all__ = ["Failure", "Group", "Problem", "Progress", "Results", "ResultsReader", "RunData", "load_results"]
+
+SUFFIX = ".parquet"  #: What the names of exported files end in
 
 
 @dataclass(frozen=True)
@@ -177,8 +181,11 @@ class ResultsReader:
         for folder in folders:
             self._readers.setdefault(folder, StoreReader(folder, self._wanted))
         files = find_exports(self.path)
-        for file in files:
-            self._readers.setdefault(file, ExportReader(file, self._wanted))
+        if files:
+            from headway.analysis.exports import ExportReader
+
+            for file in files:
+                self._readers.setdefault(file, ExportReader(file, self._wanted))
         return {source: self._readers[source] for source in (*folders, *files)}
 
 
@@ -187,6 +194,13 @@ def stores_at(path: Path) -> list[Path]:
     if (path / STORE_FILE).is_file():
         return [path]
     return sorted(file.parent for file in path.glob(f"*/{STORE_FILE}") if file.is_file())
+
+
+def find_exports(path: Path) -> list[Path]:
+    """The exports at a path: the file itself, or the Parquet files of a folder."""
+    if path.is_file():
+        return [path] if path.suffix == SUFFIX else []
+    return sorted(file for file in path.glob(f"*{SUFFIX}") if not file.name.startswith("."))
 
 
 def _disagreement(known: RunData, run: RunData, source: Path) -> list[Problem]:

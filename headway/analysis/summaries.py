@@ -128,18 +128,14 @@ def auc(run: RunData) -> float:
     return float(average_loss(run).sum())
 
 
-def group_shares(run: RunData, per_arm: bool = False) -> Array:
-    """Share of the epoch's draws in each group [points, 4], adding up to 1; NaN for an epoch without draws.
-
-    Divided `per_arm` by the number of arms of each group, it is the share of a single class.
-    """
-    sizes = [len(arms) if per_arm else 1 for arms in arms_of_groups(run)]
-    return used(run, _draw_shares(run) / np.array(sizes))
+def group_shares(run: RunData) -> Array:
+    """Share of the epoch's draws in each group [points, 4], adding up to 1; NaN for an epoch without draws."""
+    return used(run, _draw_shares(run))
 
 
 def group_shares_per_arm(run: RunData) -> Array:
-    """Share of the epoch's draws of a class of each group [points, 4]."""
-    return group_shares(run, per_arm=True)
+    """Share of the epoch's draws of a class of each group [points, 4]: that of the group divided by its arms."""
+    return used(run, _draw_shares(run) / np.array([len(arms) for arms in arms_of_groups(run)]))
 
 
 def loss_spread(run: RunData, first: int = 0) -> float:

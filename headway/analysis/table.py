@@ -81,8 +81,8 @@ class Table:
 
     def formatted(self, kind: str) -> str:
         """The table as "text", "markdown", "json" or "csv", without a line end."""
-        made = {"text": self.text, "markdown": self.markdown, "json": self.json, "csv": self.csv}
-        return made[kind]().rstrip("\n")
+        text: str = getattr(self, kind)()
+        return text.rstrip("\n")
 
     def csv(self) -> str:
         """The table as CSV, with numbers in full."""
@@ -100,10 +100,7 @@ class Table:
             r"\toprule",
             " & ".join(map(escape, self.columns)) + r" \\",
             r"\midrule",
-            *(
-                " & ".join(_latex_cell(cell, form) for cell, form in self._with_formats(row)) + r" \\"
-                for row in self.rows
-            ),
+            *(" & ".join(map(_latex_cell, row, self._formats())) + r" \\" for row in self.rows),
             r"\bottomrule",
             r"\end{tabular}",
         ]
@@ -113,15 +110,13 @@ class Table:
         """Whether each column has no text."""
         return [all(not isinstance(row[place], str) for row in self.rows) for place in range(len(self.columns))]
 
-    def _with_formats(self, row: Sequence[Cell]) -> Iterable[tuple[Cell, str]]:
-        return zip(row, (self.formats.get(name, ".4g") for name in self.columns), strict=True)
+    def _formats(self) -> list[str]:
+        return [self.formats.get(name, ".4g") for name in self.columns]
 
     def _shown(self, row: Sequence[Cell]) -> list[str]:
         """The cells of a row as people read them."""
-        return [
-            number(cell, form) if cell is None or isinstance(cell, float) else str(cell)
-            for cell, form in self._with_formats(row)
-        ]
+        cells = zip(row, self._formats(), strict=True)
+        return [number(cell, form) if cell is None or isinstance(cell, float) else str(cell) for cell, form in cells]
 
 
 def escape(text: str) -> str:

@@ -23,8 +23,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from headway.analysis.report import View, claims_of, make_view, update_view
 from headway.analysis.report.rendering import Live, live_policy, mark, render_page, render_sections
-from headway.analysis.report.view import View, claims_of, make_view, update_view
 from headway.analysis.results import Results, ResultsReader
 from headway.errors import HeadwayError, MissingExtraError, ServerError
 from headway.runs import State

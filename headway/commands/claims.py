@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headway.analysis.claims import CLAIMS, ClaimResult, as_dict, as_markdown, as_text, evaluate_claims
-from headway.analysis.claims.verdicts import SCHEMA, parts_table
+from headway.analysis.claims import CLAIMS, ClaimResult, evaluate_claims
+from headway.analysis.claims.formats import SCHEMA, as_dict, as_markdown, as_text, parts_table
 from headway.analysis.results import Results, load_results
 from headway.commands.options import BENCH_HELP, add_format_option, add_runs_argument, whole
 from headway.errors import UsageError

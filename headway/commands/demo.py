@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from headway.analysis import Results, load_results
-from headway.analysis.report.tables import conclusion
+from headway.analysis.report.findings import conclusion
 from headway.analysis.table import Cell, Table, interval, number, percent
 from headway.analysis.tables import MethodRow, method_rows
 from headway.commands.options import add_format_option, parse_new_folder, whole

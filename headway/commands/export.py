@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from headway.analysis.exports import SUFFIX, write_export
-from headway.analysis.results import Results, load_results
+from headway.analysis.exports import write_export
+from headway.analysis.results import SUFFIX, Results, load_results
 from headway.analysis.rundata import RunData
 from headway.analysis.table import Cell, Table
 from headway.commands.options import add_format_option, add_runs_argument

@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from headway.analysis.charts.catalogue import Plan, plan_figures, protocol_folders
-from headway.analysis.charts.drawing import draw
-from headway.analysis.charts.figure import house_style, require, save
+from headway.analysis.charts.drawing import require
+from headway.analysis.charts.figure import Plan, plan_figures, print_chart, protocol_folders
 from headway.analysis.charts.model import FORMATS
 from headway.analysis.results import Results, load_results
 from headway.commands.options import add_runs_argument
@@ -124,8 +123,7 @@ def _draw(plan: Plan, folder: Path, formats: Sequence[str]) -> int:
     except OSError as error:
         raise StoreError(f"cannot make {folder}: {error.strerror}; choose another folder with --out") from error
     for chart in plan.charts:
-        with house_style():
-            save(draw(chart), folder / chart.id, formats)
+        print_chart(chart, folder / chart.id, formats)
         emit(f"drew {folder / chart.id}")
     return len(plan.charts)
 

@@ -82,9 +82,8 @@ def make_report(
         HeadwayError: there are neither runs nor telemetry, the folder cannot be written to, or a package is missing.
     """
     require()
-    from headway.analysis.report import write_report
+    from headway.analysis.report import holds_runs, write_report
     from headway.analysis.report.markdown import frame, write_markdown
-    from headway.analysis.report.writing import holds_runs
     from headway.commands.claims import read_bench
     from headway.runs.text import count
 
@@ -124,7 +123,7 @@ def make_report(
 
 def _refuse(store: Path, formats: list[str] | None, bench: Sequence[Path] | None) -> None:
     """Say that an option is about runs, where there is telemetry alone."""
-    from headway.analysis.report.sources import telemetry_files
+    from headway.analysis.report import telemetry_files
 
     for option, given in (("--formats", formats), ("--bench", bench)):
         if given and telemetry_files(store):

@@ -30,8 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Serve until Ctrl-C, and return the exit code."""
     require(extra="watch")
-    from headway.analysis.report.sources import telemetry_files
-    from headway.analysis.report.writing import holds_runs
+    from headway.analysis.report import holds_runs, telemetry_files
     from headway.analysis.watch import serve
 
     wait_for_files(options.path)

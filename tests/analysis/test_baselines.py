@@ -5,7 +5,7 @@ import torch
 
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
-from headway.analysis.settings import lenders
+from headway.analysis.tables import lenders
 from headway.runs import State
 from headway.selection import Actor, ActorConfig
 from tests.analysis.made import controlled, made, together

@@ -6,11 +6,10 @@ from datetime import datetime
 from pathlib import Path
 
 from headway.analysis import load_results
-from headway.analysis.charts.catalogue import plan_figures
+from headway.analysis.charts.figure import Printed, named_charts, plan_figures
 from headway.analysis.claims.verdicts import MIN_SEEDS
+from headway.analysis.report import make_view
 from headway.analysis.report.markdown import FIGURES, FORMAT, PARTS, frame, pages_at, parts_of, render
-from headway.analysis.report.view import make_view
-from headway.analysis.report.writing import Printed, named_charts
 from headway.commands.campaign_file import read_campaign_file
 from headway.commands.claims import read_bench
 from tests.runs.test_later import former_ids

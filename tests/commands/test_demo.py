@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.analysis.report.tables import conclusion
+from headway.analysis.report.findings import conclusion
 from headway.commands.demo import demo_specs, rows_of, tables
 from headway.runs import RunStore
 from headway.runs.experiments import Context

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headway.analysis.charts.figure import GRID, plain
+from headway.analysis.charts.drawing import COLUMN_WIDTH, GRID, TEXT_WIDTH, legend_below, new_figure, plain
 from headway.analysis.charts.model import INK, Chart, Panel, percent_text
 from headway.analysis.stats import Estimate
 from headway.errors import FigureError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 HATCHES: Mapping[str, str] = {
@@ -65,7 +66,26 @@ class Scale(NamedTuple):
     gap: Break | None = None
 
 
-def draw_bars(ax: Axes, chart: Chart, *, numbers: bool = True) -> Axes:
+def draw_bars_figure(chart: Chart) -> Figure:
+    """The numbers of all panels in one."""
+    figure = new_figure(TEXT_WIDTH if len(chart.panels) > 1 else COLUMN_WIDTH, chart.height)
+    ax = draw_bars(figure.subplots(), chart)
+    legend_below(figure, *ax.get_legend_handles_labels())
+    return figure
+
+
+def draw_maps_figure(chart: Chart) -> Figure:
+    """Panels in a row, with the names of the rows at the first alone."""
+    figure = new_figure(TEXT_WIDTH, chart.height)
+    panels = figure.subplots(1, len(chart.panels), sharey=True)
+    for ax, panel in zip(panels, chart.panels, strict=True):
+        draw_map(ax, panel, chart)
+    panels[0].set_ylabel(chart.legend)
+    figure.suptitle(plain(chart.heading), fontsize=9)
+    return figure
+
+
+def draw_bars(ax: Axes, chart: Chart) -> Axes:
     """Bars that begin at 1, the level of Uniform: upwards is worse, downwards better.
 
     Where a run diverged there is no ratio, and a word instead of a bar.
@@ -76,9 +96,8 @@ def draw_bars(ax: Axes, chart: Chart, *, numbers: bool = True) -> Axes:
     ]
     keys = {key: style for key, style in chart.styles.items() if key != "uniform"}
     shown = [bar for bars in ratios for key, bar in bars.items() if key != "uniform"]
-    upright = numbers and _inches(ax)[0] / (len(ratios) * len(keys)) < 0.3
-    needed = (_NUMBER if upright else _LINE) / 72 if numbers else 0.05
-    scale = plan_scale(shown, min(0.2, needed / _inches(ax)[1]))
+    upright = _inches(ax)[0] / (len(ratios) * len(keys)) < 0.3
+    scale = plan_scale(shown, min(0.2, (_NUMBER if upright else _LINE) / 72 / _inches(ax)[1]))
     set_scale(ax, scale)
     ax.axhline(1, color=INK, linewidth=0.9, zorder=4)
     width = 0.84 / max(1, len(keys))
@@ -90,10 +109,10 @@ def draw_bars(ax: Axes, chart: Chart, *, numbers: bool = True) -> Axes:
                 is_first = not any(key in before for before in ratios[:place])
                 label = plain(style.name) if is_first else None
                 _bar(ax, x, width, bars[key], style.colour, HATCHES.get(key, ""), label)
-                if not _is_known(bars[key]):
-                    _mark(ax, x, lost)
-                elif numbers:
+                if _is_known(bars[key]):
                     _number(ax, x, bars[key], scale, upright)
+                else:
+                    _mark(ax, x, lost)
     ax.set_xlim(-0.5, len(ratios) - 0.5)
     ax.set_xticks(range(len(ratios)), ["\n".join(reversed(plain(each.title).split(", "))) for each in chart.panels])
     ax.tick_params(axis="x", length=0, labelsize=8)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headway.analysis import summaries
 from headway.analysis.charts import model
-from headway.analysis.charts.model import Axis, Chart, Line, Panel, Runs, Style
+from headway.analysis.charts.model import Axis, Chart, Item, Line, Omission, Panel, Runs, Style, of_part
 from headway.analysis.rundata import RunData
-from headway.analysis.settings import Setting, headings
 from headway.analysis.stats import Estimate, Profile
 from headway.analysis.summaries import Band
+from headway.analysis.tables import CONTROLLED, NEEDED, Setting, areas, headings, relative_area, slug
 from headway.study.protocols.names import GROUPS, METHODS, rank, title
+
+if TYPE_CHECKING:
+    from headway.analysis.report.findings import Areas, Overall
 
 LOSS = Axis("test loss (nats)")
 RATIO = Axis("loss area / Uniform's\n(lower is better)")
+FEW_RUNS = 5  # With fewer seeds than this the page draws single runs: an interval of three seeds can fill a whole panel
 MEAN = Style("mean", model.INK, (0, (5, 2)), "")  # The mean over groups
 
 
@@ -88,20 +93,15 @@ def loss_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
         "Test loss" if several else f"Test loss, {setting.title}",
         f"Test loss over all arms, {seeds}." if several else f"{setting.heading}: test loss over all arms, {seeds}.",
         model.styles_for((signal for runs in found.values() for signal in runs), model.SIGNALS),
-        partial(_loss_panels, found),
+        lambda: [
+            Panel(setting.key, setting.heading, LOSS, _bands(runs, summaries.average_loss), row=row)
+            for row, (setting, runs) in enumerate(found.items())
+        ],
         columns=min(2, len(found)),
         singles=True,
         wide=True,
         height=0.45 + 2.0 * math.ceil(len(found) / 2) if several else 2.6,
     )
-
-
-def _loss_panels(found: Mapping[Setting, Runs]) -> list[Panel]:
-    panels = []
-    for row, (setting, runs) in enumerate(found.items()):
-        bands = {signal: summaries.band(members, summaries.average_loss) for signal, members in runs.items()}
-        panels.append(Panel(setting.key, setting.heading, LOSS, bands, row=row))
-    return panels
 
 
 def area_chart(
@@ -214,12 +214,12 @@ def _telemetry_panels(entropy: Mapping[Setting, Runs], floor: Mapping[Setting, R
     panels: list[Panel] = []
     for setting, runs in entropy.items():
         if floor:
-            logged = _logged(floor[setting], "under_floor")
+            logged = _bands(floor[setting], summaries.column("under_floor"))
             bands = {signal: model.within_shares(band) for signal, band in logged.items()}
             panels.append(Panel("under_floor", setting.heading, share, bands, row=len(panels)))
         arms = _arms(next(iter(setting.all.values()))[0])
         most = [Line(math.log(arms), label=f"uniform: ln {arms}")]
-        bands = _logged(runs, "policy_entropy")
+        bands = _bands(runs, summaries.column("policy_entropy"))
         panels.append(
             Panel("policy_entropy", setting.heading, Axis("policy entropy (nats)"), bands, most, row=len(panels))
         )
@@ -236,9 +236,126 @@ def having(runs: Runs, *columns: str) -> Runs:
     return {method: members for method, members in found.items() if members}
 
 
-def _logged(runs: Runs, column: str) -> dict[str, Band]:
-    return {signal: summaries.band(members, summaries.column(column)) for signal, members in runs.items()}
+def _bands(runs: Runs, curve: summaries.Curve) -> dict[str, Band]:
+    return {signal: summaries.band(members, curve) for signal, members in runs.items()}
 
 
 def _arms(run: RunData) -> int:
     return sum(map(len, summaries.arms_of_groups(run)))
+
+
+SETS: Sequence[tuple[str, str, str, Sequence[str]]] = (
+    ("groups", "main", "", model.MAIN),
+    ("groups", "others", ", other signals", model.OTHERS),
+    ("ablation", "", ", variants of GMC", model.VARIANTS),
+    ("gates", "", ", noise gates", model.GATES),
+)
+"""Sets of signals that share a chart of groups: how the names of its files begin and end, and words for its title."""
+
+
+def figures(settings: Sequence[Setting]) -> Iterator[Item]:
+    """All figures that the runs of one protocol allow, each of a part of the results."""
+    for setting in settings:
+        yield from of_part(setting.group.condition, (_group_figure(setting, *each) for each in SETS[:2]))
+    yield from of_part("comparison", _loss_figures(settings))
+    yield from _area_figures(settings)
+    yield from of_part("variants", (_group_figure(setting, *each) for setting in settings for each in SETS[2:]))
+    yield from of_part("comparison", _telemetry_figures(settings))
+
+
+def _group_figure(setting: Setting, begin: str, end: str, words: str, signals: Sequence[str]) -> Item:
+    name = slug(begin, setting.name, end)
+    runs = setting.pick(signals, *NEEDED)
+    need = signals if begin == "groups" else signals[1:]
+    if not any(signal in runs for signal in need):
+        return Omission(name, f"no finished runs of {_names(need)}")
+    return group_chart(name, setting, runs, words)
+
+
+def _loss_figures(settings: Sequence[Setting]) -> Iterator[Item]:
+    found: dict[Setting, Runs] = {}
+    for setting in settings:
+        name = slug("average-loss", setting.name)
+        runs = setting.pick((*model.MAIN, *model.OTHERS), *NEEDED)
+        if not runs:
+            yield Omission(name, f"no finished runs of {_names((*model.MAIN, *model.OTHERS))}")
+            continue
+        found[setting] = runs
+        yield loss_chart(name, {setting: runs})
+    if len(found) > 1:
+        yield loss_chart("average-loss", found)
+
+
+def _area_figures(settings: Sequence[Setting]) -> Iterator[Item]:
+    for name, signals, need in (
+        ("auc", (*model.MAIN, *model.OTHERS), (*model.MAIN[1:], *model.OTHERS)),
+        ("auc-ablation", model.VARIANTS, model.VARIANTS[1:]),
+        ("auc-gates", model.GATES, model.GATES[1:]),
+    ):
+        found = {}
+        for setting in settings:
+            runs = setting.pick(signals, *NEEDED)
+            if setting.uniform and any(signal in runs for signal in need):
+                uniform = areas(setting.uniform)
+                shown = {"uniform": setting.uniform, **(_lent_gmc(setting) if signals == model.GATES else {}), **runs}
+                found[setting] = {key: relative_area(areas(members), uniform) for key, members in shown.items()}
+        if found:
+            yield replace(area_chart(name, found), part="comparison" if name == "auc" else "variants")
+        elif settings:
+            yield Omission(name, f"no condition with finished runs of Uniform and of one of {_names(need)}")
+
+
+def _lent_gmc(setting: Setting) -> Runs:
+    """GMC of the setting that lends its runs of Uniform: the same with other constants, to compare gates with."""
+    runs = setting.lender.pick(["gmc"], *NEEDED) if setting.lender else {}
+    return {f"GMC, {setting.lender.group.protocol}": runs["gmc"]} if setting.lender and runs else {}
+
+
+def _telemetry_figures(settings: Sequence[Setting]) -> Iterator[Item]:
+    """A figure for each dataset."""
+    by_dataset: dict[str, dict[Setting, Runs]] = {}
+    for setting in settings:
+        by_dataset.setdefault(setting.group.dataset or "", {})[setting] = setting.pick(setting.finished)
+    for dataset, found in by_dataset.items():
+        name = slug("telemetry", dataset)
+        yield telemetry_chart(name, found, title(dataset)) or Omission(
+            name, "no finished runs with the column policy_entropy"
+        )
+
+
+def page_charts(
+    settings: Sequence[Setting], found: Mapping[str, Areas], overall: Mapping[str, Overall]
+) -> dict[str, list[Chart]]:
+    """The charts of a page, by section or by the key of a setting; `exploration.page_charts` has those of its own."""
+    runs = [setting for setting in settings if setting.kind == CONTROLLED and setting.shown]
+    compared = {
+        setting: found[setting.key] for setting in runs if setting.key in found and len(found[setting.key].ratios) > 1
+    }
+    by_section: dict[str, list[Chart]] = {"summary": [], "overall": [], "telemetry": [], "exploration": []}
+    if compared:
+        ratios = {setting: area.ratios for setting, area in compared.items()}
+        seeds = {setting: area.seeds for setting, area in compared.items()}
+        by_section["summary"] = [area_chart("areas", ratios, seeds)]
+    if overall:
+        profiles = {protocol: each.profiles for protocol, each in overall.items()}
+        by_section["overall"] = [replace(profile_chart(profiles), few=FEW_RUNS)]
+    for setting in runs:
+        heading = f"{setting.heading}, {setting.group.protocol}"
+        chart = telemetry_chart(f"telemetry-{setting.key}", {setting: setting.shown}, heading)
+        by_section["telemetry"] += [replace(chart, rows=1, columns=2, singles=True, few=FEW_RUNS)] if chart else []
+        charts = [loss_chart(f"loss-{setting.key}", {setting: setting.shown}), *_group_charts(setting)]
+        by_section[setting.key] = [replace(chart, singles=True, few=FEW_RUNS) for chart in charts]
+    return by_section
+
+
+def _group_charts(setting: Setting) -> Iterator[Chart]:
+    known = {signal for *_, signals in SETS for signal in signals}
+    more = [signal for signal in setting.shown if signal not in known]
+    for begin, end, words, signals in (*SETS, ("groups", "more", ", more signals", more)):
+        shown = {signal: setting.shown[signal] for signal in signals if signal in setting.shown}
+        if shown and (begin == "groups" or list(shown) != ["gmc"]):
+            yield group_chart(f"groups-{end or begin}-{setting.key}", setting, shown, words)
+
+
+def _names(signals: Iterable[str]) -> str:
+    return " / ".join(map(title, signals))

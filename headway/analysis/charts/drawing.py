@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headway.analysis.charts.bars_and_maps import draw_bars, draw_map
-from headway.analysis.charts.exploration import draw_gridworld
-from headway.analysis.charts.figure import COLUMN_WIDTH, PALE, TEXT_WIDTH, legend_below, new_figure, plain
-from headway.analysis.charts.model import BARS, INK, LINES, MAP, STEPS, Chart, Panel, Style
+from headway.analysis.charts.model import BARS, INK, LINES, STEPS, Chart, Panel, Style
 from headway.analysis.rundata import Array
 from headway.analysis.summaries import Band
+from headway.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.8  # Width in inches of a figure in one of two columns, and across the page
+SMALLEST_FONT = 7.0  # No text in a figure is smaller than this, in points
+PALE, GRID = "#666666", "#E4E4E4"  # Colours of remarks and of grid lines
 PICTURE_WIDTH = 0.72  # Width of a picture beside a panel, as a part of the panel's
 MARKERS = 5  # Markers on a curve; curves take turns, so that those of two curves do not cover each other
 BAND_ALPHA, SINGLE_ALPHA = 0.2, 0.5
@@ -30,26 +31,11 @@ LETTER, MARGIN = 0.045, 0.04  # Width of a letter, and room between two names, a
 
 def draw(chart: Chart) -> Figure:
     """A chart as a figure. Call it, and save the figure, under `house_style()`."""
-    return {LINES: _draw_lines, BARS: _draw_bars, MAP: _draw_maps}[chart.kind](chart)
+    if chart.kind == LINES:
+        return _draw_lines(chart)
+    from headway.analysis.charts import bars_and_maps
 
-
-def _draw_bars(chart: Chart) -> Figure:
-    """The numbers of all panels in one."""
-    figure = new_figure(TEXT_WIDTH if len(chart.panels) > 1 else COLUMN_WIDTH, chart.height)
-    ax = draw_bars(figure.subplots(), chart)
-    legend_below(figure, *ax.get_legend_handles_labels())
-    return figure
-
-
-def _draw_maps(chart: Chart) -> Figure:
-    """Panels in a row, with the names of the rows at the first alone."""
-    figure = new_figure(TEXT_WIDTH, chart.height)
-    panels = figure.subplots(1, len(chart.panels), sharey=True)
-    for ax, panel in zip(panels, chart.panels, strict=True):
-        draw_map(ax, panel, chart)
-    panels[0].set_ylabel(chart.legend)
-    figure.suptitle(plain(chart.heading), fontsize=9)
-    return figure
+    return bars_and_maps.draw_bars_figure(chart) if chart.kind == BARS else bars_and_maps.draw_maps_figure(chart)
 
 
 def _draw_lines(chart: Chart) -> Figure:
@@ -61,8 +47,11 @@ def _draw_lines(chart: Chart) -> Figure:
     widths = [PICTURE_WIDTH if count else 1.0] * first + [1.0] * across
     figure = new_figure(TEXT_WIDTH if count and len(widths) > 1 else COLUMN_WIDTH, chart.height)
     axes = figure.subplots(down, len(widths), squeeze=False, width_ratios=widths)
-    for ax, picture in zip(axes[0], chart.pictures, strict=False):
-        draw_gridworld(ax, picture.grid).set_title(picture.title)
+    if chart.pictures:
+        from headway.analysis.charts.exploration import draw_gridworld
+
+        for ax, picture in zip(axes[0], chart.pictures, strict=False):
+            draw_gridworld(ax, picture.grid).set_title(picture.title)
     grid = axes[:, first:]
     places = [divmod(i, across) if chart.rows == 1 else divmod(i, down)[::-1] for i in range(count)]
     shown = dict(zip(places, chart.panels, strict=True))
@@ -321,3 +310,41 @@ def _legend(figure: Figure, chart: Chart) -> None:
     for label in dict.fromkeys(line.label for panel in chart.panels for line in panel.lines if line.key):
         handles[label] = Line2D([], [], color=PALE, linewidth=0.6)
     legend_below(figure, list(handles.values()), list(handles), plain(chart.heading))
+
+
+def require() -> None:
+    """Make sure that figures can be drawn."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "report") from error
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure that lays itself out and belongs to no global state; sizes are in inches."""
+    require()
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title: str = "") -> None:
+    """A legend under all panels, in as few rows as the width allows, to be read row by row; with a title above it."""
+    inches = sum(0.055 * len(label) + 0.6 for label in labels)  # letters of 7.5 points, and the handle
+    rows = max(1, math.ceil(inches / figure.get_figwidth()))
+    across = math.ceil(len(labels) / rows)
+    order = [place for column in range(across) for place in range(column, len(labels), across)]
+    figure.legend(
+        [handles[place] for place in order],
+        [labels[place] for place in order],
+        loc="outside lower center",
+        ncols=across,
+        title=title or None,
+        title_fontsize=8,
+    )
+
+
+def plain(name: str) -> str:
+    """A name that a user has chosen, so that matplotlib shows it as it is: no formula, and not left out of legends."""
+    name = name.replace("$", r"\$")
+    return f" {name}" if name.startswith("_") else name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,11 @@ import numpy as np
 
 from headway.analysis import summaries
 from headway.analysis.charts import model
-from headway.analysis.charts.model import Axis, Chart, Panel, Picture, Runs
+from headway.analysis.charts.controlled import having
+from headway.analysis.charts.model import Axis, Chart, Item, Omission, Panel, Picture, Runs
 from headway.analysis.rundata import Array, RunData
-from headway.analysis.settings import Setting, headings
 from headway.analysis.summaries import Band
+from headway.analysis.tables import EXPLORATION, Setting, headings, slug
 from headway.errors import FigureError
 from headway.study.protocols.names import title
 
@@ -40,7 +41,7 @@ def reward_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
         "Episode return",
         f"{env_id}: episode return ({conditions}), {_spread_text(members)}.",
         model.styles_for((method for runs in found.values() for method in runs), model.METHODS),
-        partial(_reward_panels, found),
+        lambda: [_reward_panel(setting.key, name, found[setting]) for setting, name in headings(found).items()],
         legend="Methods",
         x=model.STEPS,
         columns=len(found),
@@ -49,11 +50,6 @@ def reward_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
         wide=True,
         pictures=[Picture("Environment", example_doorkey(size))] if size else (),
     )
-
-
-def _reward_panels(found: Mapping[Setting, Runs]) -> list[Panel]:
-    names = headings(found)
-    return [_reward_panel(setting.key, names[setting], runs) for setting, runs in found.items()]
 
 
 def _reward_panel(key: str, heading: str, runs: Runs) -> Panel:
@@ -131,6 +127,50 @@ def doorkey_size(env_id: str) -> int | None:
     """Tiles on a side of a DoorKey environment; None for another one, or one that is too small for two rooms."""
     found = re.search(r"DoorKey-(\d+)x", env_id)
     return int(found[1]) if found and int(found[1]) >= 5 else None
+
+
+def figures(settings: Sequence[Setting]) -> Iterator[Item]:
+    """All figures that the runs of one protocol allow."""
+
+    def ungated(setting: Setting) -> list[str]:
+        return [method for method in setting.finished if method not in model.GATED_METHODS]
+
+    found = {setting: setting.pick(ungated(setting), *REWARD_COLUMNS) for setting in settings}
+    found = {setting: runs for setting, runs in found.items() if runs}
+    if found:
+        yield reward_chart("minigrid", found)
+    env_id = env_id_of({setting: setting.finished for setting in settings})
+    size = doorkey_size(env_id)
+    if size:
+        yield environment_chart("environment", env_id, size)
+    else:
+        yield Omission("environment", f"only DoorKey can be drawn, got {env_id}")
+    noisy = [setting for setting in settings if setting.group.condition != "none"]
+    if not noisy:
+        yield Omission("television", "no finished runs with noise")
+    for setting in noisy:
+        name = slug("television", setting.group.condition) if setting.group.condition != "door" else "television"
+        sets = {name: ungated(setting), f"{name}-gates": [*model.GATED_BESIDE, *model.GATED_METHODS]}
+        for name, methods in sets.items():
+            columns = (*REWARD_COLUMNS, *NOISE_COLUMNS)
+            runs = setting.pick(methods, *columns)
+            if runs:
+                yield noise_chart(name, setting, runs)
+            else:
+                yield Omission(name, f"no finished runs with the columns {' and '.join(columns[2:])}")
+            if not any(method in setting.finished for method in model.GATED_METHODS):
+                break
+
+
+def page_charts(settings: Sequence[Setting]) -> list[Chart]:
+    """The charts of a page."""
+    found = {setting: setting.shown for setting in settings if setting.kind == EXPLORATION and setting.shown}
+    charts = [reward_chart("rewards", found)] if found else []
+    for setting, runs in found.items():
+        noisy = having(runs, *NOISE_COLUMNS)
+        if noisy and setting.group.condition != "none":
+            charts.append(noise_chart(f"noise-{setting.key}", setting, noisy))
+    return charts
 
 
 # MiniGrid's codes: channel 0 is the object, 1 its colour, 2 its state (a door's) or direction (the agent's).

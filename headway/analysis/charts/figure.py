@@ -1,29 +1,101 @@
-"""Figures for print: the house style, new figures with a legend, and files. Equal figures give equal files."""
+"""Figures for print: which of them runs allow, the house style, and their files. Equal figures give equal files."""
 
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headway.analysis.charts.model import FORMATS, INK
-from headway.errors import FigureError, MissingExtraError
+from headway.analysis.charts import controlled
+from headway.analysis.charts.drawing import GRID, draw, require
+from headway.analysis.charts.model import FORMATS, INK, Chart, Item, Omission, can_compare, of_part
+from headway.analysis.results import Results, load_results
+from headway.analysis.rundata import Group
+from headway.analysis.tables import Setting, settings_of, slug
+from headway.errors import FigureError
 from headway.runs.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.8  # Width in inches of a figure in one of two columns, and across the page
-SMALLEST_FONT = 7.0  # No text in a figure is smaller than this, in points
-PALE, GRID = "#666666", "#E4E4E4"  # Colours of remarks and of grid lines
+WORTH_A_PROCESS = 6  # A further process reads all runs again, which pays from this many figures on
+MOST_PROCESSES = 2  # Each takes a few hundred MB, so more are not used however many cores there are
 PNG_DPI = 300
+
+Tell = Callable[[str, int, int], None]  # Told what is being done, and how many steps of how many are
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All figures of a set of runs of one protocol."""
+
+    protocol: str  # the label of the protocol
+    charts: tuple[Chart, ...]  # the figures that can be drawn
+    omissions: tuple[Omission, ...]  # those that cannot
+
+
+def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
+    """Plan all figures that runs allow, for each protocol on its own: runs of two protocols share no figure."""
+    settings = [setting for setting in settings_of(results) if setting.finished]
+    on_grid, maps = _maps(settings)
+    plans = []
+    for label in dict.fromkeys(setting.group.protocol for setting in settings if setting.group not in on_grid):
+        if protocol in (None, label):
+            plans.append(_plan(label, _figures([setting for setting in settings if setting.group.protocol == label])))
+    if protocol is None:
+        plans.append(_plan("", of_part("sensitivity", maps)))
+    return plans
+
+
+def _plan(label: str, items: Iterable[Item]) -> Plan:
+    items = list(items)
+    charts = tuple(replace(item, caption=item.caption + item.remark) for item in items if isinstance(item, Chart))
+    return Plan(label, charts, tuple(item for item in items if isinstance(item, Omission)))
+
+
+def _maps(settings: Sequence[Setting]) -> tuple[set[Group], list[Item]]:
+    """The groups that are only points of grids, and the figures of the grids."""
+    on_grid: set[Group] = set()
+    maps: list[Item] = []
+    if can_compare(settings):
+        from headway.analysis.charts import sensitivity
+
+        on_grid, maps = sensitivity.grid_points(settings), list(sensitivity.figures(settings))
+    if not maps and settings:
+        maps = [Omission("sensitivity", "no runs that differ in decay rate, floor or weight of the entropy alone")]
+    return on_grid, maps
+
+
+def _figures(settings: Sequence[Setting]) -> Iterator[Item]:
+    """The figures of one protocol."""
+    known = ("curriculum", "noise")
+    yield from controlled.figures([each for each in settings if each.group.dataset and each.group.condition in known])
+    if exploring := [setting for setting in settings if setting.group.experiment == "doorkey"]:
+        from headway.analysis.charts import exploration
+
+        yield from of_part("exploration", exploration.figures(exploring))
+
+
+def protocol_folders(labels: Iterable[str]) -> dict[str, str]:
+    """A folder for the figures of each protocol, by its label; none if there is a single one."""
+    labels = list(dict.fromkeys(labels))
+    found: dict[str, str] = {}
+    for label in labels if len(labels) > 1 else ():
+        name = slug(label)
+        others = (f"{name}-{number}" for number in itertools.count(2))  # labels may differ in signs alone
+        found[label] = next(each for each in itertools.chain([name], others) if each not in found.values())
+    return found
+
 
 _METADATA: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
 """What a file must not hold, because it changes from day to day or from machine to machine."""
-
 
 RC: Mapping[str, Any] = {
     "axes.axisbelow": True,
@@ -73,14 +145,6 @@ RC: Mapping[str, Any] = {
 """Matplotlib's settings in the house style."""
 
 
-def require() -> None:
-    """Make sure that figures can be drawn."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "report") from error
-
-
 @contextmanager
 def house_style() -> Iterator[None]:
     """Draw in the house style, whatever the user's own settings are. Saving belongs inside too."""
@@ -89,36 +153,6 @@ def house_style() -> Iterator[None]:
 
     with style.context(["default", dict(RC)]):
         yield
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure that lays itself out and belongs to no global state; sizes are in inches."""
-    require()
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title: str = "") -> None:
-    """A legend under all panels, in as few rows as the width allows, to be read row by row; with a title above it."""
-    inches = sum(0.055 * len(label) + 0.6 for label in labels)  # letters of 7.5 points, and the handle
-    rows = max(1, math.ceil(inches / figure.get_figwidth()))
-    across = math.ceil(len(labels) / rows)
-    order = [place for column in range(across) for place in range(column, len(labels), across)]
-    figure.legend(
-        [handles[place] for place in order],
-        [labels[place] for place in order],
-        loc="outside lower center",
-        ncols=across,
-        title=title or None,
-        title_fontsize=8,
-    )
-
-
-def plain(name: str) -> str:
-    """A name that a user has chosen, so that matplotlib shows it as it is: no formula, and not left out of legends."""
-    name = name.replace("$", r"\$")
-    return f" {name}" if name.startswith("_") else name
 
 
 def render(figure: Figure, kind: str) -> bytes:
@@ -141,3 +175,90 @@ def save(figure: Figure, stem: Path, formats: Iterable[str] = FORMATS) -> list[P
         write_bytes(path, render(figure, kind))
         paths.append(path)
     return paths
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A figure on disk: its name, what it shows, its files, and the part of the results that it belongs to."""
+
+    name: str
+    caption: str
+    files: Sequence[Path]
+    part: str = ""
+
+
+Omitted = list[tuple[str, str]]  # Names of figures that could not be drawn, and why
+
+
+def print_figures(
+    source: Path, results: Results, folder: Path, formats: Sequence[str], tell: Tell, processes: int = 1
+) -> tuple[list[Printed], Omitted]:
+    """Draw every figure that the runs allow in a folder; one that fails is left out with its reason.
+
+    With several protocols each gets a folder of its own. Further processes read the runs from the source again.
+    """
+    plans = plan_figures(results) if formats else []
+    printed: list[Printed] = []
+    omitted = [(item.id, item.reason) for plan in plans for item in plan.omissions]
+    charts = list(named_charts(plans))
+    for name, _ in charts:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    processes = min(processes, MOST_PROCESSES, len(charts) // WORTH_A_PROCESS)
+    failed: set[str] = set()
+    if processes > 1:
+        failed = _print_in_processes(source, folder, [name for name, _ in charts], formats, tell, processes)
+    for number, (name, chart) in enumerate(charts):
+        if processes <= 1 or name in failed:
+            tell(f"drawing {name}", number, len(charts))
+            try:
+                print_chart(chart, folder / name, formats)
+            except (FigureError, ValueError, ArithmeticError) as error:
+                omitted.append((name, str(error)))
+                continue
+        files = [folder / f"{name}.{kind}" for kind in formats]
+        printed.append(Printed(name, chart.caption, files, chart.part))
+    return printed, omitted
+
+
+def named_charts(plans: Sequence[Plan]) -> Iterator[tuple[str, Chart]]:
+    """All charts, each with the path of its files; one protocol needs no folder of its own."""
+    folders = protocol_folders(plan.protocol for plan in plans if plan.protocol and plan.charts)
+    for plan in plans:
+        folder = folders.get(plan.protocol)
+        for chart in plan.charts:
+            yield (f"{folder}/{chart.id}" if folder else chart.id), chart
+
+
+def print_chart(chart: Chart, stem: Path, formats: Sequence[str]) -> None:
+    """Draw a chart, and write it once for each format."""
+    with house_style():
+        save(draw(chart), stem, formats)
+
+
+def _print_in_processes(
+    source: Path, folder: Path, names: Sequence[str], formats: Sequence[str], tell: Tell, processes: int
+) -> set[str]:
+    """Draw figures in several processes; returns the names of those that could not be drawn there."""
+    left = set(names)
+    context = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(processes, context, initializer=_prepare, initargs=(source,)) as pool:
+            waiting = {pool.submit(_print_by_name, name, folder / name, formats): name for name in names}
+            for number, future in enumerate(as_completed(waiting)):
+                tell(f"drawing {waiting[future]}", number, len(names))
+                if future.exception() is None:
+                    left.discard(waiting[future])
+    except BrokenProcessPool:
+        pass  # out of memory, say: what is left is drawn here, one by one
+    return left
+
+
+_prepared: dict[str, Chart] = {}  # In a further process: what it can draw
+
+
+def _prepare(source: Path) -> None:
+    _prepared.update(named_charts(plan_figures(load_results(source))))
+
+
+def _print_by_name(name: str, stem: Path, formats: Sequence[str]) -> None:
+    print_chart(_prepared[name], stem, formats)

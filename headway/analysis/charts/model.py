@@ -7,7 +7,7 @@ apart in greyscale and by colour-blind readers; `tests/analysis/charts/test_styl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -17,6 +17,7 @@ import numpy as np
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.stats import Estimate
 from headway.analysis.summaries import Band
+from headway.analysis.tables import Setting
 from headway.runs.text import count
 from headway.study.protocols.names import GROUP_NAMES, MARK, title
 
@@ -113,6 +114,19 @@ class Omission:
 
     id: str
     reason: str
+
+
+Item: TypeAlias = Chart | Omission
+
+
+def of_part(part: str, items: Iterable[Item]) -> Iterator[Item]:
+    """The figures of one part of the results."""
+    return (replace(item, part=part) if isinstance(item, Chart) else item for item in items)
+
+
+def can_compare(settings: Iterable[Setting]) -> bool:
+    """Whether there are several methods or settings: with a single one there are no grids and no gates."""
+    return sum(len(setting.finished) for setting in settings) > 1
 
 
 def numbers(estimates: Sequence[Estimate | None], places: Sequence[int] | None = None) -> Band:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain
@@ -11,13 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from headway.analysis.charts import model
-from headway.analysis.charts.model import Axis, Chart, Line, Panel
+from headway.analysis.charts.model import Axis, Chart, Item, Line, Omission, Panel
 from headway.analysis.rundata import Group, RunData, planned_epochs
-from headway.analysis.settings import CONTROLLED, Setting, shared
 from headway.analysis.stats import Estimate, t_interval
 from headway.analysis.summaries import distance_to_uniform, group_shares, score_sizes, used
 from headway.analysis.table import Table, number, ratio_cells
-from headway.analysis.tables import NEEDED, areas, relative_area
+from headway.analysis.tables import CONTROLLED, NEEDED, Setting, areas, relative_area, shared, slug
 from headway.runs import RunSpec
 from headway.study.protocols.labels import protocol_changes
 from headway.study.protocols.names import title
@@ -88,6 +87,11 @@ class Grid:
         return {point: self._cell(runs, self.uniform[point]) for point, runs in self.points.items()}
 
     @property
+    def lines(self) -> list[tuple[str, list[Cell | None]]]:
+        """The name of each row, and what came out at each floor; None where there are no runs."""
+        return [(row_text(row), [self.cells.get((row, floor)) for floor in self.floors]) for row in self.rows]
+
+    @property
     def has_uniform(self) -> bool:
         """Whether there is something to compare with."""
         return any(self.uniform.values())
@@ -143,8 +147,12 @@ def row_text(row: Row) -> str:
 
 
 def grids(settings: Sequence[Setting]) -> list[Grid]:
-    """All grids of two points or more; one whose points are all in another grid is left out."""
-    found = [grid for kind in KINDS for grid in _of_kind(settings, kind) if _is_grid(grid)]
+    """All grids of two points or more; one whose points are all in another grid is left out.
+
+    Those of another kind than the usual one have several rows.
+    """
+    every = [grid for kind in KINDS for grid in _of_kind(settings, kind) if len(grid.points) > 1]
+    found = [grid for grid in every if grid.kind is RATES or len(grid.rows) > 1]
     return [grid for grid in found if not any(_is_part(grid, other) for other in found)]
 
 
@@ -172,11 +180,6 @@ def _pooled(first: Sequence[RunData], second: Sequence[RunData]) -> tuple[RunDat
     return (*first, *(run for run in second if run.seed not in known))
 
 
-def _is_grid(grid: Grid) -> bool:
-    """Whether there is something to see: several points, and in a grid of another kind than the usual several rows."""
-    return len(grid.points) > 1 and (grid.kind is RATES or len(grid.rows) > 1)
-
-
 def _is_part(grid: Grid, other: Grid) -> bool:
     same = grid.signal == other.signal and grid.setting.heading == other.setting.heading
     return grid is not other and same and grid.groups < other.groups
@@ -189,28 +192,13 @@ def grid_points(settings: Sequence[Setting]) -> set[Group]:
     return {group for grid in several for group in (grid.groups | grid.lenders) & lonely}
 
 
-@dataclass(frozen=True)
-class GridView:
+class GridView(NamedTuple):
     """A grid as a page shows it."""
 
     grid: Grid  # the runs and their numbers
-    chart: Chart
+    chart: Chart  # its figure
     # groups that are points of this grid, or its Uniform, and nothing else: they need no charts of their own
     only: frozenset[Group]
-
-    @property
-    def title(self) -> str:
-        """What it shows."""
-        return self.chart.title
-
-    @property
-    def rows(self) -> list[str]:
-        """The names of its rows."""
-        return [row_text(row) for row in self.grid.rows]
-
-    def cell(self, row: int, floor: float) -> Cell | None:
-        """What came out in a row at a floor; None where there are no runs."""
-        return self.grid.cells.get((self.grid.rows[row], floor))
 
 
 def grid_views(settings: Sequence[Setting]) -> list[GridView]:
@@ -259,12 +247,24 @@ def _panels(grid: Grid) -> list[Panel]:
         ("under_floor", "parameters under the floor", True),
     ):
         series = {}
-        for place, row in enumerate(grid.rows):
-            cells = [grid.cells.get((row, floor)) for floor in grid.floors]
+        for place, (_, cells) in enumerate(grid.lines):
             series[f"row-{place}"] = model.numbers([getattr(cell, key) if cell else None for cell in cells])
         axis = Axis("", zero=is_share, percent=is_share, full=key == "under_floor")
         panels.append(Panel(key, heading, axis, series, [] if is_share else [Line(1.0)], row=len(panels)))
     return panels
+
+
+def figures(settings: Sequence[Setting]) -> Iterator[Item]:
+    """The sensitivity of signals to their constants, a figure for each grid of runs."""
+    names: list[str] = []
+    for grid in grids(settings):
+        name = slug("sensitivity", grid.setting.name, grid.signal, grid.kind.name)
+        names.append(name)
+        name += f"-{names.count(name)}" if names.count(name) > 1 else ""  # a grid for each of several protocols
+        if grid.has_uniform:
+            yield grid_chart(name, grid)
+        else:
+            yield Omission(name, "no finished runs of Uniform to compare with")
 
 
 EXPLANATION = (

@@ -1,21 +1,25 @@
 """The paper's claims as checks on runs: `evaluate_claims` judges all of them."""
 
-from headway.analysis.claims import allocation, areas, others
-from headway.analysis.claims.evaluation import CLAIMS, Claim, ClaimResult, Evidence, evaluate_claims, register
+from headway.analysis.claims import allocation, areas
 from headway.analysis.claims.verdicts import (
+    CLAIMS,
+    Claim,
+    ClaimResult,
+    Condition,
+    Evidence,
     Finding,
     Judgement,
     TooLittleDataError,
     Verdict,
-    as_dict,
-    as_markdown,
-    as_text,
+    evaluate_claims,
+    register,
 )
 
 __all__ = [
     "CLAIMS",
     "Claim",
     "ClaimResult",
+    "Condition",
     "Evidence",
     "Finding",
     "Judgement",
@@ -23,10 +27,6 @@ __all__ = [
     "Verdict",
     "allocation",
     "areas",
-    "as_dict",
-    "as_markdown",
-    "as_text",
     "evaluate_claims",
-    "others",
     "register",
 ]

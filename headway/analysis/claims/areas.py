@@ -1,17 +1,21 @@
-"""Claims about the area under the test-loss curve: who learns faster than whom."""
+"""Claims about who learns faster: areas under the test-loss curve, and returns in MiniGrid with and without noise."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 
-from headway.analysis.claims.evaluation import Evidence, paired, register
 from headway.analysis.claims.verdicts import (
     MIN_SEEDS,
     MOST_SEEDS,
+    BySeed,
+    Condition,
     DivergedError,
+    Evidence,
     Finding,
     Judgement,
     NoRunsError,
@@ -20,20 +24,24 @@ from headway.analysis.claims.verdicts import (
     above,
     all_positive,
     find,
+    paired,
+    register,
     seeds_needed,
     too_few,
     within,
 )
+from headway.analysis.rundata import Array
 from headway.analysis.stats import Estimate, contrast, scipy_stats, t_interval, unpaired_ratio, welch, why_untested
+from headway.analysis.summaries import final_return
 from headway.analysis.tables import relative_area
 from headway.study.protocols.names import title
 
-CONDITIONS = (("curriculum", "mnist"), ("curriculum", "cifar10"), ("noise", "mnist"), ("noise", "cifar10"))
+Decide: TypeAlias = Callable[..., Judgement]
+
 BASELINES = ("uniform", "curiosity", "norm_last", "norm_all", "delta_loss")
 FAR_WORSE, WORSE = ("norm_last", "curiosity"), ("norm_all", "delta_loss")
 PAPER_SEEDS = 20
 COMPARABLE = 0.05  # An area is comparable to Uniform's when it is off by less than this part of it
-STRICT = 1 - 0.05 / len(CONDITIONS)  # Confidence where one condition is enough to decide
 
 PAPER_T: Mapping[tuple[str, str], Sequence[tuple[float, str]]] = {
     ("curriculum", "mnist"): ((-0.332, "ns"), (0.483, "ns"), (-2.209, "*"), (-18.880, "**"), (-1.443, "ns")),
@@ -42,6 +50,8 @@ PAPER_T: Mapping[tuple[str, str], Sequence[tuple[float, str]]] = {
     ("noise", "cifar10"): ((-13.455, "**"), (-332.082, "**"), (-280.183, "**"), (-57.342, "**"), (-18.242, "**")),
 }
 """The paper's Welch table, t of GMC against each of BASELINES with its mark: ** p < 0.001, * p < 0.05."""
+CONDITIONS = tuple(PAPER_T)
+STRICT = 1 - 0.05 / len(CONDITIONS)  # Confidence where one condition is enough to decide
 ROWS = len(CONDITIONS) * len(BASELINES)
 LEVELS = {"**": 0.001, "*": 0.05}
 
@@ -61,10 +71,11 @@ def published_t(condition: str, dataset: str, baseline: str) -> str:
     "Welch's t-test on the AUC per seed, GMC against each baseline; negative t: GMC is better",
 )
 def _welch_table(evidence: Evidence) -> Iterator[Finding]:
-    for condition, dataset in CONDITIONS:
-        for baseline, (t, mark) in zip(BASELINES, PAPER_T[condition, dataset], strict=True):
-            part = f"{title(condition)}+{title(dataset)}: GMC against {title(baseline)}"
-            yield find(part, f"t = {t} {mark}", _welch_row, evidence, dataset, condition, baseline, t, mark)
+    for (condition, dataset), row in PAPER_T.items():
+        on = Condition(evidence, condition, dataset)
+        for baseline, (t, mark) in zip(BASELINES, row, strict=True):
+            part = f"{on.title}: GMC against {title(baseline)}"
+            yield find(part, f"t = {t} {mark}", _welch_row, on, baseline, t, mark)
 
 
 @register(
@@ -73,9 +84,10 @@ def _welch_table(evidence: Evidence) -> Iterator[Finding]:
     f"AUC relative to Uniform, unpaired as in C7; comparable: the interval reaches 1 and ends below {1 + COMPARABLE}",
 )
 def _only_gmc(evidence: Evidence) -> Iterator[Finding]:
-    yield find("GMC, in all four conditions", "comparable or better", _never_worse, evidence)
+    everywhere = [Condition(evidence, *each) for each in PAPER_T]
+    yield find("GMC, in all four conditions", "comparable or better", _never_worse, everywhere)
     for method in BASELINES[1:]:
-        yield find(f"{title(method)}, somewhere", "worse than Uniform", _somewhere_worse, evidence, method)
+        yield find(f"{title(method)}, somewhere", "worse than Uniform", _somewhere_worse, everywhere, method)
 
 
 @register(
@@ -84,13 +96,11 @@ def _only_gmc(evidence: Evidence) -> Iterator[Finding]:
     "AUC relative to Uniform; far: worse than both of the moderate ones",
 )
 def _worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
-    for dataset, counts in evidence.datasets("noise"):
+    for on in evidence.conditions("noise"):
         for method in (*FAR_WORSE, *WORSE):
-            part = f"{title(dataset)}: {title(method)} / Uniform"
             how = "far above 1" if method in FAR_WORSE else "above 1"
-            yield find(part, how, _against_uniform, evidence, dataset, "noise", method, above, 1.0, counts=counts)
-        part = f"{title(dataset)}: NormLast and Curiosity against NormAll and DeltaLoss"
-        yield find(part, "both higher than both", _far_apart, evidence, dataset, counts=counts)
+            yield on.find(f"{title(method)} / Uniform", how, area_ratio, method, "uniform", above, 1.0)
+        yield on.find("NormLast and Curiosity against NormAll and DeltaLoss", "both higher than both", _far_apart)
 
 
 @register(
@@ -99,18 +109,22 @@ def _worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
     "AUC relative to Uniform; spread over seeds against Uniform's by Levene's test",
 )
 def _worse_in_the_curriculum(evidence: Evidence) -> Iterator[Finding]:
-    for dataset, counts in evidence.datasets("curriculum"):
+    limits = 1 - COMPARABLE, 1 + COMPARABLE
+    for on in evidence.conditions("curriculum"):
         for method in WORSE:
-            name = f"{title(dataset)}: {title(method)}"
-            of = evidence, dataset, "curriculum", method
-            yield find(f"{name} / Uniform", "above 1", _against_uniform, *of, above, 1.0, counts=counts)
-            yield find(f"{name}, spread over seeds", "above Uniform's", _wider, *of, counts=counts)
-        of = evidence, dataset, "curriculum", "norm_last"
-        limits, part = (1 - COMPARABLE, 1 + COMPARABLE), f"{title(dataset)}: NormLast / Uniform"
-        yield find(part, "about 1", _against_uniform, *of, within, *limits, counts=counts)
+            yield on.find(f"{title(method)} / Uniform", "above 1", area_ratio, method, "uniform", above, 1.0)
+            yield on.find(f"{title(method)}, spread over seeds", "above Uniform's", _wider, method)
+        yield on.find("NormLast / Uniform", "about 1", area_ratio, "norm_last", "uniform", within, *limits)
 
 
-def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, t: float, mark: str) -> Judgement:
+def area_ratio(on: Condition, method: str, other: str, decide: Decide, *limits: float) -> Judgement:
+    """How does the area of a signal compare with another's, seed by seed?"""
+    theirs = on.areas(other)
+    estimate = relative_area(on.areas(method), theirs)
+    return decide(estimate, *limits, estimate.text(".4f"))
+
+
+def _welch_row(on: Condition, baseline: str, t: float, mark: str) -> Judgement:
     """Compare a row of the table with the paper's.
 
     A difference that the paper found is reproduced when it is found at the paper's level; that there is none can be
@@ -118,24 +132,27 @@ def _welch_row(evidence: Evidence, dataset: str, condition: str, baseline: str, 
     the other sign, none with as many seeds, or a clear one where the paper has none), and what they say and what the
     paper says cannot both come from one effect.
     """
-    ours, theirs = evidence.areas(dataset, condition, "gmc"), evidence.areas(dataset, condition, baseline)
-    samples = list(ours.values()), list(theirs.values())
+    samples = list(on.areas("gmc").values()), list(on.areas(baseline).values())
     test = welch(*samples)
-    n = min(len(ours), len(theirs))
+    sizes = len(samples[0]), len(samples[1])
+    n = min(sizes)
     if n < MIN_SEEDS:
         raise TooLittleDataError(too_few(n))
     if test is None:
         means = " against ".join(f"{np.mean(sample):.4g}" for sample in samples)
         return Judgement(Verdict.UNDECIDED, f"areas {means}", n, why_untested(*samples))
-    text = f"t = {test.t:.3f}, p {'< 0.001' if test.p < 0.001 else f'= {test.p:.3f}'}"
-    size = len(ours) * len(theirs) / (len(ours) + len(theirs))
+    size = math.prod(sizes) / sum(sizes)
     verdict, why = _compare(test.t, test.p, n, t, mark, _are_apart(test.t, test.df, size, t))
     needed = PAPER_SEEDS
     if mark in LEVELS and (found := seeds_needed(test.difference, 0.0)) is not None:
         strict = welch(*samples, confidence=1 - LEVELS[mark])
         found = seeds_needed(strict.difference, 0.0, confidence=1 - LEVELS[mark]) if strict else found
         needed = found if found is not None and (test.t < 0) == (t < 0) else PAPER_SEEDS
-    return Judgement(verdict, text, n, why, test.difference, needed)
+    return Judgement(verdict, f"t = {test.t:.3f}, {_p_text(test.p)}", n, why, test.difference, needed)
+
+
+def _p_text(p: float) -> str:
+    return f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
 
 
 def _are_apart(t: float, df: float, size: float, paper_t: float) -> bool:
@@ -171,80 +188,62 @@ def _compare(t: float, p: float, n: int, paper_t: float, mark: str, apart: bool)
     return Verdict.UNDECIDED, f"not significant at {LEVELS[mark]}"
 
 
-def _against_uniform(
-    evidence: Evidence, dataset: str, condition: str, method: str, decide: Callable[..., Judgement], *limits: float
-) -> Judgement:
-    """How does the area of a signal compare with Uniform's, seed by seed?"""
-    uniform = evidence.areas(dataset, condition, "uniform")
-    estimate = relative_area(evidence.areas(dataset, condition, method), uniform)
-    return decide(estimate, *limits, estimate.text(".4f"))
-
-
-def _unpaired(evidence: Evidence, dataset: str, condition: str, method: str, confidence: float) -> Estimate:
-    """The same ratio with runs compared as Welch's test does: what is not worse there must not be worse here."""
-    ours, uniform = evidence.areas(dataset, condition, method), evidence.areas(dataset, condition, "uniform")
+def _unpaired(on: Condition, method: str, confidence: float) -> Estimate:
+    """The area relative to Uniform's, compared as Welch's test does: what is not worse there must not be worse here."""
+    ours, uniform = on.areas(method), on.areas("uniform")
     return unpaired_ratio(list(ours.values()), list(uniform.values()), confidence)
 
 
-def _never_worse(evidence: Evidence) -> Judgement:
+def _never_worse(everywhere: Sequence[Condition]) -> Judgement:
     """GMC is comparable or better in all conditions, or significantly worse in one."""
     missing = []
-    for condition, dataset in CONDITIONS:
+    for on in everywhere:
         try:
-            evidence.areas(dataset, condition, "gmc"), evidence.areas(dataset, condition, "uniform")
+            on.areas("gmc"), on.areas("uniform")
         except NoRunsError as error:
             missing.append(str(error))
     if missing:
-        raise (NoRunsError if len(missing) == len(CONDITIONS) else TooLittleDataError)(missing[0])
-    estimates, strict = (
-        [_unpaired(evidence, dataset, condition, "gmc", confidence) for condition, dataset in CONDITIONS]
-        for confidence in (0.95, STRICT)
-    )
-    n = min(e.n for e in estimates)
-    text = ", ".join(f"{_name(place)} {e.text('.4f')}" for place, e in enumerate(estimates))
+        raise (NoRunsError if len(missing) == len(everywhere) else TooLittleDataError)(missing[0])
+    found, strict = ({on.title: _unpaired(on, "gmc", confidence) for on in everywhere} for confidence in (0.95, STRICT))
+    n, text = min(e.n for e in found.values()), _texts(found)
     if n < MIN_SEEDS:
         return Judgement(Verdict.UNDECIDED, text, n, too_few(n))
-    worse = [_name(place) for place, e in enumerate(strict) if e.is_above(1)]
-    if worse:
+    if worse := [name for name, e in strict.items() if e.is_above(1)]:
         return Judgement(Verdict.CONTRADICTED, text, n, f"worse in {', '.join(worse)}")
-    unclear = {place: e for place, e in enumerate(estimates) if not e.is_below(1 + COMPARABLE) or e.is_above(1)}
-    if unclear:
-        why = f"the interval covers both answers in {', '.join(map(_name, unclear))}"
-        needed = [seeds_needed(e, 1.0 if e.is_above(1) else 1 + COMPARABLE) for e in unclear.values()]
-        return Judgement(
-            Verdict.UNDECIDED, text, n, why, needed=max((k for k in needed if k is not None), default=None)
-        )
-    return Judgement(Verdict.REPRODUCED, text, n)
+    unclear = {name: e for name, e in found.items() if not e.is_below(1 + COMPARABLE) or e.is_above(1)}
+    if not unclear:
+        return Judgement(Verdict.REPRODUCED, text, n)
+    why = f"the interval covers both answers in {', '.join(unclear)}"
+    needed = [seeds_needed(e, 1.0 if e.is_above(1) else 1 + COMPARABLE) for e in unclear.values()]
+    most = max((k for k in needed if k is not None), default=None)
+    return Judgement(Verdict.UNDECIDED, text, n, why, needed=most)
 
 
-def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
+def _somewhere_worse(everywhere: Sequence[Condition], method: str) -> Judgement:
     """A signal is worse than Uniform in some condition, or comparable or better in all."""
-    found: dict[int, Estimate] = {}
+    found: dict[str, Estimate] = {}
     missing: list[str] = []
     diverged: list[str] = []
-    for place, (condition, dataset) in enumerate(CONDITIONS):
+    for on in everywhere:
         try:
-            found[place] = _unpaired(evidence, dataset, condition, method, STRICT)
+            found[on.title] = _unpaired(on, method, STRICT)
         except DivergedError:
-            diverged.append(_name(place))
+            diverged.append(on.title)
         except TooLittleDataError:
-            missing.append(_name(place))
-    if len(missing) == len(CONDITIONS):
+            missing.append(on.title)
+    if len(missing) == len(everywhere):
         raise NoRunsError(f"no finished runs of {title(method)} and Uniform")
-    known = {place: e for place, e in found.items() if e.n >= MIN_SEEDS}
-    text = ", ".join(f"{_name(place)} {e.text('.4f')}" for place, e in found.items())
-    worse = [place for place, e in known.items() if e.is_above(1)]
-    if worse:
-        text = ", ".join(f"{_name(place)} {known[place].text('.4f')}" for place in worse)
-        return Judgement(Verdict.REPRODUCED, text, min(known[place].n for place in worse))
-    if len(known) < len(CONDITIONS):
-        few = [_name(place) for place in found if place not in known]
-        reasons = [f"no runs in {', '.join(missing)}"] if missing else []
+    known = {name: e for name, e in found.items() if e.n >= MIN_SEEDS}
+    if worse := {name: e for name, e in known.items() if e.is_above(1)}:
+        return Judgement(Verdict.REPRODUCED, _texts(worse), min(e.n for e in worse.values()))
+    text, n = _texts(found), min((e.n for e in found.values()), default=0)
+    if len(known) < len(everywhere):
+        few = [name for name in found if name not in known]
+        reasons = ["not worse elsewhere"] if known else []
+        reasons += [f"no runs in {', '.join(missing)}"] if missing else []
         reasons += [f"a run diverged in {', '.join(diverged)}"] if diverged else []
         reasons += [f"fewer than {MIN_SEEDS} seeds in {', '.join(few)}"] if few else []
-        n = min((e.n for e in found.values()), default=0)
-        return Judgement(Verdict.UNDECIDED, text, n, "; ".join(["not worse elsewhere"] * bool(known) + reasons))
-    n = min(e.n for e in known.values())
+        return Judgement(Verdict.UNDECIDED, text, n, "; ".join(reasons))
     if all(e.is_below(1 + COMPARABLE) for e in known.values()):
         return Judgement(Verdict.CONTRADICTED, text, n, "nowhere worse")
     needed = [seeds_needed(e, 1.0, confidence=STRICT) for e in known.values() if e.value > 1]
@@ -252,10 +251,14 @@ def _somewhere_worse(evidence: Evidence, method: str) -> Judgement:
     return Judgement(Verdict.UNDECIDED, text, n, "the intervals cover both answers", needed=least)
 
 
-def _far_apart(evidence: Evidence, dataset: str) -> Judgement:
+def _texts(found: Mapping[str, Estimate]) -> str:
+    return ", ".join(f"{name} {estimate.text('.4f')}" for name, estimate in found.items())
+
+
+def _far_apart(on: Condition) -> Judgement:
     """Are the areas of both bad signals above those of both moderate ones? Compared by seed."""
     pairs = [(bad, good) for bad in FAR_WORSE for good in WORSE]
-    areas = {name: evidence.areas(dataset, "noise", name) for pair in pairs for name in pair}
+    areas = {name: on.areas(name) for pair in pairs for name in pair}
 
     def make(confidence: float) -> list[Estimate]:
         return [_difference(areas[bad], areas[good], confidence) for bad, good in pairs]
@@ -264,7 +267,7 @@ def _far_apart(evidence: Evidence, dataset: str) -> Judgement:
     return all_positive(make, [f"{title(bad)} > {title(good)}" for bad, good in pairs], f"areas {text}")
 
 
-def _difference(first: Mapping[int, float], second: Mapping[int, float], confidence: float) -> Estimate:
+def _difference(first: BySeed, second: BySeed, confidence: float) -> Estimate:
     """The difference of two signals' areas: by pairs with the same seed, or over all if less than two agree."""
     if len(first.keys() & second.keys()) < 2:
         return contrast([list(first.values()), list(second.values())], (1, -1), confidence)
@@ -272,16 +275,15 @@ def _difference(first: Mapping[int, float], second: Mapping[int, float], confide
     return t_interval(a - b, confidence)
 
 
-def _wider(evidence: Evidence, dataset: str, condition: str, method: str) -> Judgement:
+def _wider(on: Condition, method: str) -> Judgement:
     """Does the area spread more over seeds than Uniform's?"""
-    ours = np.array(list(evidence.areas(dataset, condition, method).values()))
-    uniform = np.array(list(evidence.areas(dataset, condition, "uniform").values()))
+    ours, uniform = (np.array(list(on.areas(name).values())) for name in (method, "uniform"))
     n = min(len(ours), len(uniform))
     if n < MIN_SEEDS:
         raise TooLittleDataError(too_few(n))
     ratio = float(ours.std(ddof=1) / uniform.std(ddof=1)) if np.ptp(uniform) else float("inf")
     p = float(scipy_stats().levene(ours, uniform, center="median").pvalue) if np.ptp(ours) or np.ptp(uniform) else 1.0
-    text = f"{ratio:.2f} times Uniform's, p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}"
+    text = f"{ratio:.2f} times Uniform's, {_p_text(p)}"
     if p >= 0.05:
         needed = _seeds_for_spreads(ratio)
         return Judgement(Verdict.UNDECIDED, text, n, "the spreads cannot be told apart", needed=needed)
@@ -296,6 +298,101 @@ def _seeds_for_spreads(ratio: float) -> int | None:
     return min(MOST_SEEDS, 1 + math.ceil((1.96 / distance) ** 2)) if distance else MOST_SEEDS
 
 
-def _name(place: int) -> str:
-    condition, dataset = CONDITIONS[place]
-    return f"{title(condition)}+{title(dataset)}"
+# Returns in MiniGrid.
+
+WITHOUT, WITH = "none", "door"
+ROBUST, FRAGILE = ("icm+gmc", "gmc"), ("ppo", "icm")
+RESAMPLES = 10_000
+PROBABLE = "the probability of what the paper has, by bootstrap over seeds"
+
+
+@register(
+    "C14",
+    "MiniGrid, no noise: final means in the order PPO, ICM+GMC, ICM, GMC (wide overlap)",
+    "mean episode return over the last 10% of steps; differences with 95% intervals; " + PROBABLE,
+    is_of_exploration=True,
+)
+def _order_without_noise(evidence: Evidence) -> Iterator[Finding]:
+    order = ("ppo", "icm+gmc", "icm", "gmc")
+    for env_id, counts in evidence.environments():
+        yield _order(evidence, env_id, WITHOUT, order, counts)
+
+
+@register(
+    "C15",
+    "MiniGrid, door noise: ICM+GMC, GMC, PPO, ICM (wide overlap); the drop from C14 is smaller for ICM+GMC and GMC",
+    "mean episode return over the last 10% of steps, and the difference to no noise per method; " + PROBABLE,
+    is_of_exploration=True,
+)
+def _order_with_noise(evidence: Evidence) -> Iterator[Finding]:
+    for env_id, counts in evidence.environments():
+        yield _order(evidence, env_id, WITH, ("icm+gmc", "gmc", "ppo", "icm"), counts)
+        for method in ROBUST:
+            part, paper = (
+                f"{_short(env_id)}: loss of return to the noise, {title(method)}",
+                "smaller than PPO's and ICM's",
+            )
+            yield find(part, paper, _smaller_drop, evidence, env_id, method, counts=counts)
+
+
+def _order(evidence: Evidence, env_id: str, condition: str, order: Sequence[str], counts: bool) -> Finding:
+    paper = " > ".join(map(title, order)) + " (tentative)"
+    part = f"{_short(env_id)}: order of the final returns, {title(condition)}"
+    return find(part, paper, _in_order, evidence, env_id, condition, order, counts=counts)
+
+
+def _short(env_id: str) -> str:
+    """The name of an environment without the library's and the version, such as "DoorKey-8x8"."""
+    return env_id.removeprefix("MiniGrid-").removesuffix("-v0")
+
+
+def _in_order(evidence: Evidence, env_id: str, condition: str, order: Sequence[str]) -> Judgement:
+    rewards = {method: _rewards(evidence, env_id, condition, method) for method in order}
+    steps = list(pairwise(order))
+
+    def make(confidence: float) -> list[Estimate]:
+        return [contrast([rewards[better], rewards[worse]], (1, -1), confidence) for better, worse in steps]
+
+    means = {method: float(values.mean()) for method, values in rewards.items()}
+    found = " > ".join(f"{title(m)} {means[m]:.2f}" for m in sorted(means, key=lambda m: -means[m]))
+    means_of = {
+        method: _resampled_means(values, evidence.rng(), k) for k, (method, values) in enumerate(rewards.items())
+    }
+    chance = np.logical_and.reduce([means_of[better] > means_of[worse] for better, worse in steps]).mean()
+    found = f"{found}; the paper's order has probability {chance:.2f} ({1 / math.factorial(len(order)):.2f} by chance)"
+    return all_positive(make, [f"{title(better)} > {title(worse)}" for better, worse in steps], found)
+
+
+def _smaller_drop(evidence: Evidence, env_id: str, method: str) -> Judgement:
+    """Does noise cost this method less than each of the fragile ones?"""
+    methods = (method, *FRAGILE)
+    rewards = {(m, c): _rewards(evidence, env_id, c, m) for m in methods for c in (WITHOUT, WITH)}
+
+    def make(confidence: float) -> list[Estimate]:
+        return [
+            contrast([rewards[m, c] for m in (other, method) for c in (WITHOUT, WITH)], (1, -1, -1, 1), confidence)
+            for other in FRAGILE
+        ]
+
+    drops = {m: float(rewards[m, WITHOUT].mean() - rewards[m, WITH].mean()) for m in methods}
+    found = ", ".join(f"{title(m)} {drop:.2f}" for m, drop in drops.items())
+    means_of = {key: _resampled_means(values, evidence.rng(), k) for k, (key, values) in enumerate(rewards.items())}
+    lost = {m: means_of[m, WITHOUT] - means_of[m, WITH] for m in methods}
+    chance = np.logical_and.reduce([lost[method] < lost[other] for other in FRAGILE]).mean()
+    found = f"{found}; that it loses least has probability {chance:.2f} (0.33 by chance)"
+    return all_positive(make, [f"less than {title(other)}" for other in FRAGILE], found)
+
+
+def _resampled_means(values: Array, rng: np.random.Generator, place: int) -> Array:
+    """Means of values [n] drawn with replacement, [resamples]; each place has a stream of its own."""
+    drawn = rng.spawn(place + 1)[place].integers(0, len(values), (RESAMPLES, len(values)))
+    return np.asarray(values[drawn].mean(1))
+
+
+def _rewards(evidence: Evidence, env_id: str, condition: str, method: str) -> Array:
+    """The final return of each run [n], in the environment's own unit."""
+    runs = evidence.exploration(env_id, condition, method)
+    rewards = np.array([final_return(run) for run in runs])
+    if not np.isfinite(rewards).all():
+        raise TooLittleDataError(f"a run of {runs[0].group.title}, {title(method)} ends without an episode")
+    return rewards

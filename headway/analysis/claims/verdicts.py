@@ -1,23 +1,29 @@
-"""Verdicts: the rules by which an interval decides, and verdicts on claims as text, Markdown and JSON values."""
+"""How claims are judged: the runs of one protocol as evidence, and the rules by which an interval decides."""
 
 from __future__ import annotations
 
 import enum
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from headway.analysis.results import Results
+from headway.analysis.rundata import Array, RunData
 from headway.analysis.stats import CONFIDENCE, Estimate, scipy_stats
-from headway.analysis.table import Cell, Table
+from headway.analysis.tables import NEEDED, areas, usable
 from headway.runs.text import count
+from headway.study.protocols.labels import STANDARD, nearest_first
+from headway.study.protocols.names import DATASETS, rank, title
 
-if TYPE_CHECKING:
-    from headway.analysis.claims.evaluation import ClaimResult
-
+BySeed: TypeAlias = Mapping[int, float]
+PAPER_DATASETS = ("mnist", "cifar10")
+PAPER_ENVIRONMENT = "MiniGrid-DoorKey-8x8-v0"
+REWARDS = ("episode_return", "env_steps")
+SHOWN = 3  #: Protocols that a message names
+Judge: TypeAlias = Callable[["Evidence"], Iterable["Finding"]]
 MIN_SEEDS = 3  #: Fewer seeds decide nothing
 MOST_SEEDS = 1000  #: Where more seeds than this were needed, that is all that is said
 
@@ -56,9 +62,7 @@ class Judgement:
     n: int  #: the seeds that it rests on; the smallest number where several methods are compared
     why: str = ""  #: why it is undecided; empty otherwise
     estimate: Estimate | None = None  #: the number that decided, if it was one
-    #: where it is undecided, how many seeds would decide it if value and spread stay what they are; None if that is not
-    #: known
-    needed: int | None = None
+    needed: int | None = None  #: if undecided, the seeds that would decide it at this value and spread; None if unknown
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,7 @@ class Finding:
     part: str  #: what is asked, such as "MNIST: Curiosity's share of D is above 1/4"
     paper: str  #: what the paper found
     judgement: Judgement  #: what was found here
-    #: whether it takes part in the verdict on the claim. Parts that the paper itself leaves open, and datasets that are
-    #: not in the paper, are shown without counting.
-    counts: bool = True
+    counts: bool = True  #: whether it decides; what the paper leaves open, and other datasets than its own, do not
 
     @property
     def verdict(self) -> Verdict:
@@ -183,176 +185,216 @@ def _needed_for_all(estimates: Sequence[Estimate], strict: Sequence[Estimate], l
     return max(least, min(known)) if known else None
 
 
+def takes(needed: int | None) -> str:
+    """How many seeds it would take to decide, in words; empty where that is not known."""
+    if needed is None:
+        return ""
+    return f"would take {f'more than {MOST_SEEDS}' if needed >= MOST_SEEDS else f'about {needed}'} seeds"
+
+
 def too_few(n: int, least: int = MIN_SEEDS) -> str:
     """Why so few seeds decide nothing."""
     return f"{count(n, 'seed')}, at least {least} are needed"
 
 
-SCHEMA = 1
-NOT_COUNTED = "does not count"
-NOT_COUNTED_MEANS = f'Parts marked "{NOT_COUNTED}" are there to compare with; they do not decide the verdict.'
-CLAIM_HEADS = ("claim", "verdict", "what is claimed", "decided by", "remark")
-PART_HEADS = ("claim", "part", "verdict", "ours", "paper", "seeds", "remark")
-SHOWN_REASONS = 3  #: Reasons for which parts have no figure that one line names
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper."""
+
+    id: str  #: its short name, such as "C5"
+    text: str  #: what is claimed
+    decided_by: str  #: the quantity that decides
+    judge: Judge  #: gives a finding for each part of it
+    is_of_exploration: bool = False  #: whether exploration runs decide it
 
 
-def as_text(results: Sequence[ClaimResult], verbose: bool = True) -> str:
-    """The claims for a terminal: a line each, with a line for each part below it unless it is not wanted."""
-    lines = [f"Protocol: {_protocol(results)}"] if results else []
-    untested = [result.claim.id for result in results if result.verdict is Verdict.NOT_TESTED]
-    for result in results:
-        if result.claim.id in untested and len(untested) > 1:
-            continue
-        lines.append(f"{result.claim.id:4}{result.verdict.value:14}{result.claim.text}{_besides(result, results)}")
-        if verbose:
-            lines += [f"        {line}" for line in _lines(result.findings)]
-    if len(untested) > 1:
-        lines.append(f"{Verdict.NOT_TESTED.value}, for want of runs: {', '.join(untested)}")
-    if verbose and _has_uncounted(results):
-        lines.append(NOT_COUNTED_MEANS)
-    lines.append(summary(results))
-    return "\n".join(lines)
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim with what the runs say about it."""
+
+    claim: Claim  #: the claim
+    protocol: str  #: the label of the protocol of the runs
+    findings: tuple[Finding, ...]  #: its parts
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the whole claim."""
+        return combine(self.findings)
+
+    @property
+    def needed(self) -> int | None:
+        """How many seeds would decide what is undecided of it, by the spread at hand; None if that is not known."""
+        open_parts = [f.judgement for f in self.findings if f.counts and f.verdict is Verdict.UNDECIDED]
+        known = [part.needed for part in open_parts if part.needed is not None]
+        return max(known) if known and len(known) == len(open_parts) else None
+
+    @property
+    def takes(self) -> str:
+        """What it would take to decide it, in words; empty if it is decided, or that is not known."""
+        return takes(self.needed) if self.verdict is Verdict.UNDECIDED else ""
 
 
-def _has_uncounted(results: Sequence[ClaimResult]) -> bool:
-    return any(not finding.counts for result in results for finding in result.findings)
+CLAIMS: dict[str, Claim] = {}
 
 
-def _lines(findings: Sequence[Finding]) -> list[str]:
-    """A line for each part; those for which there are no runs share one."""
-    without = [finding for finding in findings if not finding.judgement.ours]
-    lines = [_line(finding) for finding in findings if finding.judgement.ours]
-    if without:
-        reasons = list(dict.fromkeys(finding.judgement.why for finding in without))
-        more = f"; and {len(reasons) - SHOWN_REASONS} more" if len(reasons) > SHOWN_REASONS else ""
-        parts = f"{len(without)} parts: " if len(without) > 1 else f"{without[0].part}: "
-        verdicts = {finding.verdict for finding in without}
-        verdict = Verdict.NOT_TESTED if verdicts == {Verdict.NOT_TESTED} else Verdict.UNDECIDED
-        lines.append(f"{verdict.value:14}{parts}{'; '.join(reasons[:SHOWN_REASONS])}{more}")
-    return lines
+def register(claim_id: str, text: str, decided_by: str, is_of_exploration: bool = False) -> Callable[[Judge], Judge]:
+    """Add a claim.
+
+    Raises:
+        ValueError: the id is taken.
+    """
+    if claim_id in CLAIMS:
+        raise ValueError(f"expected a new id for a claim, got {claim_id!r} twice")
+
+    def add(judge: Judge) -> Judge:
+        CLAIMS[claim_id] = Claim(claim_id, text, decided_by, judge, is_of_exploration)
+        return judge
+
+    return add
 
 
-def summary(results: Sequence[ClaimResult]) -> str:
-    """How many claims got which verdict, such as "17 claims: 3 reproduced, 1 contradicted, 13 undecided"."""
-    found = Counter(result.verdict for result in results)
-    counts = ", ".join(f"{found[verdict]} {verdict}" for verdict in Verdict)
-    protocol = f" under protocol {_protocol(results)}" if results else ""
-    return f"{len(results)} claims{protocol}: {counts}"
+def evaluate_claims(
+    results: Results,
+    protocol: str = "released",
+    bench: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    only: Collection[str] | None = None,
+) -> list[ClaimResult]:
+    """Judge every claim by the finished runs of one protocol, or those whose ids are in `only`.
+
+    Parts that do not count (datasets that are not in the paper) are left out where there are no runs for them. `bench`
+    is a benchmark's results as parsed JSON, for the claim about time; the bootstrap's randomness starts at `seed`.
+
+    Raises:
+        KeyError: there is no claim of such an id.
+    """
+    evidence = Evidence(results, protocol, bench, seed)
+    asked = CLAIMS if only is None else only
+    claims = sorted((CLAIMS[claim_id] for claim_id in asked), key=lambda claim: int(claim.id.removeprefix("C")))
+    found = {claim: [each for each in claim.judge(evidence) if each.counts or each.judgement.ours] for claim in claims}
+    labels = {False: protocol, True: evidence.exploring}
+    return [ClaimResult(claim, labels[claim.is_of_exploration], tuple(parts)) for claim, parts in found.items()]
 
 
-def _protocol(results: Sequence[ClaimResult]) -> str:
-    """The protocol by which most of the claims are judged."""
-    return Counter(result.protocol for result in results).most_common(1)[0][0]
+@dataclass(frozen=True)
+class Evidence:
+    """What the claims are judged by."""
+
+    results: Results  #: all runs that were loaded
+    protocol: str  #: the label of the protocol whose runs count
+    bench: Mapping[str, Any] | None = None  #: a benchmark's results as parsed JSON, if there are any
+    seed: int = 0  #: where the bootstrap's randomness starts
+    known_areas: dict[tuple[str, str, str], BySeed] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def exploring(self) -> str:
+        """The label of the protocol whose exploration runs count."""
+        return exploration_label(self.results, self.protocol)
+
+    def rng(self) -> np.random.Generator:
+        """A generator that starts anew, so that no verdict depends on the order of the claims."""
+        return np.random.default_rng(self.seed)
+
+    def conditions(self, condition: str, paper: Sequence[str] = PAPER_DATASETS) -> list[Condition]:
+        """A condition on each dataset to judge it on: those of the paper, and others that there are runs of."""
+        runs = self.results.select(experiment="controlled", condition=condition, protocol=self.protocol).finished()
+        others = {run.dataset for run in runs if run.dataset} - set(paper)
+        names = (*paper, *sorted(others, key=lambda name: rank(DATASETS, name)))
+        return [Condition(self, condition, name, name in paper) for name in names]
+
+    def environments(self) -> list[tuple[str, bool]]:
+        """The environments to judge exploration in: the paper's (True), and others that there are runs of (False)."""
+        runs = self.results.select(experiment="doorkey", protocol=self.exploring).finished()
+        return [(PAPER_ENVIRONMENT, True), *((n, False) for n in sorted(set(map(_env_id, runs)) - {PAPER_ENVIRONMENT}))]
+
+    def exploration(self, env_id: str, condition: str, method: str) -> tuple[RunData, ...]:
+        """The finished exploration runs of one kind, ordered by seed; raises NoRunsError where there is none."""
+        found = self.results.select(experiment="doorkey", condition=condition, method=method)
+        found = Results(tuple(run for run in found if _env_id(run) == env_id))
+        return self.checked(found, f"{env_id}, {title(condition)}, {title(method)}", REWARDS, self.exploring)
+
+    def checked(self, found: Results, what: str, columns: Sequence[str], label: str) -> tuple[RunData, ...]:
+        """The runs of one protocol that have these columns; raises TooLittleDataError where there is none."""
+        runs = usable(found.select(protocol=label).runs, columns)
+        if runs:
+            return runs
+        elsewhere = Results(usable(found.runs, columns)).protocols()
+        others = nearest_first(other for other in elsewhere if other != label)
+        hint = f"; there are some under {'; '.join(others[:SHOWN])}" if others else ""
+        if lacking := sum(run.finished for run in found.select(protocol=label)):
+            number = count(lacking, "finished run")
+            raise TooLittleDataError(f"{number} of {what} without all of {', '.join(columns)}{hint}")
+        raise NoRunsError(f"no finished runs of {what}{hint}")
 
 
-def _besides(result: ClaimResult, results: Sequence[ClaimResult]) -> str:
-    """What is to be said of a claim besides its verdict: another protocol than the others', and what it would take."""
-    notes = [f"protocol {result.protocol}"] if result.protocol != _protocol(results) else []
-    notes += [what] if (what := what_it_takes(result)) else []
-    return f" ({'; '.join(notes)})" if notes else ""
+@dataclass(frozen=True)
+class Condition:
+    """The finished controlled runs on one dataset under one condition."""
+
+    evidence: Evidence  #: what it is part of
+    condition: str  #: such as "noise"
+    dataset: str  #: such as "mnist"
+    counts: bool = True  #: whether it decides: the datasets of the paper do
+
+    @property
+    def title(self) -> str:
+        """Its name, such as "Noise+MNIST"."""
+        return f"{title(self.condition)}+{title(self.dataset)}"
+
+    def find(self, part: str, paper: str, judge: Callable[..., Judgement], *of: Any, counts: bool = True) -> Finding:
+        """Judge a part of a claim here; the function gets the condition first."""
+        return find(f"{title(self.dataset)}: {part}", paper, judge, self, *of, counts=counts and self.counts)
+
+    def runs(self, method: str) -> tuple[RunData, ...]:
+        """The runs of a signal, ordered by seed; raises NoRunsError where there is none."""
+        own = self.evidence.results.select(experiment="controlled", dataset=self.dataset, condition=self.condition)
+        what = f"{self.title}, {title(method)}"
+        return self.evidence.checked(own.select(method=method), what, NEEDED, self.evidence.protocol)
+
+    def values(self, method: str, measure: Callable[[RunData], float]) -> BySeed:
+        """A number for each run of a signal, by seed."""
+        runs = self.runs(method)
+        return finite({run.seed: float(measure(run)) for run in runs}, runs[0])
+
+    def areas(self, method: str) -> BySeed:
+        """The area under the test-loss curve of each run of a signal, by seed; computed once."""
+        known, key = self.evidence.known_areas, (self.condition, self.dataset, method)
+        if key not in known:
+            runs = self.runs(method)
+            known[key] = finite(areas(runs), runs[0])
+        return known[key]
 
 
-def what_it_takes(result: ClaimResult) -> str:
-    """How many seeds would decide an undecided claim, in words; empty for others, and where it is not known."""
-    if result.verdict is not Verdict.UNDECIDED or result.needed is None:
-        return ""
-    return f"would take {_seeds(result.needed)}"
+def exploration_label(results: Results, protocol: str) -> str:
+    """The protocol whose exploration runs count where the others are of this one.
 
-
-def _seeds(needed: int) -> str:
-    return f"more than {MOST_SEEDS} seeds" if needed >= MOST_SEEDS else f"about {needed} seeds"
-
-
-def _remark(finding: Finding) -> str:
-    """Why a part is undecided, what it would take, and whether it counts."""
-    found = finding.judgement
-    open_part = finding.verdict is Verdict.UNDECIDED and found.needed is not None and found.needed > found.n
-    takes = f"would take {_seeds(found.needed)}" if open_part and found.needed is not None else ""
-    return "; ".join(filter(None, (found.why, takes, "" if finding.counts else NOT_COUNTED)))
-
-
-def as_markdown(results: Sequence[ClaimResult], only_found: bool = False) -> str:
-    """The claims as two Markdown tables: one of the claims, and one of their parts."""
-    said = [result for result in results if _is_said(result, only_found)]
-    silent = [result.claim.id for result in results if result not in said]
-    findings = [(result.claim.id, finding) for result in results for finding in result.findings]
-    parts = [(claim_id, finding) for claim_id, finding in findings if finding.judgement.ours or not only_found]
-    lacking = len(findings) - len(parts)
-    rows = []
-    for result in said:
-        claim, remark = result.claim, _besides(result, results).strip(" ()")
-        rows.append((claim.id, f"**{result.verdict}**", claim.text, claim.decided_by, remark))
-    texts = [
-        summary(results),
-        Table(CLAIM_HEADS, rows).markdown(),
-        f"Not tested, for want of runs: {', '.join(silent)}." if silent else "",
-        Table(PART_HEADS, [_part_row(*part) for part in parts]).markdown(),
-        f"For {lacking} other parts there are no runs, or too few for a figure." if lacking else "",
-        NOT_COUNTED_MEANS if _has_uncounted(results) else "",
+    Runs of the released protocol take days. Where there are none, those of the protocol with the most of them count.
+    """
+    labels = [
+        run.protocol for run in results.select(experiment="doorkey").finished() if _env_id(run) == PAPER_ENVIRONMENT
     ]
-    return "\n\n".join(filter(None, texts)) + "\n"
+    if protocol != STANDARD or protocol in labels or not labels:
+        return protocol
+    return max(nearest_first(set(labels)), key=labels.count)
 
 
-def parts_table(judged: Sequence[Sequence[ClaimResult]]) -> Table:
-    """The parts of the claims of several protocols, a row for each."""
-    rows = [
-        (result.protocol, *_part_row(result.claim.id, finding))
-        for results in judged
-        for result in results
-        for finding in result.findings
-    ]
-    return Table(("protocol", *PART_HEADS), rows)
+def _env_id(run: RunData) -> str:
+    """The environment of an exploration run."""
+    return str(run.spec.params.get("env_id") or run.spec.protocol.get("env_id") or PAPER_ENVIRONMENT)
 
 
-def _part_row(claim_id: str, finding: Finding) -> tuple[Cell, ...]:
-    found = finding.judgement
-    return claim_id, finding.part, finding.verdict.value, found.ours, finding.paper, found.n or "", _remark(finding)
+def paired(first: BySeed, second: BySeed) -> tuple[Array, Array]:
+    """The values of the seeds that both have: [n], [n]."""
+    seeds = sorted(first.keys() & second.keys())
+    if not seeds:
+        raise TooLittleDataError("the two methods share no seed")
+    return np.array([first[seed] for seed in seeds]), np.array([second[seed] for seed in seeds])
 
 
-def _is_said(result: ClaimResult, only_found: bool) -> bool:
-    """Whether there is more to say of a claim than that there are no runs."""
-    if result.verdict is Verdict.NOT_TESTED:
-        return False
-    return not only_found or any(finding.judgement.ours for finding in result.findings)
-
-
-def as_dict(results: Sequence[ClaimResult]) -> dict[str, Any]:
-    """The claims of one protocol as plain JSON values."""
-    claims = [
-        {
-            "id": result.claim.id,
-            "claim": result.claim.text,
-            "decided_by": result.claim.decided_by,
-            "verdict": result.verdict.value,
-            "protocol": result.protocol,
-            "seeds_needed": result.needed,
-            "parts": [_part(finding) for finding in result.findings],
-        }
-        for result in results
-    ]
-    return {"protocol": _protocol(results) if results else "", "claims": claims}
-
-
-def _part(finding: Finding) -> dict[str, Any]:
-    found, estimate = finding.judgement, None
-    if found.estimate:
-        ends = {name: getattr(found.estimate, name) for name in ("value", "low", "high")}
-        estimate = {name: end if math.isfinite(end) else None for name, end in ends.items()} | {"n": found.estimate.n}
-    return {
-        "part": finding.part,
-        "counts": finding.counts,
-        "verdict": finding.verdict.value,
-        "ours": found.ours,
-        "estimate": estimate,
-        "paper": finding.paper,
-        "seeds": found.n,
-        "seeds_needed": found.needed,
-        "why": found.why,
-    }
-
-
-def _line(finding: Finding) -> str:
-    found = finding.judgement
-    parts = [f"{finding.verdict.value:14}{finding.part}: {found.ours}; paper: {finding.paper}"]
-    parts += [f"n = {found.n}"] if found.n else []
-    return "; ".join([*parts, *filter(None, [_remark(finding)])])
+def finite(values: BySeed, run: RunData) -> BySeed:
+    """Make sure that no run has diverged: its number would decide by being absent."""
+    wrong = [str(seed) for seed, value in values.items() if not math.isfinite(value)]
+    if wrong:
+        what = f"{run.group.title}, {title(run.method)}"
+        raise DivergedError(f"the loss of {what} is not finite for seed {', '.join(wrong[:5])}")
+    return values

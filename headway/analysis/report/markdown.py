@@ -15,18 +15,18 @@ from pathlib import Path
 import numpy as np
 
 from headway.analysis import summaries
+from headway.analysis.charts.figure import Printed, Tell, print_figures
 from headway.analysis.charts.model import number_text, percent_text, seeds_text
 from headway.analysis.charts.sensitivity import Cell as GridCell
 from headway.analysis.charts.sensitivity import GridView
 from headway.analysis.claims.areas import published_t
-from headway.analysis.claims.verdicts import as_markdown
+from headway.analysis.claims.formats import as_markdown
+from headway.analysis.report import View
 from headway.analysis.report.overview import facts_of, notes_of
 from headway.analysis.report.sources import Strip, Telemetry
-from headway.analysis.report.view import View
-from headway.analysis.report.writing import Printed, Tell, print_figures
 from headway.analysis.rundata import RunData
-from headway.analysis.settings import Setting
 from headway.analysis.table import Cell, Table, interval, number, percent, probability, ranges, ratio_cells
+from headway.analysis.tables import Setting
 from headway.errors import UsageError
 from headway.runs.files import write_bytes
 from headway.study.protocols.labels import STANDARD
@@ -179,7 +179,9 @@ def _counts(view: View) -> str:
     for shown in view.grids:
         runs = [run for members in shown.grid.points.values() for run in members]
         cells = _origin_cells(facts_of(runs), notes_of(runs))
-        rows.append((f"{shown.title}: {len(runs)} runs", "see the table", ranges(run.seed for run in runs), *cells))
+        rows.append(
+            (f"{shown.chart.title}: {len(runs)} runs", "see the table", ranges(run.seed for run in runs), *cells)
+        )
     return f"{tiles}.\n\n{Table(('runs', 'protocol', 'seeds', 'computed with', 'the data'), rows).markdown()}"
 
 
@@ -253,11 +255,9 @@ def _grid(view: GridView) -> str:
     preset = grid.setting.group.protocol.split(",")[0]
     seeds = seeds_text(map(len, grid.points.values()))
     about = f"Protocol {preset}, {seeds} in a cell; floors {grid.unit}; compared with Uniform under protocol"
-    rows = [
-        (name, *(_cell_text(view.cell(place, floor)) for floor in grid.floors)) for place, name in enumerate(view.rows)
-    ]
+    rows = [(name, *map(_cell_text, cells)) for name, cells in grid.lines]
     table = Table((f"{grid.label} \\ floor", *map(number_text, grid.floors)), rows)
-    return f"### {view.title}\n\n{about} {grid.uniform_text}.\n\n{table.markdown()}"
+    return f"### {view.chart.title}\n\n{about} {grid.uniform_text}.\n\n{table.markdown()}"
 
 
 def _cell_text(cell: GridCell | None) -> str:

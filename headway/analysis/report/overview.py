@@ -1,18 +1,22 @@
-"""What was run, what became of it, how long the rest may take, and what the numbers rest on."""
+"""What was run, what became of it, how long the rest may take, what the numbers rest on, and recordings of runs."""
 
 from __future__ import annotations
 
+import base64
 import math
 import platform
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
-from headway.analysis.results import Results
+from headway.analysis.results import Results, stores_at
 from headway.analysis.rundata import Problem, RunData
-from headway.analysis.settings import Setting
 from headway.analysis.table import ranges
+from headway.analysis.tables import EXPLORATION, Setting
+from headway.errors import StoreError
 from headway.runs import Json, State
+from headway.runs.files import read_bytes
 from headway.runs.provenance import UNKNOWN_VERSION, version_of
 from headway.runs.spec import compared
 from headway.runs.text import count, duration, shorten
@@ -61,21 +65,22 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True)
 class Overview:
-    """What was run."""
+    """What was run, and how far it is."""
 
+    total: int  # all runs, also those that cannot be read
+    done: int  # runs that are finished
+    over: int  # runs that are done, failed or corrupt
+    share: float  # the part of the work that is done, from 0 to 1
+    # an estimate for the rest at the pace of the runs under way; None if none is, or it is unknown
+    seconds_left: float | None
     tiles: Sequence[Tile]  # counts by state
     matrices: Sequence[Matrix]  # how much there is of each method in every setting, a table for each experiment
+    active: Sequence[RunData]  # runs under way
     failures: Sequence[RunData]  # failed runs
     unfinished: Sequence[RunData]  # runs that were stopped
     problems: Sequence[Problem]  # what could not be read, and why
     doubles: Sequence[Problem]  # runs that are left out because others say the same
     gaps: Sequence[str]  # what is missing, in sentences
-    done: int  # how many runs are finished
-
-    @property
-    def total(self) -> int:
-        """All runs, also those that cannot be read."""
-        return int(self.tiles[0].number)
 
     @property
     def is_whole(self) -> bool:
@@ -90,17 +95,27 @@ def overview_of(results: Results, settings: Sequence[Setting]) -> Overview:
     if lost:
         counts[State.CORRUPT] = counts.get(State.CORRUPT, 0) + lost
     total = len(results) + lost
+    active, failures, unfinished = (
+        [run for run in results if run.state is state] for state in (State.RUNNING, State.FAILED, State.INTERRUPTED)
+    )
+    rest = [run for run in results if run.state not in _OVER]
+    left = math.fsum(1.0 - _share(run) for run in rest)
     tiles = [Tile(str(total), "run" if total == 1 else "runs")]
     tiles += [Tile(str(counts[state]), word, state in BAD) for state, word in WORDS.items() if counts.get(state)]
     return Overview(
-        tiles,
-        _matrices(settings),
-        [run for run in results if run.state is State.FAILED],
-        [run for run in results if run.state is State.INTERRUPTED],
-        [problem for problem in results.problems if not is_double(problem)],
-        [problem for problem in results.problems if is_double(problem)],
-        [sentence for setting in settings for sentence in _gaps(setting)],
-        counts.get(State.DONE, 0),
+        total=total,
+        done=counts.get(State.DONE, 0),
+        over=total - len(rest),
+        share=min(1.0 - left / total, 0.99 if rest else 1.0) if total else 1.0,  # all is done when all is over
+        seconds_left=_seconds_left(results.runs, rest, active),
+        tiles=tiles,
+        matrices=_matrices(settings),
+        active=active,
+        failures=failures,
+        unfinished=unfinished,
+        problems=[problem for problem in results.problems if not is_double(problem)],
+        doubles=[problem for problem in results.problems if is_double(problem)],
+        gaps=[sentence for setting in settings for sentence in _gaps(setting)],
     )
 
 
@@ -150,34 +165,6 @@ def _gaps(setting: Setting) -> list[str]:
 
 def _seeds(seeds: Sequence[int]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {ranges(seeds)}"
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """Where the runs of a store stand."""
-
-    total: int  # all runs
-    over: int  # runs that are done, failed or corrupt
-    share: float  # the part of the work that is done, from 0 to 1
-    # an estimate for the rest at the pace of the runs under way; None if none is, or it is unknown
-    seconds_left: float | None
-    active: Sequence[RunData]  # the runs under way
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to do."""
-        return self.over == self.total
-
-
-def campaign_of(results: Results) -> Campaign:
-    """Look at where the runs stand."""
-    runs = results.runs
-    active = [run for run in runs if run.state is State.RUNNING]
-    open_ = [run for run in runs if run.state not in _OVER]
-    total = len(runs) + unreadable(results)
-    left = math.fsum(1.0 - _share(run) for run in open_)
-    share = min(1.0 - left / total, 0.99 if open_ else 1.0) if total else 1.0  # all is done when all is over
-    return Campaign(total, total - len(open_), share, _seconds_left(runs, open_, active), active)
 
 
 def unreadable(results: Results) -> int:
@@ -318,3 +305,40 @@ def _text(value: Json) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return repr(value).removesuffix(".0") if isinstance(value, float) else shorten(str(value))
+
+
+RECORDING_FILE = "play.gif"
+MOST_BYTES = 2 << 20  # A recording larger than this is not put into the page ...
+MOST_BYTES_IN_ALL = 7 << 20  # ... nor one that would make all of them together larger than this.
+_GIF = (b"GIF87a", b"GIF89a")
+
+
+class Recording(NamedTuple):
+    """A recording."""
+
+    title: str  # what it shows
+    source: str  # a data: URL
+
+
+def recordings(source: Path, settings: Sequence[Setting]) -> list[Recording]:
+    """The recordings of a store: for each setting of exploration and method that of its first seed that has one."""
+    stores, found, room = stores_at(source), [], MOST_BYTES_IN_ALL
+    for setting in (each for each in settings if each.kind == EXPLORATION):
+        for name, runs in setting.all.items():
+            for run in runs:
+                content = next(filter(None, (_read(store / run.id) for store in stores)), b"")
+                if content and len(content) <= room:
+                    room -= len(content)
+                    url = f"data:image/gif;base64,{base64.b64encode(content).decode()}"
+                    found.append(Recording(f"{title(name)}, {setting.title}, seed {run.seed}", url))
+                    break
+    return found
+
+
+def _read(folder: Path) -> bytes:
+    """The recording in the folder of a run; nothing if there is none, or something else under its name."""
+    try:
+        content = read_bytes(folder / RECORDING_FILE, MOST_BYTES) or b""
+    except StoreError:
+        return b""
+    return content if content.startswith(_GIF) else b""

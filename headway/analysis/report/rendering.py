@@ -21,7 +21,6 @@ import numpy as np
 
 from headway.analysis import table
 from headway.analysis.charts.model import LINES, MAP, Chart, Panel, Style, number_text
-from headway.analysis.claims.verdicts import what_it_takes
 from headway.analysis.report.overview import shared_facts
 from headway.analysis.rundata import Array
 from headway.analysis.summaries import Band
@@ -30,7 +29,7 @@ from headway.runs.text import count, duration
 from headway.study.protocols.names import GROUP_NAMES, title
 
 if TYPE_CHECKING:
-    from headway.analysis.report.view import View
+    from headway.analysis.report import View
 
 HERE = Path(__file__).parent
 STYLES = ("vendor/uPlot.min.css", "page.css")
@@ -168,7 +167,7 @@ def _environment() -> Any:
     filters = title, caption, count, duration, reach, shared_facts
     numbers = table.number, table.interval, table.compared, table.probability, table.percent
     environment.filters.update({each.__name__: each for each in (*filters, *numbers)})
-    environment.filters.update(setting=number_text, is_finite=math.isfinite, takes=what_it_takes)
+    environment.filters.update(setting=number_text, is_finite=math.isfinite)
     environment.globals.update(group_names=GROUP_NAMES)
     return environment
 

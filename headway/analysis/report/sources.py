@@ -6,7 +6,6 @@ import csv
 import io
 import itertools
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,22 +15,17 @@ from typing import Any
 import numpy as np
 
 from headway.analysis.charts.model import Axis, Chart, Panel, source_styles
-from headway.analysis.results import stores_at
+from headway.analysis.results import SUFFIX
 from headway.analysis.summaries import Band
 from headway.errors import DamagedError, StoreError
-from headway.runs.files import open_regular, read_bytes
-from headway.runs.metrics import column_names, open_parquet, pyarrow
-from headway.runs.status import METRICS_FILE
+from headway.runs.files import read_bytes
+from headway.runs.metrics import open_parquet, pyarrow
 from headway.runs.text import count
 from headway.telemetry.states import State
 from headway.telemetry.writers import COLUMNS, LATER, NUMBERS
 
-REQUIRED = tuple(name for name in COLUMNS if name not in LATER)
-"""What a file must have to count as telemetry; it may have more."""
 STATES = tuple(str(state) for state in State if state != State.UNSEEN)  # The states that a row can have
-CSV, PARQUET = ".csv", ".parquet"
 MOST_BYTES = 1 << 26  # A file larger than this is not read
-_LONGEST_HEAD = 1 << 16
 PANELS: Sequence[tuple[str, str, Axis]] = (
     ("loss", "Loss", Axis("mean of the samples", zero=True)),
     ("share", "Share", Axis("of the scored samples", zero=True, percent=True)),
@@ -55,49 +49,6 @@ class Row:
     advice: str = ""  # what to do about it; empty in files of earlier versions
 
 
-def telemetry_files(source: Path) -> list[Path]:
-    """The files with telemetry: the source itself, or those in the folder, in its stores and beside their runs."""
-    if source.is_file():
-        candidates = {source}
-    else:
-        stores = stores_at(source)
-        folders = {source, *stores, *(child for store in stores for child in _children(store))}
-        candidates = {file for folder in folders for file in _children(folder)}
-    return [file for file in sorted(candidates) if _has_columns(file)]
-
-
-def _children(folder: Path) -> list[Path]:
-    """What is in a folder; nothing if it is none, or may not be read."""
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
-
-
-def _has_columns(file: Path) -> bool:
-    if file.name.startswith(".") or file.name == METRICS_FILE:
-        return False
-    if file.suffix == CSV:
-        return set(REQUIRED) <= set(_head(file))
-    if file.suffix == PARQUET:
-        arrow, _ = pyarrow("report")
-        try:
-            with os.fdopen(open_regular(file), "rb") as content:
-                return set(REQUIRED) <= set(column_names(content))
-        except (arrow.ArrowException, OSError, StoreError):
-            return False
-    return False
-
-
-def _head(file: Path) -> list[str]:
-    """The names in the first line of a CSV file; none if it cannot be read."""
-    try:
-        with os.fdopen(open_regular(file), newline="", encoding="utf-8-sig", errors="replace") as lines:
-            return next(csv.reader([lines.readline(_LONGEST_HEAD)]), [])
-    except (OSError, StoreError, csv.Error):
-        return []
-
-
 def read_rows(file: Path) -> tuple[list[Row], int]:
     """All rows of a file in the order of their steps, and how many others could not be read.
 
@@ -109,7 +60,7 @@ def read_rows(file: Path) -> tuple[list[Row], int]:
     arrow, _ = pyarrow("report")
     try:
         data = read_bytes(file, MOST_BYTES) or b""
-        if file.suffix == PARQUET:
+        if file.suffix == SUFFIX:
             content = open_parquet(data, most_bytes=MOST_BYTES)
             present = [name for name in COLUMNS if name in content.schema_arrow.names]
             entries: Iterable[Any] = content.read(columns=present, use_threads=False).to_pylist()
@@ -183,12 +134,8 @@ class Telemetry:
         return [state for state in STATES if state in found]
 
 
-def telemetry_at(source: Path) -> list[Telemetry]:
-    """What the telemetry files at a place say."""
-    return [_telemetry(source, file, number) for number, file in enumerate(telemetry_files(source))]
-
-
-def _telemetry(source: Path, file: Path, number: int) -> Telemetry:
+def read_telemetry(source: Path, file: Path, number: int) -> Telemetry:
+    """What a file at or below a place says; the number tells its chart from others on the page."""
     name = file.relative_to(source).as_posix() if file != source else file.name
     try:
         rows, unread = read_rows(file)

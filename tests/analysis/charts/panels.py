@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from headway.analysis.charts import drawing
 from headway.analysis.charts import figure as figures
 from headway.analysis.charts.model import SIGNALS, Chart, Panel, Style
 from headway.analysis.summaries import Band
@@ -15,7 +16,7 @@ from headway.analysis.summaries import Band
 def new_axes(rows: int = 1, columns: int = 1) -> Any:
     """Axes [rows, columns] of a figure in the house style, or a single one."""
     with figures.house_style():
-        figure = figures.new_figure(figures.TEXT_WIDTH, 3)
+        figure = drawing.new_figure(drawing.TEXT_WIDTH, 3)
         axes = figure.subplots(rows, columns, squeeze=False)
     return axes if rows * columns > 1 else axes[0, 0]
 

@@ -12,7 +12,7 @@ from headway.analysis.stats import Estimate, unknown
 from tests.analysis.charts.panels import chart_of, new_axes
 
 
-def bars(ratios: dict[str, dict[str, Estimate]], **options: Any) -> Any:
+def bars(ratios: dict[str, dict[str, Estimate]]) -> Any:
     """Bars of these ratios by setting and signal, drawn."""
     axis = Axis("area")
     panels = [
@@ -20,7 +20,7 @@ def bars(ratios: dict[str, dict[str, Estimate]], **options: Any) -> Any:
     ]
     keys = [key for key in SIGNALS if any(key in found for found in ratios.values())]
     chart = chart_of(*panels, styles={key: SIGNALS[key] for key in keys}, kind=BARS)
-    return draw_bars(new_axes(), chart, **options)
+    return draw_bars(new_axes(), chart)
 
 
 def ratio(value: float, half: float = 0.01) -> Estimate:
@@ -108,7 +108,7 @@ def test_a_word_stands_where_a_signal_diverged(level: float) -> None:
 
 
 def test_where_uniform_diverged_the_signals_are_not_blamed() -> None:
-    ax = bars({"Noise": {"uniform": unknown(3), "gmc": unknown(3)}}, numbers=False)
+    ax = bars({"Noise": {"uniform": unknown(3), "gmc": unknown(3)}})
     assert [text.get_text() for text in ax.texts] == ["Uniform diverged"]
 
 

@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headway.analysis.charts.catalogue import page_charts
+from headway.analysis.charts.controlled import page_charts
+from headway.analysis.charts.exploration import page_charts as exploration_charts
 from headway.analysis.charts.model import Chart
+from headway.analysis.report.findings import areas_of, overall_of
 from headway.analysis.report.rendering import caption, chart_data
-from headway.analysis.report.tables import areas_of, overall_of
 from headway.analysis.results import Results, load_results
-from headway.analysis.settings import Setting, settings_of
+from headway.analysis.tables import Setting, settings_of
 from headway.runs import State
 from tests.analysis.made import controlled, exploration, made, together
 from tests.analysis.stores import SIX, controlled_specs, doorkey_spec, finish_all, write_mixed_store
@@ -33,7 +34,8 @@ def settings(results: Results) -> list[Setting]:
 def charts_of(settings: list[Setting], section: str | None = None) -> list[Chart]:
     """The charts of a page: those of a section, or of a setting with areas and profiles left out."""
     numbers = {setting.key: found for setting in settings if (found := areas_of(setting))}
-    return page_charts(settings, numbers, overall_of(settings))[section or settings[0].key]
+    charts = page_charts(settings, numbers, overall_of(settings)) | {"exploration": exploration_charts(settings)}
+    return charts[section or settings[0].key]
 
 
 def panels_of(chart: Chart) -> list[dict]:

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from headway.analysis.charts import drawing
 from headway.analysis.charts import figure as figures
 from headway.analysis.charts.drawing import draw_panel
 from headway.analysis.charts.model import Axis, Panel
@@ -16,11 +17,11 @@ from tests.analysis.charts.panels import chart_of, line
 
 
 def draw() -> Figure:
-    figure = figures.new_figure(figures.COLUMN_WIDTH, 2)
+    figure = drawing.new_figure(drawing.COLUMN_WIDTH, 2)
     ax = figure.subplots()
     panel = Panel("loss", "β and −1", Axis("loss"), {"gmc": line([2, 1.5, 1]), "uniform": line([2, 1.8, 1.7])})
     draw_panel(ax, panel, chart_of(panel))
-    figures.legend_below(figure, *ax.get_legend_handles_labels())
+    drawing.legend_below(figure, *ax.get_legend_handles_labels())
     return figure
 
 
@@ -56,7 +57,7 @@ def test_a_pdf_embeds_truetype_fonts(files: list[Path]) -> None:
     assert b"/FontFile2" in pdf
     assert b"/Type3" not in pdf
     width, height = map(float, re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+) ?\]", pdf).groups())
-    assert (width, height) == pytest.approx((figures.COLUMN_WIDTH * 72, 2 * 72), abs=0.1)
+    assert (width, height) == pytest.approx((drawing.COLUMN_WIDTH * 72, 2 * 72), abs=0.1)
 
 
 def test_an_svg_needs_no_font_and_nothing_from_elsewhere(files: list[Path]) -> None:
@@ -70,7 +71,7 @@ def test_an_svg_needs_no_font_and_nothing_from_elsewhere(files: list[Path]) -> N
 
 def test_a_png_is_fit_for_print(files: list[Path]) -> None:
     with Image.open(files[2]) as picture:
-        assert picture.size == (round(figures.COLUMN_WIDTH * 300), 600)
+        assert picture.size == (round(drawing.COLUMN_WIDTH * 300), 600)
         assert picture.info["dpi"] == pytest.approx((300, 300), abs=0.1)
 
 

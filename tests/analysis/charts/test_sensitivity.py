@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headway.analysis.charts.catalogue import plan_figures
+from headway.analysis.charts.figure import plan_figures
 from headway.analysis.charts.sensitivity import ENTROPY, RATES, Grid, grid_points, grid_views, grids, row_text
 from headway.analysis.report.rendering import chart_data
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
-from headway.analysis.settings import settings_of
+from headway.analysis.tables import settings_of
 from tests.analysis.made import controlled, made, together
 
 EVEN = np.full((4, 4), 25)
@@ -168,11 +168,10 @@ def grid() -> Results:
 
 def test_a_grid_by_hand() -> None:
     (found,) = grid_views(settings_of(grid()))
-    assert list(found.rows) == ["0.9", "0.99"]
+    (first, upper), (second, lower) = found.grid.lines
+    assert [first, second] == ["0.9", "0.99"]
     assert found.grid.floors == [1e-8, 1e-4, 1e-2]
-    corners = found.cell(0, 1e-8), found.cell(1, 1e-2)
-    assert [cell.ratio.value for cell in corners if cell] == pytest.approx([0.5, 2.0])
-    assert found.cell(0, 0.5) is None
+    assert [cell.ratio.value for cell in (upper[0], lower[-1]) if cell] == pytest.approx([0.5, 2.0])
     ratios, distances, under = chart_data(found.chart)["panels"]
     assert [row["mean"] for row in ratios["series"]] == [
         pytest.approx([0.5, 0.75, 1.0]),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import matplotlib as mpl
 import pytest
 
+from headway.analysis.charts import drawing
 from headway.analysis.charts import figure as figures
 from headway.analysis.charts import model as style
 from headway.analysis.charts.model import (
@@ -93,18 +94,17 @@ def test_the_house_style_holds_inside_only_and_whatever_the_user_has_set() -> No
 def test_no_setting_is_below_the_smallest_font() -> None:
     sizes = [value for name, value in figures.RC.items() if name.endswith(("size", "fontsize")) and "font" in name]
     sizes += [figures.RC[name] for name in ("axes.labelsize", "axes.titlesize", "xtick.labelsize", "ytick.labelsize")]
-    assert min(sizes) >= figures.SMALLEST_FONT == 7
+    assert min(sizes) >= drawing.SMALLEST_FONT == 7
 
 
 def test_nothing_imports_pyplot_and_the_modules_do_not_import_matplotlib() -> None:
     code = """
 import sys
-from headway.analysis.charts import bars_and_maps, catalogue, controlled, drawing, exploration, sensitivity
+from headway.analysis.charts import bars_and_maps, controlled, drawing, exploration, figure, sensitivity
 from headway.analysis.report import rendering
 assert "matplotlib" not in sys.modules, "imported too early"
-from headway.analysis.charts.figure import house_style, new_figure
-with house_style():
-    new_figure(3.3, 2).subplots()
+with figure.house_style():
+    drawing.new_figure(3.3, 2).subplots()
 assert "matplotlib.pyplot" not in sys.modules
 assert "torch" not in sys.modules
 """
@@ -114,7 +114,7 @@ assert "torch" not in sys.modules
 def test_without_matplotlib_the_message_has_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'headway-torch\[report\]'"):
-        figures.new_figure(1, 1)
+        drawing.new_figure(1, 1)
 
 
 def test_unknown_series_come_last_each_with_a_look_of_its_own() -> None:
@@ -127,11 +127,11 @@ def test_unknown_series_come_last_each_with_a_look_of_its_own() -> None:
 def test_a_name_that_looks_like_a_formula_is_shown_as_it_is() -> None:
     looks = style.styles_for([r"a$\frac{$", "_hidden"], SIGNALS)
     with figures.house_style():
-        figure = figures.new_figure(2, 2)
+        figure = drawing.new_figure(2, 2)
         ax = figure.subplots()
         for look in looks.values():
-            ax.plot([0, 1], label=figures.plain(look.name))
-        figures.legend_below(figure, *ax.get_legend_handles_labels())
+            ax.plot([0, 1], label=drawing.plain(look.name))
+        drawing.legend_below(figure, *ax.get_legend_handles_labels())
         figure.draw_without_rendering()
     assert len(figure.legends[0].get_texts()) == 2
 
@@ -140,10 +140,10 @@ def test_a_name_that_looks_like_a_formula_is_shown_as_it_is() -> None:
 def test_a_legend_is_read_row_by_row(names: list[str], rows: int) -> None:
     names = [f"{name}{place}" for place, name in enumerate(names)]
     with figures.house_style():
-        figure = figures.new_figure(figures.TEXT_WIDTH, 2)
+        figure = drawing.new_figure(drawing.TEXT_WIDTH, 2)
         ax = figure.subplots()
         handles = [ax.plot([0, 1])[0] for _ in names]
-        figures.legend_below(figure, handles, names)
+        drawing.legend_below(figure, handles, names)
         figure.draw_without_rendering()
     texts = figure.legends[0].get_texts()
     boxes = {text.get_text(): text.get_window_extent() for text in texts}

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from headway.analysis.claims import CLAIMS, Evidence, Finding, as_dict, as_markdown, as_text, evaluate_claims, register
+from headway.analysis.claims import CLAIMS, Evidence, Finding, evaluate_claims, register
+from headway.analysis.claims.formats import as_dict, as_markdown, as_text
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from tests.analysis.claims.cases import all_of, many

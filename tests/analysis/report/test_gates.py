@@ -5,7 +5,7 @@ import pytest
 
 from headway.analysis.charts.sensitivity import gate_rows, gates_of
 from headway.analysis.rundata import RunData
-from headway.analysis.settings import settings_of
+from headway.analysis.tables import settings_of
 from tests.analysis.made import controlled, together
 
 

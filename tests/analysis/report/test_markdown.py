@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from headway.analysis import load_results
-from headway.analysis.charts.catalogue import plan_figures
-from headway.analysis.claims import as_markdown
+from headway.analysis.charts.figure import named_charts, plan_figures
+from headway.analysis.claims.formats import as_markdown
+from headway.analysis.report import View, claims_of, make_view
 from headway.analysis.report.markdown import BEGIN, END, render
-from headway.analysis.report.view import View, claims_of, make_view
-from headway.analysis.report.writing import named_charts
 from headway.analysis.rundata import RunData
 from headway.analysis.tables import method_rows
 from headway.commands.report import make_report

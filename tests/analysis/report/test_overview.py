@@ -7,7 +7,7 @@ import pytest
 
 from headway.analysis.report.overview import overview_of
 from headway.analysis.results import load_results
-from headway.analysis.settings import settings_of
+from headway.analysis.tables import settings_of
 from headway.runs import RunStore, State
 from tests.analysis.made import controlled, together
 from tests.analysis.stores import controlled_spec, finish, write_mixed_store

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headway.analysis.report import View, make_view, update_view
 from headway.analysis.report.rendering import (
     HERE,
     SECTIONS,
@@ -21,7 +22,6 @@ from headway.analysis.report.rendering import (
     render_page,
     render_sections,
 )
-from headway.analysis.report.view import View, make_view, update_view
 from headway.analysis.results import load_results
 from headway.analysis.stats import Estimate
 from headway.runs import RunStore
@@ -166,8 +166,8 @@ def test_an_updated_view_tells_the_new_counts(tmp_path: Path) -> None:
     first = make_view(tmp_path, load_results(tmp_path), NOW, live=True)
     finish_all(store, specs)
     second = update_view(first, load_results(tmp_path), NOW)
-    assert first.campaign.over == 0
-    assert second.campaign.over == 2
+    assert first.overview.over == 0
+    assert second.overview.over == 2
     assert second.charts == first.charts
 
 

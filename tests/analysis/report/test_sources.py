@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from headway.analysis.report import sources, write_report
+from headway.analysis.report import REQUIRED, sources, telemetry_at, telemetry_files, write_report
 from headway.analysis.report.rendering import chart_data
-from headway.analysis.report.sources import REQUIRED, Row, Stretch, read_rows, telemetry_files
+from headway.analysis.report.sources import Row, Stretch, read_rows
 from headway.commands.main import main
 from headway.commands.report import make_report
 from headway.errors import StoreError
@@ -129,10 +129,10 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write("25,web,5,0.5,0.1,0.2")
     assert read_rows(path) == (whole, 1)
-    (found,) = sources.telemetry_at(tmp_path)
+    (found,) = telemetry_at(tmp_path)
     assert found.remark == f"1 of {len(whole) + 1} rows could not be read and is left out."
     path.write_bytes(path.read_bytes() + b"\xff\xfe")
-    (found,) = sources.telemetry_at(tmp_path)
+    (found,) = telemetry_at(tmp_path)
     assert "sources.csv: expected rows of a SourceMonitor" in found.remark
     assert found.chart is None
 

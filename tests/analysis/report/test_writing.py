@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headway.analysis.charts.catalogue import plan_figures
-from headway.analysis.report import Written, write_report, writing
-from headway.analysis.report.writing import address
+from headway.analysis.charts import figure
+from headway.analysis.charts.figure import named_charts, plan_figures
+from headway.analysis.report import Written, address, write_report
 from headway.errors import FigureError, StoreError
 from headway.runs import RunStore
 from tests.analysis.made import controlled, together
@@ -66,7 +66,7 @@ def test_the_figures_for_print(small: RunStore, tmp_path: Path) -> None:
 
 def test_protocols_that_differ_in_a_sign_do_not_overwrite_each_others_figures() -> None:
     runs = [controlled(np.ones((5, 4)), method=m, dot_scale=scale) for m in ("uniform", "dot") for scale in (2.0, -2.0)]
-    names = [name for name, _ in writing.named_charts(plan_figures(together(*runs)))]
+    names = [name for name, _ in named_charts(plan_figures(together(*runs)))]
     assert len(set(names)) == len(names) > 0
     assert {name.split("/")[0] for name in names} == {
         "released-dot-scale-2-epochs-5",
@@ -136,7 +136,7 @@ def test_a_figure_that_cannot_be_drawn_is_left_out_with_its_reason(
     def refuse(*arguments: object) -> None:
         raise FigureError("too beautiful")
 
-    monkeypatch.setattr("headway.analysis.report.writing.save", refuse)
+    monkeypatch.setattr("headway.analysis.charts.figure.save", refuse)
     written = write_report(small.root, tmp_path, formats=("png",))
     assert ("auc", "too beautiful") in written.omissions
     assert "too beautiful" in written.index.read_text()
@@ -147,8 +147,8 @@ def test_several_processes_draw_the_same_figures(
     small: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = write_report(small.root, tmp_path / "one", formats=("svg",))
-    monkeypatch.setattr(writing, "WORTH_A_PROCESS", 1)
-    monkeypatch.setattr(writing, "_print", lambda *arguments: pytest.fail("drawn here"))
+    monkeypatch.setattr(figure, "WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(figure, "print_chart", lambda *arguments: pytest.fail("drawn here"))
     two = write_report(small.root, tmp_path / "two", formats=("svg",), processes=2)
     assert files_of(one) == files_of(two)
     drawn = [path for path in one.files if path.suffix == ".svg"]
@@ -159,8 +159,8 @@ def test_several_processes_draw_the_same_figures(
 def test_what_other_processes_do_not_draw_is_drawn_here(
     small: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "WORTH_A_PROCESS", 1)
-    monkeypatch.setattr(writing, "_print_in_processes", lambda source, folder, names, *rest: set(names))
+    monkeypatch.setattr(figure, "WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(figure, "_print_in_processes", lambda source, folder, names, *rest: set(names))
     written = write_report(small.root, tmp_path, formats=("svg",), processes=2)
     assert all(path.is_file() for path in written.files)
 

@@ -57,7 +57,7 @@ def test_figures_are_made_anew_more_rarely_than_counts(store: RunStore) -> None:
     second = page.snapshot()
     assert second.version != first.version
     assert second.figures_version == first.figures_version
-    assert second.view.campaign.over == 5
+    assert second.view.overview.over == 5
     clock.now = FULL_INTERVAL + 1
     third = page.snapshot()
     assert third.figures_version != first.figures_version

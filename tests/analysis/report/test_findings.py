@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from headway.analysis.report.tables import (
+from headway.analysis.report.findings import (
     areas_of,
     areas_table,
     comparisons,
@@ -19,9 +19,9 @@ from headway.analysis.report.tables import (
     summary_table,
     welch_table,
 )
-from headway.analysis.settings import settings_of
 from headway.analysis.stats import welch
 from headway.analysis.table import Table
+from headway.analysis.tables import settings_of
 from tests.analysis.made import controlled, exploration, together
 
 

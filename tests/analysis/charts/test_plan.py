@@ -13,14 +13,15 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from headway.analysis.charts import drawing
 from headway.analysis.charts import figure as figures
-from headway.analysis.charts.catalogue import Plan, plan_figures, protocol_folders
 from headway.analysis.charts.drawing import draw
 from headway.analysis.charts.exploration import doorkey_size
+from headway.analysis.charts.figure import Plan, plan_figures, protocol_folders
 from headway.analysis.charts.model import Chart, seeds_text
 from headway.analysis.results import Results, load_results
-from headway.analysis.settings import settings_of, slug
 from headway.analysis.summaries import auc
+from headway.analysis.tables import settings_of, slug
 from headway.runs import RunStore
 from tests.analysis import stores
 from tests.analysis.made import controlled, together
@@ -119,11 +120,11 @@ def test_points_of_a_grid_have_no_figures_of_their_own(plans: list[Plan]) -> Non
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_a_figure_is_fit_for_print(name: str, drawn: dict[str, Page]) -> None:
     figure, words = drawn[name].figure, drawn[name].words
-    assert figure.get_figwidth() in (figures.COLUMN_WIDTH, figures.TEXT_WIDTH)
+    assert figure.get_figwidth() in (drawing.COLUMN_WIDTH, drawing.TEXT_WIDTH)
     assert figure.get_figheight() <= 9
     assert words
     for word in words:
-        assert word.size >= figures.SMALLEST_FONT, word.text
+        assert word.size >= drawing.SMALLEST_FONT, word.text
         box = word.box
         for inside in (box.x0 >= -1, box.y0 >= -1, box.x1 <= figure.bbox.x1 + 1, box.y1 <= figure.bbox.y1 + 1):
             assert inside, f"{word.text!r} is cut off"

@@ -10,14 +10,16 @@ import numpy as np
 from headway.analysis.charts.model import Chart
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
-from headway.analysis.settings import CONTROLLED, EXPLORATION, Setting
 from headway.analysis.stats import Estimate, Profile, Survival, t_interval
 from headway.analysis.summaries import auc, final_return
 from headway.analysis.table import Cell, Table
 from headway.analysis.tables import (
     BASELINE,
+    CONTROLLED,
+    EXPLORATION,
     MethodRow,
     OverallRow,
+    Setting,
     WelchRow,
     areas,
     epochs_to,
