@@ -50,7 +50,7 @@ class Checker:
     def __init__(self, engine: Engine, when: Check) -> None:
         self.schedule = Schedule(when)
         self._engine = engine
-        self._random = torch.Generator().manual_seed(0 if engine.sharding is None else engine.sharding.rank)
+        self._random = torch.Generator().manual_seed(0 if engine.sharding is None else engine.sharding.ranks.rank)
         self._situation: Hashable = None
         self._asked: Autograd | None = None
         self._expected: dict[str, Tensor] | None = None
@@ -58,22 +58,23 @@ class Checker:
         self._early = False
         engine.checking = self.schedule.expects()
 
-    def begin(self, losses: Tensor, parameters: Mapping[str, Tensor], weights: Tensor, reduced: bool) -> Tensor | None:
-        """Before a pass: decide whether it is to be checked.
+    def take(self, samples: int) -> bool:
+        """Count a batch after its forward pass, and tell whether it is to be checked."""
+        self._situation, self._expected, self._asked = self._engine.circumstances(samples), None, None
+        return self.schedule.take(self._situation)
+
+    def begin(self, losses: Tensor, parameters: Mapping[str, Tensor], weights: Tensor, reduced: bool) -> Tensor:
+        """Before a pass that is to be checked.
 
         Args:
-            losses: losses [B]; if the batch is checked, the pass has to keep their graph.
+            losses: losses [B]; the pass has to keep their graph.
             parameters: the scored parameters by name.
             weights: the gradient at each loss in the pass [B].
             reduced: whether gradients are averaged over ranks as they arrive in `.grad`.
 
         Returns:
-            A random weight for each sample [B], with which the pass is to add up its gradients, or None.
+            A random weight for each sample [B], with which the pass is to add up its gradients.
         """
-        self._situation, self._expected, self._asked = self._engine.circumstances(len(losses)), None, None
-        due, sharding = self.schedule.take(self._situation), self._engine.sharding
-        if not (due if sharding is None else sharding.any(due)):
-            return None
         self._asked = Autograd(self._engine, losses, parameters, weights, reduced)
         random = self._draw(losses)
         steps = (getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in parameters.values())

@@ -24,6 +24,7 @@ from headway.grads.hooks import Hook
 from headway.grads.kernels import Kernels
 from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
+from headway.grads.observe import reached
 from headway.grads.passes import Pass
 from headway.grads.persample import Reduction
 from headway.grads.recurrent import CELL_PARAMETERS, CellSite, RecurrentSite
@@ -151,14 +152,9 @@ class Engine:
                 continue
             if isinstance(module, _BatchNorm) and self.parameters:
                 self._handles.append(module.register_forward_pre_hook(Hook(self._guard(path or "model"))))
-            own = {
-                local: self._names[id(parameter)]
-                for local, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
-                if id(parameter) in self._names
-            }
-            if isinstance(module, nn.RNNBase) and not module.batch_first:
+            own, kind = self._scored(module), kind_of(module)
+            if (isinstance(module, nn.RNNBase) or kind is nn.MultiheadAttention) and not module.batch_first:
                 self.layouts.positions_first_seen = path
-            kind = kind_of(module)
             if isinstance(module, nn.RNNBase) and kind.forward in _RECURRENCES and rule_for(module) is None:
                 if own:
                     yield RecurrentSite(self, path, module, own)
@@ -166,16 +162,9 @@ class Engine:
                 if own:
                     yield CellSite(self, path, module, own)
             elif kind is nn.MultiheadAttention:
-                below = {
-                    local: self._names[id(parameter)]
-                    for local, parameter in module.named_parameters(remove_duplicate=False)
-                    if id(parameter) in self._names
-                }
-                if below:
+                if below := self._scored(module, recurse=True):
                     yield AttentionSite(self, path, module, below)
                     units.add(f"{path}." if path else "")
-                if not module.batch_first:
-                    self.layouts.positions_first_seen = path
             elif (rule := rule_for(module)) is not None and has_usual_names(module, own):
                 if own:
                     yield RuleSite(self, path, module, own, rule)
@@ -186,6 +175,11 @@ class Engine:
                     yield ModuleSite(self, path, module, own)
             elif kind not in _PLAIN_CONTAINERS and self.parameters:
                 yield Container(self, path, module)
+
+    def _scored(self, module: nn.Module, recurse: bool = False) -> dict[str, str]:
+        """The names in the model of a module's scored parameters, by their names in the module."""
+        found = module.named_parameters(recurse=recurse, remove_duplicate=False)
+        return {local: self._names[id(parameter)] for local, parameter in found if id(parameter) in self._names}
 
     def _guard(self, path: str) -> Any:
         def refuse(module: nn.Module, args: Any) -> None:
@@ -309,6 +303,31 @@ class Engine:
         )
         return samples, modes, tuple(self._uses.items()), calls
 
+    def order(self, losses: Tensor) -> list[str]:
+        """What decides when a backward pass of some losses reduces which parameter.
+
+        That is which parameters have had a use, and whether it was the only one, and which of them the losses reach.
+        """
+        found = [name if self.once(name) else f"{name} (several calls)" for name in self._uses]
+        seen: set[str] = set()
+        for names in reached(losses):
+            found += [f"{name} in the losses" for name in names if self.once(name) or name not in seen]
+            seen.update(names)
+        return found
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Before a pass: after an error inside the block, forward passes so far count no more."""
+        try:
+            yield
+        except Exception:
+            self._forget_uses()
+            raise
+
+    def _forget_uses(self) -> None:
+        self._uses.clear()
+        self._calls.clear()
+
     def dtypes(self) -> set[torch.dtype]:
         """The dtypes that take part without being seen in the losses' graph: parameters, autocast, TF32."""
         found = {parameter.dtype for parameter in self.model.parameters()}
@@ -373,8 +392,7 @@ class Engine:
             self._scratch.forget()
         finally:
             self.current = None
-            self._uses.clear()
-            self._calls.clear()
+            self._forget_uses()
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:

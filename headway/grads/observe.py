@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import LossError, RuleError
+from headway.grads.rounding import nodes
 from headway.grads.segments import by_segment
 from headway.grads.sharded import ShardedPass
 
@@ -112,6 +113,12 @@ def _parameters(listener: Any) -> Sequence[str]:
     listener = getattr(listener, "listener", listener)  # of segments
     names: Sequence[str] = listener.params if hasattr(listener, "params") else _site(listener).names
     return names
+
+
+def reached(losses: Tensor) -> list[Sequence[str]]:
+    """The parameters of each observed call that losses depend on, in the order in which a backward pass gets there."""
+    found = [node for node in nodes(losses) if hasattr(node, "listener")]
+    return [_parameters(node.listener) for node in sorted(found, key=lambda node: -node._sequence_nr())]
 
 
 def _again(listener: Any, trained: bool, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -67,8 +67,8 @@ class Moments:
     Args:
         parameters: the parameters by name.
         decay: rates and bias correction.
-        parts: how the parameters are spread over ranks. Then m and v are this rank's parts, and what is said of all
-            numbers is said of those of all ranks, which have to ask together.
+        parts: how the parameters are shared out over ranks. Then m and v are this rank's shards, and what is said of
+            all numbers is said of those of all ranks, which have to ask together.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], decay: Decay, parts: Parts = WHOLE) -> None:
@@ -76,7 +76,7 @@ class Moments:
         self.decay = decay
         self._parts = parts
         self._shapes = {name: parameter.shape for name, parameter in parameters.items()}
-        own = {name: parts.local(parameter) for name, parameter in parameters.items()}
+        own = {name: parts.shard_of(parameter) for name, parameter in parameters.items()}
         self.m = Flat(own)
         self.v = Flat(own)
         devices = {tensor.device for tensor in self.m.values()}
@@ -325,8 +325,8 @@ class Moments:
         """Everything that the averages consist of."""
         return {
             "decay": [self.decay.m, self.decay.v, self.decay.bias_correction],
-            "m": {name: self._parts.spread(name, tensor.clone()) for name, tensor in self.m.items()},
-            "v": {name: self._parts.spread(name, tensor.clone()) for name, tensor in self.v.items()},
+            "m": {name: self._parts.joined(name, tensor.clone()) for name, tensor in self.m.items()},
+            "v": {name: self._parts.joined(name, tensor.clone()) for name, tensor in self.v.items()},
             "updates": self._updates.to(torch.int64),
             "skipped": (self._passed - self._updates).to(torch.int64),
             "bad": ~self._good,
@@ -352,7 +352,7 @@ class Moments:
                 )
             for name in (name for name in own if name in state[key]):
                 saved = _tensor(state[key][name], f"{name}: expected moments {key}", self._shapes[name])
-                saved = self._parts.part(name, saved)
+                saved = self._parts.cut(name, saved)
                 bad = ~torch.isfinite(saved) | (saved < 0 if key == "v" else False)
                 if self._parts.total(bad.sum()):
                     kind = "finite numbers" if key == "m" else "finite numbers from 0"
@@ -379,7 +379,7 @@ class Moments:
         for key, own in (("m", self.m), ("v", self.v)):
             for name, tensor in own.items():
                 if name in state[key]:
-                    tensor.copy_(self._parts.part(name, state[key][name]))
+                    tensor.copy_(self._parts.cut(name, state[key][name]))
                 else:
                     tensor.zero_()
         self._updates.copy_(state["updates"])
