@@ -162,7 +162,9 @@ class Accumulation:
         Raises:
             ModelError: they are averaged, and one is gone.
         """
-        gone = [name for name in scored if self._parameters[name].grad is None and not _waits(self._parameters[name])]
+        if self._sharding is not None and not self._sharding.synchronises:
+            return  # FSDP keeps them elsewhere
+        gone = [name for name in scored if self._parameters[name].grad is None]
         if gone and reduced:
             raise ModelError(
                 f"{gone[0]}: expected a gradient that is averaged over ranks and stays in .grad until the backward "
