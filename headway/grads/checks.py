@@ -199,14 +199,16 @@ class Checker:
         others = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
         tried = self._engine.layouts.forget_tried()
         own_rules = sorted({kind for failed in failing for kind in self._registered(failed)})
+        where = "say where they are with layout=, or with headway.segments inside the model"
+        apart = f"rows of a sample that do not stand together, where layout={tried} was tried: {where}"
         causes = [
             *(f"the rule that was registered for {kind} is wrong" for kind in own_rules),
-            *([f"rows of a sample that do not stand together, where layout={tried} was tried"] if tried else []),
+            *([apart] if tried else []),
             "the losses of different samples depend on each other (batch statistics, contrastive terms), or contain a "
             "penalty on the parameters: score losses that look at one sample each, and give the rest to "
             "backward(losses, aux=)",
-            "a shape can be read in two ways (as many positions as samples), or samples change their places inside the "
-            "model: say where they are with layout=",
+            f"a shape can be read in two ways (as many positions as samples), or samples change their places inside "
+            f"the model: {where}",
             "the parameter is also used outside the model's forward pass, or by a function that headway cannot follow: "
             "use it through its module",
             "a hook changes what its module gives",

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import LayoutError, RuleError
-from headway.grads.layout import Layouts
+from headway.grads.layout import BY_SEGMENT, Layouts
 from headway.grads.persample import Dense, PerSample
 
 Leaves = Mapping[str, Tensor]
@@ -315,7 +315,7 @@ class Replay:
 def _module_way_out(module: str) -> str:
     return (
         f"pass layout={{{module!r}: 'flat'}} if each sample's rows stand together in dimension 0, or 'shared' if the "
-        f"call sees no samples; or give it a rule with register_rule"
+        f"call sees no samples; {BY_SEGMENT}; or give it a rule with register_rule"
     )
 
 

@@ -18,7 +18,7 @@ from headway.errors import LayoutError, RuleError
 from headway.grads.compound import Normed, Selected
 from headway.grads.fallback import Function, Leaves, Replay, Surroundings, shape_pattern
 from headway.grads.folding import by_sample
-from headway.grads.layout import Layouts
+from headway.grads.layout import BY_SEGMENT, Layouts
 from headway.grads.observe import observe
 from headway.grads.passes import Contribution
 from headway.grads.persample import Dense, PerSample, promote
@@ -106,8 +106,8 @@ _VALUE_FREE = {
 """Operations whose gradients do not depend on the numbers in their inputs; autograd does not keep those."""
 
 _WAY_OUT = (
-    "pass layout={'* in *': 'flat'} if each sample's rows stand together in dimension 0, or leave the parameter out "
-    "with where="
+    f"pass layout={{'* in *': 'flat'}} if each sample's rows stand together in dimension 0; {BY_SEGMENT}; or leave the "
+    f"parameter out with where="
 )
 
 _EXPANSIONS = {

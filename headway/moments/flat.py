@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import torch
@@ -110,6 +110,14 @@ class Flat(dict[str, Tensor]):
         """Put another tensor in the place of one; there is no common buffer any more."""
         self.whole = None
         self[name] = tensor
+
+
+def together(names: Collection[str], *flats: Flat) -> list[tuple[Tensor, ...]]:
+    """The tensors of some names, one of each: as few as possible, the buffers themselves where these hold no others."""
+    wholes = [flat.whole for flat in flats if flat.whole is not None and len(flat) == len(names)]
+    if len(wholes) == len(flats):
+        return [tuple(wholes)]
+    return [tuple(flat[name] for flat in flats) for name in names]
 
 
 def _zeros(parameter: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from torch.distributed.tensor import Shard
 from headway import GMC, Alignment, Cosine, DotProduct, Meter, NormAll, NormLast, Projection, Reference
 from headway.grads.segments import segments
 from headway.integrations.training import metered_loss
+from tests.models import Experts
 
 VOCABULARY, LENGTH, SAMPLES, STEPS = 19, 6, 8, 3  # 19 rows cannot be shared evenly
 
@@ -266,6 +267,11 @@ def adapter_scores(place: Place) -> Results:
         layer.self_attn.q_proj = Adapter(layer.self_attn.q_proj)
         layer.mlp.up_proj = Adapter(layer.mlp.up_proj)
     return train(place, place.shard(model))
+
+
+def expert_scores(place: Place) -> Results:
+    """Experts for whom rows are gathered, other numbers of them on every rank."""
+    return train(place, place.shard(Experts()))
 
 
 def hybrid_scores(place: Place) -> Results:
@@ -531,7 +537,8 @@ def memory(place: Place) -> Results:
 
 IN_BOTH = (llama_scores, gpt2_scores, resumed, memory)
 IN_TWO = (
-    *(llama_single, gpt2_single, llama_kept, llama_checkpointed, mixer_scores, leaves_scores, adapter_scores),
+    *(llama_single, gpt2_single, llama_kept, llama_checkpointed, mixer_scores, leaves_scores),
+    *(adapter_scores, expert_scores),
     *(accumulated, cut_short, with_aux, summed, left_out, aligned, packed, not_finite, gradients, low_precision),
     *(from_whole, compiled_scores, in_a_framework),
 )
