@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, cas
 import torch
 from torch import Tensor, nn
 
-from headway.errors import LossError, ModelError, SignalError, StateError
+from headway.errors import LossError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
 from headway.grads.accounting import check_aux, check_losses, check_scored, refusing_earlier_graphs
 from headway.grads.accumulation import Accumulation, LossScaler, scale_of
@@ -309,23 +309,15 @@ class Meter(Generic[Scores]):
 
     def _admit(self, losses: Tensor, groups: Tensor | None, aux: Tensor | None = None) -> Batch:
         """Check a batch before anything is touched."""
-        with self._engine.preparing(), self._together():
-            self._check(losses, groups, aux)
-        return Batch(losses.detach(), groups)
-
-    def _check(self, losses: Tensor, groups: Tensor | None, aux: Tensor | None) -> None:
-        check_losses(losses, groups)
-        if not self._engine.attached:
-            raise ModelError(
-                "expected an attached meter, got one that was detached, replaced by another meter on the same model, "
-                "or copied; make a new one and load_state_dict() what this one's state_dict() gives"
-            )
-        if self._engine.depth:  # a forward was interrupted and has left aliases behind
-            self._engine.restore()
-        self._structure.check_unchanged(self.model, self._trainable)
-        for signal in self._signals.values():
-            signal.validate(Batch(losses.detach(), groups))
-        check_aux(aux, self._wrapper.is_parallel and self._sharding is None)
+        with self._engine.uses.forgotten_on_error(), self._together():
+            check_losses(losses, groups)
+            self._engine.check_attached()
+            self._structure.check_unchanged(self.model, self._trainable)
+            batch = Batch(losses.detach(), groups)
+            for signal in self._signals.values():
+                signal.validate(batch)
+            check_aux(aux, self._wrapper.is_parallel and self._sharding is None)
+        return batch
 
     def _plans(self, batch: Batch) -> dict[str, Mapping[str, Mapping[str, Reduction]]]:
         return {name: signal.reductions(self._scopes[name], batch) for name, signal in self._signals.items()}
@@ -334,10 +326,10 @@ class Meter(Generic[Scores]):
         self, losses: Tensor, batch: Batch, weights: Tensor, backward: bool, retain_graph: bool
     ) -> dict[str, Tensor]:
         """Run the pass and make scores of what it reduced."""
-        with self._engine.preparing():
+        with self._engine.uses.forgotten_on_error():
             due = bool(self._engine.parameters) and self._checker.take(batch.samples)
             if self._sharding is not None:
-                joined, due = self._sharding.ranks.agree(batch.samples, due, self._engine.order(losses))
+                joined, due = self._sharding.ranks.agree(batch.samples, due, self._engine.uses.order(losses))
                 batch = replace(batch, elsewhere=joined - batch.samples)
             with self._together():
                 plans = self._plans(batch)

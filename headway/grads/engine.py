@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
-from headway.errors import warn
+from headway.errors import ModelError, warn
 from headway.grads.attention import AttentionSite
 from headway.grads.containers import Container
 from headway.grads.elementwise import refuse_batch_statistics
@@ -24,7 +24,6 @@ from headway.grads.hooks import Hook
 from headway.grads.kernels import Kernels
 from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
-from headway.grads.observe import reached
 from headway.grads.passes import Pass
 from headway.grads.persample import Reduction
 from headway.grads.recurrent import CELL_PARAMETERS, CellSite, RecurrentSite
@@ -33,6 +32,7 @@ from headway.grads.rule_sites import RuleSite
 from headway.grads.scratch import Scratch
 from headway.grads.sharded import ShardedPass, Sharding
 from headway.grads.sites import Site
+from headway.grads.uses import Uses
 
 _ATTACHED: weakref.WeakKeyDictionary[nn.Module, Engine] = weakref.WeakKeyDictionary()
 """The engine that is attached to a module: there can be only one, since it trains what it scores."""
@@ -90,10 +90,8 @@ class Engine:
         self._followed = False
         self._names = {id(p): name for named in (own, self.parameters) for name, p in named.items()}
         self._sizes = {name: parameter.numel() for name, parameter in self.parameters.items()}
-        self._uses: dict[str, int] = {}
-        self._calls: set[tuple[Any, ...]] = set()
         self._inputs: set[int] = set()
-        self._shared = _shared_names(model, self._names)
+        self.uses = Uses(model, self._names)
         self.has_kernels = kernels is not None
         self._scratch = Scratch(kernels)
         self.splits: Splits = {}
@@ -119,11 +117,21 @@ class Engine:
             self._sites.append(site)
             self._handles += site.attach()
 
-    def restore(self) -> None:
-        """Put every parameter back, after a forward that was interrupted."""
-        for site in self._sites:
-            site.release_places()
-        self.depth = 0
+    def check_attached(self) -> None:
+        """Before a pass: put parameters back that an interrupted forward has left replaced.
+
+        Raises:
+            ModelError: the hooks are gone.
+        """
+        if not self.attached:
+            raise ModelError(
+                "expected an attached meter, got one that was detached, replaced by another meter on the same model, "
+                "or copied; make a new one and load_state_dict() what this one's state_dict() gives"
+            )
+        if self.depth:
+            for site in self._sites:
+                site.release_places()
+            self.depth = 0
 
     def detach(self) -> None:
         """Remove every trace from the model."""
@@ -226,21 +234,11 @@ class Engine:
         if torch.is_autocast_enabled(self._device_type):
             self._saw_autocast = torch.get_autocast_dtype(self._device_type)
         if not self.in_backward:
-            for name in names:
-                self._uses[name] = self._uses.get(name, 0) + 1
-            self._calls.add((place, call, *(tensor.shape[:2] for tensor in tensors)))
+            self.uses.add(names, place, tensors, call)
 
     def note_following(self) -> None:
         """Note that an operation on parameters was observed; a checkpoint may run it again outside of any module."""
         self._followed = True
-
-    def once(self, name: str) -> bool:
-        """Whether a parameter has had exactly one use, so that it can be reduced at once."""
-        return name not in self._shared and self._uses.get(name) == 1
-
-    def is_shared(self, name: str) -> bool:
-        """Whether several modules own a parameter."""
-        return name in self._shared
 
     def is_new(self, function: Function) -> bool:
         """Whether a call that will be replayed is to be compared with the replay, for which its outputs are kept.
@@ -290,43 +288,6 @@ class Engine:
         self.layouts.shown = 0 if first is None else first.shape[1 if second and first.dim() > 1 else 0]
 
     # What the meter asks
-
-    def circumstances(self, samples: int) -> tuple[object, ...]:
-        """What a batch has to have in common with an earlier one for the earlier checks to hold for it too.
-
-        That is whatever decides where the samples are: which calls saw samples, and how those are read off the
-        shapes of their tensors.
-        """
-        modes = tuple(module.training for module in self.model.modules())
-        calls = frozenset(
-            (place, call, *self.layouts.reading(place, shapes, samples)) for place, call, *shapes in self._calls
-        )
-        return samples, modes, tuple(self._uses.items()), calls
-
-    def order(self, losses: Tensor) -> list[str]:
-        """What decides when a backward pass of some losses reduces which parameter.
-
-        That is which parameters have had a use, and whether it was the only one, and which of them the losses reach.
-        """
-        found = [name if self.once(name) else f"{name} (several calls)" for name in self._uses]
-        seen: set[str] = set()
-        for names in reached(losses):
-            found += [f"{name} in the losses" for name in names if self.once(name) or name not in seen]
-            seen.update(names)
-        return found
-
-    @contextmanager
-    def preparing(self) -> Iterator[None]:
-        """Before a pass: after an error inside the block, forward passes so far count no more."""
-        try:
-            yield
-        except Exception:
-            self._forget_uses()
-            raise
-
-    def _forget_uses(self) -> None:
-        self._uses.clear()
-        self._calls.clear()
 
     def dtypes(self) -> set[torch.dtype]:
         """The dtypes that take part without being seen in the losses' graph: parameters, autocast, TF32."""
@@ -380,7 +341,7 @@ class Engine:
     @contextmanager
     def run(self, samples: int, plan: Mapping[str, Sequence[Reduction]], check: Tensor | None = None) -> Iterator[Pass]:
         """Open a pass; the backward inside the block is reduced into it. See `Pass` for `check`."""
-        own = (samples, plan, lambda name: not self.once(name), self._scratch, check, self._sizes)
+        own = (samples, plan, self.uses.several, self._scratch, check, self._sizes)
         self.current = Pass(*own) if self.sharding is None else ShardedPass(self.sharding, *own)
         self.layouts.forget_tried()  # of a pass that ended in an error
         self.layouts.trying = check is not None
@@ -392,7 +353,7 @@ class Engine:
             self._scratch.forget()
         finally:
             self.current = None
-            self._forget_uses()
+            self.uses.forget()
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:
@@ -406,15 +367,3 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
         elif is_dataclass(leaf):
             inner = tree_leaves([getattr(leaf, field.name) for field in fields(leaf)])
         yield from (value for value in inner if isinstance(value, Tensor))
-
-
-def _shared_names(model: nn.Module, names: Mapping[int, str]) -> set[str]:
-    """Parameters that are registered in several places."""
-    seen: set[int] = set()
-    shared: set[str] = set()
-    for module in model.modules():
-        for parameter in module.parameters(recurse=False):
-            if id(parameter) in seen and id(parameter) in names:
-                shared.add(names[id(parameter)])
-            seen.add(id(parameter))
-    return shared

@@ -37,7 +37,7 @@ class RuleSite(OwnerSite):
             engine.simultaneous
             and rule.simultaneous is not None
             and "weight" in self.own
-            and not any(engine.is_shared(name) for name in self._trained)
+            and not any(engine.uses.is_shared(name) for name in self._trained)
         )
         self._trains = False
         self._aliases: dict[str, Tensor] = {}

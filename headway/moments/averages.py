@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import SignalError, StateError, warn
-from headway.moments.flat import WHOLE, Flat, Parts, together
+from headway.moments.flat import WHOLE, Flat, Parts, side_by_side
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Moments:
         self._known = None
         taken = self._spare if self._spare is not None and self._spare.fits(self.m) else Flat(self.m)
         torch._foreach_copy_(list(taken.values()), list(g))
-        for m, v, own in together(self.m, self.m, self.v, taken):
+        for m, v, own in side_by_side(self.m, self.m, self.v, taken):
             keep = finite.to(own.device)
             own.masked_fill_(~keep, 0)
             weights = [(keep * (1 - rate)).to(own.dtype) for rate in dict.fromkeys((self.decay.m, self.decay.v))]
@@ -232,7 +232,7 @@ class Moments:
             out = Flat(own)
         self._spare = out
         limit = self._limit(floor)
-        for m, v, ratio in together(own, self.m, self.v, out):
+        for m, v, ratio in side_by_side(own, self.m, self.v, out):
             torch.clamp(v, min=limit if isinstance(limit, float) else limit.to(v.device), out=ratio)
             torch.div(m, ratio, out=ratio)
             if self.decay.m != self.decay.v:

@@ -112,7 +112,7 @@ class Flat(dict[str, Tensor]):
         self[name] = tensor
 
 
-def together(names: Collection[str], *flats: Flat) -> list[tuple[Tensor, ...]]:
+def side_by_side(names: Collection[str], *flats: Flat) -> list[tuple[Tensor, ...]]:
     """The tensors of some names, one of each: as few as possible, the buffers themselves where these hold no others."""
     wholes = [flat.whole for flat in flats if flat.whole is not None and len(flat) == len(names)]
     if len(wholes) == len(flats):
