@@ -180,9 +180,8 @@ class Meter(Generic[Scores]):
         batch = self._admit(losses, groups, aux)
         scale = scale_of(scaler, losses)
         weights = self._since_step.weights(losses, scale)
-        scores = None
+        scores, kept = None, retain_graph or aux is not None
         with self._since_step.micro_batch():
-            kept = retain_graph or aux is not None
             if self._engine.armed:
                 scores = self._score(losses, batch, weights, backward=True, retain_graph=kept)
             else:
@@ -210,8 +209,7 @@ class Meter(Generic[Scores]):
                 f"expected a batch whose forward pass was observed, got one that every={self.every} leaves out; "
                 f"use a meter with every=1 for score()"
             )
-        weights = self._since_step.weights(losses)
-        return self._deliver(self._score(losses, batch, weights, backward=False, retain_graph=retain_graph))
+        return self._deliver(self._score(losses, batch, self._since_step.weights(losses), False, retain_graph))
 
     def end_epoch(self) -> None:
         """Tell signals that look back over epochs that one has ended."""

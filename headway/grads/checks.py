@@ -60,11 +60,8 @@ class Checker:
 
     def take(self, samples: int) -> bool:
         """Count a batch after its forward pass, and tell whether it is to be checked."""
-        self._situation, self._expected, self._asked = (
-            self._engine.uses.situation(self._engine.layouts, samples),
-            None,
-            None,
-        )
+        self._situation = self._engine.uses.situation(self._engine.layouts, samples)
+        self._expected = self._asked = None
         return self.schedule.take(self._situation)
 
     def begin(self, losses: Tensor, parameters: Mapping[str, Tensor], weights: Tensor, reduced: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""What forward passes have done with the scored parameters: how often they were used, in which calls, in which order."""
+"""What forward passes have done with the scored parameters: how often, in which calls and in which order."""
 
 from __future__ import annotations
 
