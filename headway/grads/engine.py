@@ -203,6 +203,11 @@ class Engine:
         return self.armed and not self._paused and torch.is_grad_enabled()
 
     @property
+    def collecting(self) -> Pass | None:
+        """The pass that gradients which come in belong to, or None if they are somebody else's."""
+        return None if self.is_paused else self.current
+
+    @property
     def is_paused(self) -> bool:
         """Whether gradients that come in are somebody else's."""
         return self._paused or self._deaf

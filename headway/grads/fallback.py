@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -130,6 +131,14 @@ class Function:
     def __post_init__(self) -> None:
         """Count the parameters."""
         self.numel = sum(leaf.numel() for leaf in self.leaves.values())
+
+
+def with_tensors(leaves: Sequence[Any], places: Sequence[int], tensors: Sequence[Tensor]) -> list[Any]:
+    """The leaves of a call's arguments, with tensors in their places."""
+    filled = list(leaves)
+    for place, tensor in zip(places, tensors, strict=True):
+        filled[place] = tensor
+    return filled
 
 
 def sample_dim(tensor: Tensor, samples: int, preferred: int) -> int | None:

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.utils.data import Sampler
 
 from headway.errors import IntegrationError, warn
 from headway.grads.segments import Segments, segments
 from headway.meter import Meter
-from headway.ranks import rank_and_replicas
 from headway.selection import Mixture, SourceSampler, SourceStream
 from headway.signals import GMC, NormAll, Signal
 from headway.signals.base import signals_by_name
@@ -128,7 +127,8 @@ class Feedback:
         The processes of torch.distributed make these rows together, and after an error the others may not come.
         """
         self.detach()
-        if self.monitor is not None and not (failed and rank_and_replicas(None, None)[1] > 1):
+        together = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+        if self.monitor is not None and not (failed and together):
             self.monitor.close()
 
     def consume(self, samples: int) -> None:
@@ -219,7 +219,7 @@ class Metered:
 
 def _check(signals: Any, sampler: Any, monitor: Any) -> None:
     """Refuse what would fail only in training, or tell a monitor the wrong names."""
-    kinds = {
+    kinds: dict[str, tuple[Any, Any, str, str]] = {
         "sampler": (sampler, Steered, "a SourceSampler, a SourceStream or a Mixture", "SourceSampler(sources)"),
         "monitor": (monitor, SourceMonitor, "a SourceMonitor", "SourceMonitor(names)"),
     }
