@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, cas
 import torch
 from torch import Tensor, nn
 
-from headway.errors import LossError, ModelError, SignalError, StateError
+from headway.errors import LossError, SignalError, StateError
 from headway.grads import Engine, Layout, Reduction
 from headway.grads.accounting import check_aux, check_losses, check_scored, refusing_earlier_graphs
 from headway.grads.accumulation import Accumulation, LossScaler, scale_of
@@ -26,7 +26,7 @@ from headway.grads.verification import Verification, compare, one_at_a_time
 from headway.grads.wrappers import Structure, Wrapper, accelerator_steps, trainable_parameters, unwrap
 from headway.moments import WHOLE, Moments
 from headway.signals import Batch, Scope, Signal
-from headway.signals.base import load_state, moments_by_decay, select, signals_by_name
+from headway.signals.base import BaseSignal, load_state, moments_by_decay, select, signals_by_name
 
 if TYPE_CHECKING:
     import typing_extensions
@@ -126,20 +126,21 @@ class Meter(Generic[Scores]):
             raise LossError(f"expected accumulate to be at least 1, got {accumulate}")
         self.model = unwrap(model)
         self._sharding = find_sharding(self.model, verify)
-        self._together = nullcontext if self._sharding is None else self._sharding.together
+        self._together = nullcontext if self._sharding is None else self._sharding.ranks.together
         self._wrapper = Wrapper(model, self._sharding)
         self._trainable = trainable_parameters(self.model, self._sharding)
         self._structure = Structure(self.model, self._sharding)
         self._single = isinstance(signals, Signal)
         self._signals = signals_by_name(signals)
         self._moments = moments_by_decay(self._signals.values(), self._trainable, self._sharding or WHOLE)
-        self._scopes = {name: self._make_scope(signal) for name, signal in self._signals.items()}
+        with self._together():
+            self._scopes = {name: self._make_scope(signal) for name, signal in self._signals.items()}
+            plans = self._plans(Batch(torch.zeros(1, device=next(iter(self._trainable.values())).device))).values()
         self._interval = interval_for(every)
         self._verify = verify
         self._batches = 0
-        self._since_step = Accumulation(getattr(self._sharding, "trained", self._trainable), reduction, accumulate)
+        self._since_step = Accumulation(self._trainable, reduction, accumulate, self._sharding)
         self.verification: Verification | None = None
-        plans = self._plans(Batch(torch.zeros(1, device=next(iter(self._trainable.values())).device))).values()
         names = {name for plan in plans for by_parameter in plan.values() for name in by_parameter}
         own_kernels = load(kernels, self._trainable)
         self._engine = Engine(self.model, names, layout, simultaneous and not verify, own_kernels, self._sharding)
@@ -176,24 +177,18 @@ class Meter(Generic[Scores]):
             UnscoredGradientError: a parameter was trained in a way that the meter did not see.
             VerificationError: the batch was checked, and its per-sample gradients are not those of autograd.
         """
-        with self._together():
-            batch = self._admit(losses, groups)
-            check_aux(aux, self._wrapper.is_parallel and self._sharding is None)
+        batch = self._admit(losses, groups, aux)
         scale = scale_of(scaler, losses)
         weights = self._since_step.weights(losses, scale)
-        before = self._since_step.begin()
-        scores = None
-        try:
-            kept = retain_graph or aux is not None
+        scores, kept = None, retain_graph or aux is not None
+        with self._since_step.micro_batch():
             if self._engine.armed:
                 scores = self._score(losses, batch, weights, backward=True, retain_graph=kept)
             else:
                 self._run(losses, weights, backward=True, retain_graph=kept)
             if aux is not None:
                 self._run_aux(aux, scale, retain_graph)
-        except Exception:
-            self._since_step.put_back(before)
-            raise
+            self._observe(batch)
         self._advance(batch, scale, scores)
         return self._deliver(scores)
 
@@ -208,15 +203,13 @@ class Meter(Generic[Scores]):
         Returns:
             As `backward`.
         """
-        with self._together():
-            batch = self._admit(losses, groups)
+        batch = self._admit(losses, groups)
         if not self._engine.armed:
             raise LossError(
                 f"expected a batch whose forward pass was observed, got one that every={self.every} leaves out; "
                 f"use a meter with every=1 for score()"
             )
-        weights = self._since_step.weights(losses)
-        return self._deliver(self._score(losses, batch, weights, backward=False, retain_graph=retain_graph))
+        return self._deliver(self._score(losses, batch, self._since_step.weights(losses), False, retain_graph))
 
     def end_epoch(self) -> None:
         """Tell signals that look back over epochs that one has ended."""
@@ -293,7 +286,8 @@ class Meter(Generic[Scores]):
         Raises:
             StateError: the state belongs to other signals, another model or a newer version.
         """
-        load_state(state, self._moments, self._scopes, strict)
+        with self._together():
+            load_state(state, self._moments, self._scopes, strict)
         self._batches = state["batches"]
         self._since_step.clear()
         self._engine.armed = self._interval.load_state_dict(self._batches, state)
@@ -311,20 +305,16 @@ class Meter(Generic[Scores]):
 
     # One batch
 
-    def _admit(self, losses: Tensor, groups: Tensor | None) -> Batch:
+    def _admit(self, losses: Tensor, groups: Tensor | None, aux: Tensor | None = None) -> Batch:
         """Check a batch before anything is touched."""
-        check_losses(losses, groups)
-        if not self._engine.attached:
-            raise ModelError(
-                "expected an attached meter, got one that was detached, replaced by another meter on the same model, "
-                "or copied; make a new one and load_state_dict() what this one's state_dict() gives"
-            )
-        if self._engine.depth:  # a forward was interrupted and has left aliases behind
-            self._engine.restore()
-        self._structure.check_unchanged(self.model, self._trainable)
-        batch = Batch(losses.detach(), groups)
-        for signal in self._signals.values():
-            signal.validate(batch)
+        with self._engine.uses.forgotten_on_error(), self._together():
+            check_losses(losses, groups)
+            self._engine.check_attached()
+            self._structure.check_unchanged(self.model, self._trainable)
+            batch = Batch(losses.detach(), groups)
+            for signal in self._signals.values():
+                signal.validate(batch)
+            check_aux(aux, self._wrapper.is_parallel and self._sharding is None)
         return batch
 
     def _plans(self, batch: Batch) -> dict[str, Mapping[str, Mapping[str, Reduction]]]:
@@ -334,9 +324,13 @@ class Meter(Generic[Scores]):
         self, losses: Tensor, batch: Batch, weights: Tensor, backward: bool, retain_graph: bool
     ) -> dict[str, Tensor]:
         """Run the pass and make scores of what it reduced."""
-        if self._sharding is not None:
-            batch = replace(batch, elsewhere=self._sharding.count(batch.samples) - batch.samples)
-        plans = self._plans(batch)
+        with self._engine.uses.forgotten_on_error():
+            due = bool(self._engine.parameters) and self._checker.take(batch.samples)
+            if self._sharding is not None:
+                joined, due = self._sharding.ranks.agree(batch.samples, due, self._engine.uses.order(losses))
+                batch = replace(batch, elsewhere=joined - batch.samples)
+            with self._together():
+                plans = self._plans(batch)
         plan = merged(plans)
         if not self._batches and (self._verify or not backward):
             self._wrapper.check_first_pass()
@@ -344,7 +338,7 @@ class Meter(Generic[Scores]):
         if self._verify and plan:  # plain norms say something even while the moments are still zero
             plan = {name: [*reductions, Reduction("l1")] for name, reductions in plan.items()}
             oracle = one_at_a_time(self._engine, losses, scored, plan)
-        check = self._checker.begin(losses, scored, weights, self._wrapper.is_parallel) if plan else None
+        check = self._checker.begin(losses, scored, weights, self._wrapper.is_parallel) if plan and due else None
         with self._engine.run(losses.shape[0], plan, check) as current:
             trained = self._run(losses, weights, backward, retain_graph or check is not None)
         with self._together():
@@ -356,7 +350,7 @@ class Meter(Generic[Scores]):
         if self._verify and rows is not None:
             values, least = by_parameter(rows, plan), least_precision(losses, self._engine.dtypes())
             self.verification = compare(values, oracle, plan, least)
-        with torch.no_grad():
+        with self._together(), torch.no_grad():
             shares = handed_out(rows, plan, plans).items()
             return {name: self._signals[name].scores(self._scopes[name], batch, own) for name, own in shares}
 
@@ -377,10 +371,16 @@ class Meter(Generic[Scores]):
         with self._engine.deaf():
             (scaled / self._since_step.steps).backward(retain_graph=retain_graph)
 
+    def _observe(self, batch: Batch) -> None:
+        """Take the batch into the signals' memory."""
+        nothing: Any = BaseSignal.observe
+        observers = {name: s for name, s in self._signals.items() if type(s).observe is not nothing}
+        with self._together() if observers else nullcontext():
+            for name, signal in observers.items():
+                signal.observe(self._scopes[name], batch)
+
     def _advance(self, batch: Batch, scale: Tensor | None, scores: Mapping[str, Tensor] | None) -> None:
-        """Take the batch into the signals' memory and, with the last micro-batch, into the moments."""
-        for name, signal in self._signals.items():
-            signal.observe(self._scopes[name], batch)
+        """Count the batch and, with the last micro-batch, take its gradients into the moments."""
         self._batches += 1
         self._engine.armed = self._interval.advance(self._batches, scores, batch.groups)
         self._since_step.add(batch.samples, scale)

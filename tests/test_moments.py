@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headway import Decay, Meter, Moments
 from headway.errors import SignalError, StateError
 from headway.moments import Flat
+from headway.moments.flat import Whole
 from headway.signals import GMC
 
 from .models import batch, losses, mlp
@@ -238,23 +239,14 @@ def test_a_bad_gradient_in_one_buffer_is_named() -> None:
     assert (moments.updates, moments.skipped, moments.skipped_names) == (0, 1, ["b"])
 
 
-class Elsewhere:
+class Elsewhere(Whole):
     """Another rank that has found so many gradients that are not finite, and has nothing else to add."""
 
     def __init__(self) -> None:
         self.bad = 0
 
-    def local(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
-
     def total(self, number: torch.Tensor) -> torch.Tensor:
         return number + (float("nan") if number.is_floating_point() and self.bad else self.bad)
-
-    def spread(self, name: str, part: torch.Tensor) -> torch.Tensor:
-        return part
-
-    def part(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
 
 
 @pytest.mark.parametrize("on_host", [True, False])

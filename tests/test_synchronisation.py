@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import headway
 from headway import GMC, Meter
+from headway.grads.routed import Routing
 from headway.selection import Actor, ActorConfig
 from headway.signals import Signal
 from headway.signals.losses import _shifted_in
@@ -158,6 +159,21 @@ def test_no_layer_waits(case: Case) -> None:
             with Guard(plain.waits) if index == 2 else _nothing():
                 losses = (case.loss or weighted_loss)(model(*inputs, **options), case.samples)
                 meter.backward(losses)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: headway.segments(torch.tensor([0, 0, 1])),
+        lambda: Routing(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2, 2).counts(),
+        lambda: Routing(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), 2, 2).parts,
+    ],
+    ids=["segments", "tokens of experts", "experts and samples"],
+)
+def test_what_the_docs_say_to_wait_does(act: Callable[[], object]) -> None:
+    with Guard(allowed=float("inf")) as guard:
+        act()
+    assert guard.waits
 
 
 @pytest.mark.filterwarnings("ignore:decay rates")

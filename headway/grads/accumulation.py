@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headway.errors import ModelError
 from headway.grads.persample import widened
+from headway.grads.sharded import Sharding
 from headway.grads.wrappers import Wrapper
 
 
@@ -35,6 +36,7 @@ class Accumulation:
         parameters: the trained parameters by name.
         reduction: "mean" or "sum", over the samples of a batch.
         steps: micro-batches for each step.
+        sharding: how the model is sharded, if it is.
 
     Attributes:
         count: how many there are.
@@ -42,8 +44,11 @@ class Accumulation:
         incomplete: a gradient was freed before it could be read.
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], reduction: str, steps: int) -> None:
-        self._parameters = parameters
+    def __init__(
+        self, parameters: Mapping[str, Tensor], reduction: str, steps: int, sharding: Sharding | None = None
+    ) -> None:
+        self._parameters: Mapping[str, Any] = parameters if sharding is None else sharding.trained
+        self._sharding = sharding
         self._reduction = reduction
         self.steps = steps
         self._start: dict[str, Tensor | None] = {}
@@ -55,16 +60,27 @@ class Accumulation:
         self.weight: Tensor | float = 0.0
         self.incomplete = False
 
-    def begin(self) -> dict[str, Tensor | None]:
-        """Copy the gradients as they are before a micro-batch.
+    @contextmanager
+    def micro_batch(self) -> Iterator[None]:
+        """Run a micro-batch inside the block; after an error gradients are as they were before it.
 
         Micro-batches before a step that came early, as at the end of an epoch, are forgotten.
         """
         self.forget_if_zeroed()
-        now = {name: None if p.grad is None else p.grad.clone() for name, p in self._parameters.items()}
+        before = {name: None if p.grad is None else p.grad.clone() for name, p in self._parameters.items()}
+        put_back_waiting = None if self._sharding is None else self._sharding.waiting()
         if not self.count:
-            self._start = now
-        return now
+            self._start = before
+        try:
+            yield
+        except Exception:
+            for name, grad in before.items():
+                self._parameters[name].grad = grad
+            if put_back_waiting is not None:
+                put_back_waiting()
+            self._caught = {}
+            self.hold()
+            raise
 
     @contextmanager
     def catching(self) -> Iterator[None]:
@@ -146,7 +162,9 @@ class Accumulation:
         Raises:
             ModelError: they are averaged, and one is gone.
         """
-        gone = [name for name in scored if self._parameters[name].grad is None and not _waits(self._parameters[name])]
+        if self._sharding is not None and not self._sharding.synchronises:
+            return  # FSDP keeps them elsewhere
+        gone = [name for name in scored if self._parameters[name].grad is None]
         if gone and reduced:
             raise ModelError(
                 f"{gone[0]}: expected a gradient that is averaged over ranks and stays in .grad until the backward "
@@ -171,13 +189,6 @@ class Accumulation:
         if grad is None or self.count:
             return False
         return start is None or not grad.to_dense().equal(start.to_dense())
-
-    def put_back(self, before: Mapping[str, Tensor | None]) -> None:
-        """Undo what a failed backward pass did to the gradients."""
-        for name, grad in before.items():
-            self._parameters[name].grad = grad
-        self._caught = {}
-        self.hold()
 
     def clear(self) -> None:
         """Begin anew, after a step."""

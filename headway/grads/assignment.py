@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from headway.errors import LayoutError
-from headway.grads.fallback import Function, Leaves, Replay, Surroundings, sample_dim
+from headway.grads.fallback import Function, Leaves, Replay, Surroundings, sample_dim, with_tensors
 from headway.grads.layout import Layouts
 from headway.grads.observe import observe
+from headway.grads.passes import Pass
 from headway.grads.persample import Dense, PerSample, promote
 
 if TYPE_CHECKING:
@@ -73,11 +74,8 @@ class Assignment:
         """The tensors of an index."""
         return [leaf for leaf in tree_flatten(index)[0] if isinstance(leaf, Tensor)]
 
-    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
-        current = self.engine.current
-        if current is None or self.engine.is_paused:
-            return
         with self.engine.paused():
             owners = self._owners(current.samples, grads[0].device)[self._index(saved)]
             places = torch.arange(prod(self._value_shape), device=grads[0].device).view(self._value_shape)
@@ -86,10 +84,7 @@ class Assignment:
             current.add(Written(self._function, self._value_shape, self._leaf, grad, owners, places))
 
     def _index(self, tensors: Sequence[Tensor]) -> Any:
-        leaves = list(self._leaves)
-        for i, tensor in zip(self._places, tensors, strict=True):
-            leaves[i] = tensor
-        return tree_unflatten(leaves, self._spec)
+        return tree_unflatten(with_tensors(self._leaves, self._places, tensors), self._spec)
 
     def _owners(self, samples: int, device: torch.device) -> Tensor:
         """The sample to which each place of the target belongs, in the target's shape."""

@@ -21,7 +21,7 @@ from headway.grads.folding import by_sample
 from headway.grads.hooks import Forward
 from headway.grads.linear import linear, outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.observe import observe
-from headway.grads.passes import Contribution
+from headway.grads.passes import Contribution, Pass
 from headway.grads.persample import Dense, PerSample, promote
 from headway.grads.registry import Inputs, Rule
 from headway.grads.rule_sites import RuleContribution, RuleSite
@@ -201,13 +201,11 @@ class _Part:
         self.params = tuple(self.own.values())
         self.footprint = sum(self.site.engine.parameters[name].numel() for name in self.params)
 
-    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
         engine = self.site.engine
-        if engine.current is not None and not engine.is_paused:
-            path = f"{self.site.path}.in_proj"
-            each = engine.layouts.require_rows(path, grads[0].shape, engine.current.samples)
-            engine.current.add(by_sample(type(self)(self.site, self.own, saved, grads), each, engine.parameters))
+        each = engine.layouts.require_rows(f"{self.site.path}.in_proj", grads[0].shape, current.samples)
+        current.add(by_sample(type(self)(self.site, self.own, saved, grads), each, engine.parameters))
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """See `Contribution.block`."""

@@ -50,7 +50,7 @@ class Checker:
     def __init__(self, engine: Engine, when: Check) -> None:
         self.schedule = Schedule(when)
         self._engine = engine
-        self._random = torch.Generator().manual_seed(0 if engine.sharding is None else engine.sharding.rank)
+        self._random = torch.Generator().manual_seed(0 if engine.sharding is None else engine.sharding.ranks.rank)
         self._situation: Hashable = None
         self._asked: Autograd | None = None
         self._expected: dict[str, Tensor] | None = None
@@ -58,22 +58,24 @@ class Checker:
         self._early = False
         engine.checking = self.schedule.expects()
 
-    def begin(self, losses: Tensor, parameters: Mapping[str, Tensor], weights: Tensor, reduced: bool) -> Tensor | None:
-        """Before a pass: decide whether it is to be checked.
+    def take(self, samples: int) -> bool:
+        """Count a batch after its forward pass, and tell whether it is to be checked."""
+        self._situation = self._engine.uses.situation(self._engine.layouts, samples)
+        self._expected = self._asked = None
+        return self.schedule.take(self._situation)
+
+    def begin(self, losses: Tensor, parameters: Mapping[str, Tensor], weights: Tensor, reduced: bool) -> Tensor:
+        """Before a pass that is to be checked.
 
         Args:
-            losses: losses [B]; if the batch is checked, the pass has to keep their graph.
+            losses: losses [B]; the pass has to keep their graph.
             parameters: the scored parameters by name.
             weights: the gradient at each loss in the pass [B].
             reduced: whether gradients are averaged over ranks as they arrive in `.grad`.
 
         Returns:
-            A random weight for each sample [B], with which the pass is to add up its gradients, or None.
+            A random weight for each sample [B], with which the pass is to add up its gradients.
         """
-        self._situation, self._expected, self._asked = self._engine.circumstances(len(losses)), None, None
-        due, sharding = self.schedule.take(self._situation), self._engine.sharding
-        if not (due if sharding is None else sharding.any(due)):
-            return None
         self._asked = Autograd(self._engine, losses, parameters, weights, reduced)
         random = self._draw(losses)
         steps = (getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in parameters.values())
@@ -198,14 +200,16 @@ class Checker:
         others = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
         tried = self._engine.layouts.forget_tried()
         own_rules = sorted({kind for failed in failing for kind in self._registered(failed)})
+        where = "say where they are with layout=, or with headway.segments inside the model"
+        apart = f"rows of a sample that do not stand together, where layout={tried} was tried: {where}"
         causes = [
             *(f"the rule that was registered for {kind} is wrong" for kind in own_rules),
-            *([f"rows of a sample that do not stand together, where layout={tried} was tried"] if tried else []),
+            *([apart] if tried else []),
             "the losses of different samples depend on each other (batch statistics, contrastive terms), or contain a "
             "penalty on the parameters: score losses that look at one sample each, and give the rest to "
             "backward(losses, aux=)",
-            "a shape can be read in two ways (as many positions as samples), or samples change their places inside the "
-            "model: say where they are with layout=",
+            f"a shape can be read in two ways (as many positions as samples), or samples change their places inside "
+            f"the model: {where}",
             "the parameter is also used outside the model's forward pass, or by a function that headway cannot follow: "
             "use it through its module",
             "a hook changes what its module gives",

@@ -17,6 +17,7 @@ import torch._functorch.config
 from torch import Tensor
 
 from headway.grads.observe import report
+from headway.grads.passes import Pass
 
 
 class CompiledListener(Protocol):
@@ -26,7 +27,7 @@ class CompiledListener(Protocol):
         """The module has run forward and given `output`."""
         ...
 
-    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
         ...
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
-from headway.errors import warn
+from headway.errors import ModelError, warn
 from headway.grads.attention import AttentionSite
 from headway.grads.containers import Container
 from headway.grads.elementwise import refuse_batch_statistics
@@ -32,6 +32,7 @@ from headway.grads.rule_sites import RuleSite
 from headway.grads.scratch import Scratch
 from headway.grads.sharded import ShardedPass, Sharding
 from headway.grads.sites import Site
+from headway.grads.uses import Uses
 
 _ATTACHED: weakref.WeakKeyDictionary[nn.Module, Engine] = weakref.WeakKeyDictionary()
 """The engine that is attached to a module: there can be only one, since it trains what it scores."""
@@ -89,10 +90,8 @@ class Engine:
         self._followed = False
         self._names = {id(p): name for named in (own, self.parameters) for name, p in named.items()}
         self._sizes = {name: parameter.numel() for name, parameter in self.parameters.items()}
-        self._uses: dict[str, int] = {}
-        self._calls: set[tuple[Any, ...]] = set()
         self._inputs: set[int] = set()
-        self._shared = _shared_names(model, self._names)
+        self.uses = Uses(model, self._names)
         self.has_kernels = kernels is not None
         self._scratch = Scratch(kernels)
         self.splits: Splits = {}
@@ -118,11 +117,21 @@ class Engine:
             self._sites.append(site)
             self._handles += site.attach()
 
-    def restore(self) -> None:
-        """Put every parameter back, after a forward that was interrupted."""
-        for site in self._sites:
-            site.release_places()
-        self.depth = 0
+    def check_attached(self) -> None:
+        """Before a pass: put parameters back that an interrupted forward has left replaced.
+
+        Raises:
+            ModelError: the hooks are gone.
+        """
+        if not self.attached:
+            raise ModelError(
+                "expected an attached meter, got one that was detached, replaced by another meter on the same model, "
+                "or copied; make a new one and load_state_dict() what this one's state_dict() gives"
+            )
+        if self.depth:
+            for site in self._sites:
+                site.release_places()
+            self.depth = 0
 
     def detach(self) -> None:
         """Remove every trace from the model."""
@@ -151,14 +160,9 @@ class Engine:
                 continue
             if isinstance(module, _BatchNorm) and self.parameters:
                 self._handles.append(module.register_forward_pre_hook(Hook(self._guard(path or "model"))))
-            own = {
-                local: self._names[id(parameter)]
-                for local, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
-                if id(parameter) in self._names
-            }
-            if isinstance(module, nn.RNNBase) and not module.batch_first:
+            own, kind = self._scored(module), kind_of(module)
+            if (isinstance(module, nn.RNNBase) or kind is nn.MultiheadAttention) and not module.batch_first:
                 self.layouts.positions_first_seen = path
-            kind = kind_of(module)
             if isinstance(module, nn.RNNBase) and kind.forward in _RECURRENCES and rule_for(module) is None:
                 if own:
                     yield RecurrentSite(self, path, module, own)
@@ -166,16 +170,9 @@ class Engine:
                 if own:
                     yield CellSite(self, path, module, own)
             elif kind is nn.MultiheadAttention:
-                below = {
-                    local: self._names[id(parameter)]
-                    for local, parameter in module.named_parameters(remove_duplicate=False)
-                    if id(parameter) in self._names
-                }
-                if below:
+                if below := self._scored(module, recurse=True):
                     yield AttentionSite(self, path, module, below)
                     units.add(f"{path}." if path else "")
-                if not module.batch_first:
-                    self.layouts.positions_first_seen = path
             elif (rule := rule_for(module)) is not None and has_usual_names(module, own):
                 if own:
                     yield RuleSite(self, path, module, own, rule)
@@ -186,6 +183,11 @@ class Engine:
                     yield ModuleSite(self, path, module, own)
             elif kind not in _PLAIN_CONTAINERS and self.parameters:
                 yield Container(self, path, module)
+
+    def _scored(self, module: nn.Module, recurse: bool = False) -> dict[str, str]:
+        """The names in the model of a module's scored parameters, by their names in the module."""
+        found = module.named_parameters(recurse=recurse, remove_duplicate=False)
+        return {local: self._names[id(parameter)] for local, parameter in found if id(parameter) in self._names}
 
     def _guard(self, path: str) -> Any:
         def refuse(module: nn.Module, args: Any) -> None:
@@ -199,6 +201,11 @@ class Engine:
     def listening(self) -> bool:
         """Whether a forward pass is to be observed."""
         return self.armed and not self._paused and torch.is_grad_enabled()
+
+    @property
+    def collecting(self) -> Pass | None:
+        """The pass that gradients which come in belong to, or None if they are somebody else's."""
+        return None if self.is_paused else self.current
 
     @property
     def is_paused(self) -> bool:
@@ -232,21 +239,11 @@ class Engine:
         if torch.is_autocast_enabled(self._device_type):
             self._saw_autocast = torch.get_autocast_dtype(self._device_type)
         if not self.in_backward:
-            for name in names:
-                self._uses[name] = self._uses.get(name, 0) + 1
-            self._calls.add((place, call, *(tensor.shape[:2] for tensor in tensors)))
+            self.uses.add(names, place, tensors, call)
 
     def note_following(self) -> None:
         """Note that an operation on parameters was observed; a checkpoint may run it again outside of any module."""
         self._followed = True
-
-    def once(self, name: str) -> bool:
-        """Whether a parameter has had exactly one use, so that it can be reduced at once."""
-        return name not in self._shared and self._uses.get(name) == 1
-
-    def is_shared(self, name: str) -> bool:
-        """Whether several modules own a parameter."""
-        return name in self._shared
 
     def is_new(self, function: Function) -> bool:
         """Whether a call that will be replayed is to be compared with the replay, for which its outputs are kept.
@@ -296,18 +293,6 @@ class Engine:
         self.layouts.shown = 0 if first is None else first.shape[1 if second and first.dim() > 1 else 0]
 
     # What the meter asks
-
-    def circumstances(self, samples: int) -> tuple[object, ...]:
-        """What a batch has to have in common with an earlier one for the earlier checks to hold for it too.
-
-        That is whatever decides where the samples are: which calls saw samples, and how those are read off the
-        shapes of their tensors.
-        """
-        modes = tuple(module.training for module in self.model.modules())
-        calls = frozenset(
-            (place, call, *self.layouts.reading(place, shapes, samples)) for place, call, *shapes in self._calls
-        )
-        return samples, modes, tuple(self._uses.items()), calls
 
     def dtypes(self) -> set[torch.dtype]:
         """The dtypes that take part without being seen in the losses' graph: parameters, autocast, TF32."""
@@ -361,7 +346,7 @@ class Engine:
     @contextmanager
     def run(self, samples: int, plan: Mapping[str, Sequence[Reduction]], check: Tensor | None = None) -> Iterator[Pass]:
         """Open a pass; the backward inside the block is reduced into it. See `Pass` for `check`."""
-        own = (samples, plan, lambda name: not self.once(name), self._scratch, check, self._sizes)
+        own = (samples, plan, self.uses.several, self._scratch, check, self._sizes)
         self.current = Pass(*own) if self.sharding is None else ShardedPass(self.sharding, *own)
         self.layouts.forget_tried()  # of a pass that ended in an error
         self.layouts.trying = check is not None
@@ -373,8 +358,7 @@ class Engine:
             self._scratch.forget()
         finally:
             self.current = None
-            self._uses.clear()
-            self._calls.clear()
+            self.uses.forget()
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:
@@ -388,15 +372,3 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
         elif is_dataclass(leaf):
             inner = tree_leaves([getattr(leaf, field.name) for field in fields(leaf)])
         yield from (value for value in inner if isinstance(value, Tensor))
-
-
-def _shared_names(model: nn.Module, names: Mapping[int, str]) -> set[str]:
-    """Parameters that are registered in several places."""
-    seen: set[int] = set()
-    shared: set[str] = set()
-    for module in model.modules():
-        for parameter in module.parameters(recurse=False):
-            if id(parameter) in seen and id(parameter) in names:
-                shared.add(names[id(parameter)])
-            seen.add(id(parameter))
-    return shared

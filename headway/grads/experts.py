@@ -103,7 +103,7 @@ class ExpertsSite(RuleSite):
     def __init__(self, engine: Engine, path: str, module: nn.Module, own: Mapping[str, str]) -> None:
         """See `RuleSite`: the weights of all experts can be trained by their per-sample gradients."""
         super().__init__(engine, path, module, own, _RULE)
-        shared = any(engine.is_shared(name) for name in self.names)
+        shared = any(engine.uses.is_shared(name) for name in self.names)
         self._may_train = engine.simultaneous and self.own.keys() == set(_names(module)) and not shared
 
     def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> Contribution:

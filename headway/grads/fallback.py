@@ -11,12 +11,13 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from headway.errors import LayoutError, RuleError
-from headway.grads.layout import Layouts
+from headway.grads.layout import BY_SEGMENT, Layouts
 from headway.grads.persample import Dense, PerSample
 
 Leaves = Mapping[str, Tensor]
@@ -130,6 +131,14 @@ class Function:
     def __post_init__(self) -> None:
         """Count the parameters."""
         self.numel = sum(leaf.numel() for leaf in self.leaves.values())
+
+
+def with_tensors(leaves: Sequence[Any], places: Sequence[int], tensors: Sequence[Tensor]) -> list[Any]:
+    """The leaves of a call's arguments, with tensors in their places."""
+    filled = list(leaves)
+    for place, tensor in zip(places, tensors, strict=True):
+        filled[place] = tensor
+    return filled
 
 
 def sample_dim(tensor: Tensor, samples: int, preferred: int) -> int | None:
@@ -315,7 +324,7 @@ class Replay:
 def _module_way_out(module: str) -> str:
     return (
         f"pass layout={{{module!r}: 'flat'}} if each sample's rows stand together in dimension 0, or 'shared' if the "
-        f"call sees no samples; or give it a rule with register_rule"
+        f"call sees no samples; {BY_SEGMENT}; or give it a rule with register_rule"
     )
 
 

@@ -17,6 +17,12 @@ from headway.errors import LayoutError
 
 Layout = Literal["samples-first", "positions-first", "flat", "shared"]
 
+BY_SEGMENT = (
+    "call it inside headway.segments(ids), with the sample of each row, if the rows belong to samples in another order "
+    "or number, as those gathered for an expert do"
+)
+"""What to do where no layout can say which rows are whose; the end of an error."""
+
 
 class Layouts:
     """What the user has declared about the layout of modules' inputs.
@@ -140,9 +146,11 @@ class Layouts:
             return each
         expected = f"{module}: expected {samples} samples (one per loss) in dimension {dim}, got shape {list(shape)}; "
         if self.declared(module) == "flat":
-            raise LayoutError(f"{expected}'flat' needs the same number of rows for each sample")
+            raise LayoutError(f"{expected}'flat' needs the same number of rows for each sample; {BY_SEGMENT}")
         name = self._owners.get(module, module)
-        raise LayoutError(f"{expected}pass layout={{{name!r}: 'flat'}} if each sample's rows stand together there")
+        raise LayoutError(
+            f"{expected}pass layout={{{name!r}: 'flat'}} if each sample's rows stand together there; {BY_SEGMENT}"
+        )
 
     def find(self, module: str, output: Tensor, samples: int) -> Layout:
         """Decide the layout of a module's call, which is not flat, from the gradient at its output.
@@ -171,7 +179,7 @@ class Layouts:
         raise LayoutError(
             f"{module}: expected {samples} samples (one per loss) in dimension 0 or 1 of its output, got shape "
             f"{list(shape)}; pass layout={{{module!r}: 'flat'}} if each sample's rows stand together in "
-            f"dimension 0, or 'shared' if the call sees no samples"
+            f"dimension 0, or 'shared' if the call sees no samples; {BY_SEGMENT}"
         )
 
     def refuse_two_readings(self, call: str, output: Tensor, samples: int) -> None:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from headway.grads.fallback import Function, Leaves, Replay, Surroundings, shape_pattern
+from headway.grads.fallback import Function, Leaves, Replay, Surroundings, shape_pattern, with_tensors
 from headway.grads.observe import observe
+from headway.grads.passes import Pass
 from headway.grads.sites import Call, OwnerSite
 
 
@@ -92,21 +93,15 @@ class ModuleCall:
         self.function = Function(site.path, self._replay, parameters, call, engine.splits, surroundings)
 
     def _replay(self, parameters: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
-        leaves = list(self._leaves)
-        for i, tensor in zip(self._places, tensors, strict=True):
-            leaves[i] = tensor
-        args, kwargs = tree_unflatten(leaves, self._spec)
+        args, kwargs = tree_unflatten(with_tensors(self._leaves, self._places, tensors), self._spec)
         state = {local: parameters[name] for local, name in self.site.own.items()}
         state |= {name: buffer.clone() for name, buffer in self.site.module.named_buffers()}
         outputs = tree_flatten(self.site.again(state, args, kwargs))[0]
         return [outputs[i] for i in self._wanted]
 
-    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
         engine = self.site.engine
-        current = engine.current
-        if current is None or engine.is_paused:
-            return
         engine.layouts.try_flat(self.site.path, grads[0].shape, current.samples)
         kept, self.kept = engine.layouts.in_order(self.kept), None
         with engine.paused():

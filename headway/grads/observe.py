@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from headway.errors import LossError, RuleError
+from headway.grads.passes import Pass
+from headway.grads.rounding import nodes
 from headway.grads.segments import by_segment
 from headway.grads.sharded import ShardedPass
 
@@ -21,8 +23,8 @@ from headway.grads.sharded import ShardedPass
 class Listener(Protocol):
     """Whoever wants to know the gradients at some outputs."""
 
-    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-        """Take the saved tensors and the gradients at the outputs."""
+    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        """Take the saved tensors and the gradients at the outputs into a pass."""
         ...
 
 
@@ -97,11 +99,14 @@ class _Derivative(torch.autograd.Function):
 
 
 def report(listener: Any, saved: Callable[[], Sequence[Tensor]], grads: Sequence[Tensor]) -> None:
-    """Hand gradients to a listener; in a sharded model an error waits until all ranks are through the pass."""
+    """Hand gradients of a pass to a listener; in a sharded model an error waits until all ranks are through it."""
+    engine = _site(listener).engine
     try:
-        listener.collect(saved(), grads)
+        tensors, current = saved(), engine.collecting
+        if current is not None:
+            listener.collect(current, tensors, grads)
     except Exception as error:
-        current = _site(listener).engine.current
+        current = engine.current
         if not isinstance(current, ShardedPass):
             raise
         current.give_up(_parameters(listener), error)
@@ -112,6 +117,12 @@ def _parameters(listener: Any) -> Sequence[str]:
     listener = getattr(listener, "listener", listener)  # of segments
     names: Sequence[str] = listener.params if hasattr(listener, "params") else _site(listener).names
     return names
+
+
+def reached(losses: Tensor) -> list[Sequence[str]]:
+    """The parameters of each observed call that losses depend on, in the order in which a backward pass gets there."""
+    found = [node for node in nodes(losses) if hasattr(node, "listener")]
+    return [_parameters(node.listener) for node in sorted(found, key=lambda node: -node._sequence_nr())]
 
 
 def _again(listener: Any, trained: bool, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -16,11 +16,11 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from headway.errors import LayoutError, RuleError
 from headway.grads.compound import Normed, Selected
-from headway.grads.fallback import Function, Leaves, Replay, Surroundings, shape_pattern
+from headway.grads.fallback import Function, Leaves, Replay, Surroundings, shape_pattern, with_tensors
 from headway.grads.folding import by_sample
-from headway.grads.layout import Layouts
+from headway.grads.layout import BY_SEGMENT, Layouts
 from headway.grads.observe import observe
-from headway.grads.passes import Contribution
+from headway.grads.passes import Contribution, Pass
 from headway.grads.persample import Dense, PerSample, promote
 from headway.grads.products import RULES, Product, Weight
 
@@ -106,8 +106,8 @@ _VALUE_FREE = {
 """Operations whose gradients do not depend on the numbers in their inputs; autograd does not keep those."""
 
 _WAY_OUT = (
-    "pass layout={'* in *': 'flat'} if each sample's rows stand together in dimension 0, or leave the parameter out "
-    "with where="
+    f"pass layout={{'* in *': 'flat'}} if each sample's rows stand together in dimension 0; {BY_SEGMENT}; or leave the "
+    f"parameter out with where="
 )
 
 _EXPANSIONS = {
@@ -189,9 +189,9 @@ class Operation:
         self._out_shape = (0, 0)  # dimensions and rows of the first output
 
     def _again(self, rebuilt: Mapping[int, Tensor], others: Sequence[Tensor]) -> list[Any]:
-        leaves = list(self._leaves)
-        for i, tensor in zip(self._others, others, strict=True):
-            leaves[i] = tensor.clone() if in_place(self.func) and i == 0 else tensor
+        leaves = with_tensors(self._leaves, self._others, others)
+        if in_place(self.func) and 0 in self._others:
+            leaves[0] = leaves[0].clone()
         for i, tensor in rebuilt.items():
             leaves[i] = tensor
         self._surroundings.rewind()
@@ -341,11 +341,8 @@ class Operation:
         dims, rows = self._out_shape
         return tensor.index_select(0, index) if tensor.dim() == dims and len(tensor) == rows > len(index) else tensor
 
-    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
-        current = self.engine.current
-        if current is None or self.engine.is_paused:
-            return
         self.engine.layouts.try_flat(self.name, grads[0].shape, current.samples)
         kept, self._kept = self.engine.layouts.in_order(self._kept), None
         with self.engine.paused():
@@ -370,9 +367,7 @@ class Operation:
         in_place = grad.dim() > 0 and len(grad) == samples * each and layouts.declared(self.name) != "positions-first"
         if not self.has_rule or not in_place or self.engine.ruled.get(self._function.call) is False:
             return None
-        leaves = list(self._leaves)
-        for i, tensor in zip(self._others, saved, strict=True):
-            leaves[i] = tensor
+        leaves = with_tensors(self._leaves, self._others, saved)
         for i, shape in self._shapes.items():
             leaves[i] = Weight(i, tuple(shape))
         args, kwargs = tree_unflatten(leaves, self._spec)

@@ -91,14 +91,19 @@ class Pass:
         Returns:
             Whether everything was reduced, so that `into` holds the sums.
         """
+        now = self._due(contribution.params, contribution)
+        self._reduce([contribution], now, into or {})
+        return len(now) == len(contribution.params)
+
+    def _due(self, names: Sequence[str], contribution: Contribution) -> list[str]:
+        """The parameters that a contribution can be reduced for at once; for the others it waits."""
         now = []
-        for name in contribution.params:
+        for name in names:
             if self._deferred(name):
                 self._waiting.setdefault(name, []).append(contribution)
             else:
                 now.append(name)
-        self._reduce([contribution], now, into or {})
-        return len(now) == len(contribution.params)
+        return now
 
     def finish(self) -> dict[str, list[Tensor]]:
         """Reduce what has waited, and return for each parameter one tensor [B] per reduction."""

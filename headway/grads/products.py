@@ -252,6 +252,7 @@ def _conv(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
+    rule: Callable[[Geometry, Tensor, Tensor], Mapping[str, PerSample]] = convolve,
 ) -> Forms | None:
     if not isinstance(x, Tensor) or x.dim() != grad.dim() or x.dim() != len(weight.shape):
         return None
@@ -262,8 +263,7 @@ def _conv(
         pads = tuple(pad for span in reversed(spans) for pad in (span // 2, span - span // 2))
     else:
         pads = twice((0,) * dims if padding == "valid" else _each(padding, dims))
-    geometry = Geometry(tuple(weight.shape), _each(stride, dims), pads, dilation, groups)
-    forms = convolve(geometry, x, grad)
+    forms = rule(Geometry(tuple(weight.shape), _each(stride, dims), pads, dilation, groups), x, grad)
     return {**_given(weight, forms["weight"]), **_given(bias, forms["bias"])}
 
 
@@ -279,13 +279,7 @@ def _conv_transpose(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Forms | None:
-    if not isinstance(x, Tensor) or x.dim() != grad.dim() or x.dim() != len(weight.shape):
-        return None
-    dims = x.dim() - 2
-    pads = twice(_each(padding, dims))
-    geometry = Geometry(tuple(weight.shape), _each(stride, dims), pads, _each(dilation, dims), groups)
-    forms = convolve_transposed(geometry, x, grad)
-    return {**_given(weight, forms["weight"]), **_given(bias, forms["bias"])}
+    return _conv(grad, x, weight, bias, stride, padding, dilation, groups, convolve_transposed)
 
 
 @operation_rule("embedding", samples=(0,))

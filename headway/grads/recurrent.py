@@ -24,6 +24,7 @@ from headway.grads.folding import by_sample
 from headway.grads.hooks import Forward
 from headway.grads.linear import outer_product, sum_positions
 from headway.grads.observe import observe
+from headway.grads.passes import Pass
 from headway.grads.persample import PerSample, promote
 from headway.grads.sites import Call, OwnerSite
 
@@ -81,14 +82,12 @@ class RecurrentCall:
         self.footprint = max(site.engine.parameters[name].numel() for name in self.params)
         self._gradients: dict[str, Pair] = {}
 
-    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
         engine = self.site.engine
-        if engine.current is None or engine.is_paused:
-            return
         module = self.site.module
         batch = 0 if module.batch_first else 1
-        each = engine.layouts.require_rows(self.site.path, saved[0].shape, engine.current.samples, batch)
+        each = engine.layouts.require_rows(self.site.path, saved[0].shape, current.samples, batch)
         with engine.paused(), torch.no_grad(), torch.autocast(saved[0].device.type, enabled=False):
             outputs, self._gradients = gate_gradients(module, promote(*saved), promote(*grads))
         kept, self.kept = engine.layouts.in_order(self.kept), None
@@ -97,7 +96,7 @@ class RecurrentCall:
                 f"{self.site.path}: expected the recurrence of {type(module).__name__}, got other outputs; "
                 f"give it a rule with register_rule"
             )
-        engine.current.add(by_sample(self, each, engine.parameters))
+        current.add(by_sample(self, each, engine.parameters))
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """See `Contribution.block`."""
@@ -316,15 +315,13 @@ class CellCall:
         """See `Contribution.footprint`."""
         return sum(a.shape[1] + b.shape[1] + min(a.shape[1], b.shape[1]) for a, b in self._pairs)
 
-    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
         engine = self.site.engine
-        if engine.current is None or engine.is_paused:
-            return
-        each = engine.layouts.require_rows(self.site.path, grads[0].shape, engine.current.samples)
+        each = engine.layouts.require_rows(self.site.path, grads[0].shape, current.samples)
         one = CellCall(self.site)
         one._pairs = [(a, b) for a, b in (promote(*pair) for pair in zip(saved, grads, strict=True))]
-        engine.current.add(by_sample(one, each, engine.parameters))
+        current.add(by_sample(one, each, engine.parameters))
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """See `Contribution.block`."""

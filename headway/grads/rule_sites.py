@@ -16,7 +16,7 @@ from headway.grads.fallback import Surroundings, close
 from headway.grads.folding import by_sample
 from headway.grads.layout import samples_first
 from headway.grads.observe import observe, observe_and_train
-from headway.grads.passes import Contribution
+from headway.grads.passes import Contribution, Pass
 from headway.grads.persample import Dense, PerSample, Total
 from headway.grads.registry import Inputs, Rule
 from headway.grads.sites import Call, OwnerSite, is_range, own_slots
@@ -37,7 +37,7 @@ class RuleSite(OwnerSite):
             engine.simultaneous
             and rule.simultaneous is not None
             and "weight" in self.own
-            and not any(engine.is_shared(name) for name in self._trained)
+            and not any(engine.uses.is_shared(name) for name in self._trained)
         )
         self._trains = False
         self._aliases: dict[str, Tensor] = {}
@@ -165,11 +165,9 @@ class RuleSite(OwnerSite):
                     f"{self._trained[name].numel()} numbers each, got a {type(form).__name__} of {form.total().numel()}"
                 )
 
-    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
-        current = self.engine.current
-        if current is not None and not self.engine.is_paused:
-            current.add(self.contribution(tuple(saved), grads[0], current.samples))
+        current.add(self.contribution(tuple(saved), grads[0], current.samples))
 
     def collect_and_train(self, saved: Inputs, grad: Tensor) -> list[Tensor]:
         """Reduce the per-sample gradients of a call and add them up to those of the parameters."""
@@ -235,7 +233,7 @@ class TrainedCall:
     def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
         """See `TrainingListener.collect_and_train`; in a backward pass of somebody else, autograd does it."""
         site = self.site
-        if site.engine.current is not None and not site.engine.is_paused:
+        if site.engine.collecting is not None:
             return site.collect_and_train(tuple(saved), grad)
         with self.surroundings.restored():
             output, gradients = site.plain_gradients(tuple(saved), grad)

@@ -12,12 +12,16 @@ What is added has gradient zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from headway.errors import LayoutError
+
+if TYPE_CHECKING:
+    from headway.grads.passes import Pass
 
 _ACTIVE: list[Segments] = []
 """Those whose `with` block is running, the innermost last."""
@@ -142,30 +146,27 @@ class Segmented:
         self.listener = listener
         self._segments = own
 
-    def collect(self, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
-        if self._is_ours():
-            self._in_order(saved, grads, self.listener.collect)
+        self._in_order(current, saved, grads, partial(self.listener.collect, current))
 
     def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> Sequence[Tensor]:
         """See `TrainingListener.collect_and_train`."""
-        if not self._is_ours():
-            gradients: Sequence[Tensor] = self.listener.collect_and_train(saved, grad)
-            return gradients
-        trained: Sequence[Tensor] = self._in_order(
-            saved, [grad], lambda inputs, grads: self.listener.collect_and_train(inputs, grads[0])
-        )
+        current, train = self.site.engine.collecting, self.listener.collect_and_train
+        trained: Sequence[Tensor]
+        if current is None:
+            trained = train(saved, grad)
+        else:
+            trained = self._in_order(current, saved, [grad], lambda inputs, grads: train(inputs, grads[0]))
         return trained
 
-    def _is_ours(self) -> bool:
-        engine = self.site.engine
-        return engine.current is not None and not engine.is_paused
-
-    def _in_order(self, saved: Sequence[Tensor], grads: Sequence[Tensor], then: Callable[..., Any]) -> Any:
+    def _in_order(
+        self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor], then: Callable[..., Any]
+    ) -> Any:
         engine, own = self.site.engine, self._segments
-        if engine.current.samples != own.samples:
+        if current.samples != own.samples:
             raise LayoutError(
-                f"expected one loss for each of {own.samples} segments, got {engine.current.samples}; average the "
+                f"expected one loss for each of {own.samples} segments, got {current.samples}; average the "
                 f"losses of their rows with segments.mean(), and pass samples= if the last samples have no rows"
             )
         by_rows = own.rows_of(grads[0]) == 0

@@ -6,20 +6,22 @@ pass needs them, and are dropped after it. The moments take the gradient that FS
 
 FSDP exchanges two tensors for each parameter: the sharded one, a DTensor that the optimizer sees, and the whole one,
 which stands in the module while it runs and is a leaf of the graph. The engine works on the whole one.
+
+A shard here is this rank's piece of a tensor, a plain tensor. What FSDP knows of a parameter is its FSDPParam.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from headway.errors import ModelError, SignalError, StateError
+from headway.grads.agreement import Agreement
 from headway.grads.passes import Contribution, Pass
 from headway.grads.persample import Reduction, Sum
 from headway.grads.registry import is_sharded
@@ -66,39 +68,38 @@ class Shard:
         device: where it is.
     """
 
-    def __init__(self, own: Any) -> None:
+    def __init__(self, fsdp_param: Any) -> None:
         """Keep what FSDP knows of the parameter."""
-        self._own = own
-        self.device: torch.device = own.sharded_param.device
+        self._fsdp_param = fsdp_param
+        self.device: torch.device = fsdp_param.sharded_param.device
 
     @property
     def grad(self) -> Tensor | None:
         """The shard of the gradient: `.grad` of the sharded parameter, as a plain tensor."""
-        grad = self._own.sharded_param.grad
+        grad = self._fsdp_param.sharded_param.grad
         return None if grad is None else grad._local_tensor
 
     @grad.setter
     def grad(self, grad: Tensor | None) -> None:
-        self._own.sharded_param.grad = None if grad is None else self._own.to_sharded_dtensor(grad)
+        self._fsdp_param.sharded_param.grad = None if grad is None else self._fsdp_param.to_sharded_dtensor(grad)
 
     @property
     def grad_version(self) -> int:
         """The version of the DTensor: what is done to it in place does not count for the tensor inside."""
-        version: int = self._own.sharded_param.grad._version
+        version: int = self._fsdp_param.sharded_param.grad._version
         return version
 
     @property
     def waits(self) -> bool:
         """Whether a gradient waits, whole, for a pass that synchronises."""
-        whole = getattr(self._own, "_unsharded_param", None)
-        return self._own.unsharded_accumulated_grad is not None or (whole is not None and whole.grad is not None)
+        return any(getattr(owner, name) is not None for owner, name in _whole_gradients(self._fsdp_param))
 
 
 class Sharding:
-    """The shards of a model, and what its ranks do together. Every method that communicates has to run on all ranks.
+    """The shards of a model. Every method that communicates has to run on all ranks.
 
     Attributes:
-        rank: which process this is.
+        ranks: what the ranks do together.
         trained: this rank's shards of the trained parameters, by name.
         largest: the most bytes of weights that were gathered at once.
     """
@@ -111,52 +112,52 @@ class Sharding:
         """
         self._modules: list[Any] = [module for module in model.modules() if is_sharded(module)]
         self._groups = list(dict.fromkeys(group for module in self._modules for group in _groups(module)))
-        all_own = [own for group in self._groups for own in group.fsdp_params]
-        by_id = {id(getattr(own, key, None)): own for own in all_own for key in ("sharded_param", "_unsharded_param")}
+        found = [fsdp_param for group in self._groups for fsdp_param in group.fsdp_params]
+        by_id = {id(getattr(each, key, None)): each for each in found for key in ("sharded_param", "_unsharded_param")}
         named = dict(model.named_parameters())
-        self._own = {name: by_id[id(p)] for name, p in named.items() if id(p) in by_id}
+        self._fsdp_params = {name: by_id[id(p)] for name, p in named.items() if id(p) in by_id}
         self._refuse(named)
         for module in self._modules:
-            if any(not hasattr(own, "_unsharded_param") for group in _groups(module) for own in group.fsdp_params):
+            if any(not hasattr(each, "_unsharded_param") for group in _groups(module) for each in group.fsdp_params):
                 module.unshard()
                 module.reshard()
-        self._whole = {id(own.sharded_param): own._unsharded_param for own in all_own}
-        self._shards = {id(own._unsharded_param): own.sharded_param for own in all_own}
-        first = next(iter(self._own.values())).sharded_param
-        self._mesh, self._device = first.device_mesh, first.device
+        self._whole = {id(each.sharded_param): each._unsharded_param for each in found}
+        self._sharded = {id(each._unsharded_param): each.sharded_param for each in found}
+        first = next(iter(self._fsdp_params.values())).sharded_param
         self._over = [dim for dim, kind in enumerate(first.placements) if kind.is_shard()]
-        self._shards_each = math.prod(self._mesh.size(dim) for dim in self._over)
-        self.rank = dist.get_rank()
-        self.trained = {name: Shard(own) for name, own in self._own.items() if named[name].requires_grad}
+        self._pieces = math.prod(first.device_mesh.size(dim) for dim in self._over)
+        self._device = first.device
+        self.ranks = Agreement(first.device_mesh, first.device)
+        self.trained = {name: Shard(each) for name, each in self._fsdp_params.items() if named[name].requires_grad}
         self.largest = 0
 
     def _refuse(self, named: Mapping[str, Tensor]) -> None:
         for name, parameter in named.items():
-            own = self._own.get(name)
-            if own is None and hasattr(parameter, "placements"):
+            fsdp_param = self._fsdp_params.get(name)
+            if fsdp_param is None and hasattr(parameter, "placements"):
                 raise _not_fsdp(name)
-            if own is None and parameter.requires_grad:
+            if fsdp_param is None and parameter.requires_grad:
                 raise ModelError(
                     f"{name}: expected every trained parameter to be sharded, got a whole one, whose gradient FSDP "
                     f"does not average; call fully_shard on the model too, after its parts, or freeze the parameter"
                 )
-            if own is None:
+            if fsdp_param is None:
                 continue
-            if own.is_dtensor:
+            if fsdp_param.is_dtensor:
                 raise _not_fsdp(name)
-            if not any(kind.is_shard() for kind in own.sharded_param.placements):
+            if not any(kind.is_shard() for kind in fsdp_param.sharded_param.placements):
                 raise ModelError(f"{name}: expected a shard, got a replica; use DistributedDataParallel for replicas")
-            if own.sharded_param.is_meta:
+            if fsdp_param.sharded_param.is_meta:
                 raise ModelError(
                     f"{name}: expected an initialised parameter, got one on the meta device; call to_empty() first"
                 )
-            if own.offload_to_cpu:
+            if fsdp_param.offload_to_cpu:
                 raise ModelError(f"{name}: expected shards on the device, got CPUOffloadPolicy; shard without it")
-            if own.post_forward_mesh_info not in (None, own.mesh_info):
+            if fsdp_param.post_forward_mesh_info not in (None, fsdp_param.mesh_info):
                 raise ModelError(
                     f"{name}: expected reshard_after_forward to be True or False, got a number; pass one of these"
                 )
-        meshes = {own.sharded_param.device_mesh for own in self._own.values()}
+        meshes = {each.sharded_param.device_mesh for each in self._fsdp_params.values()}
         if len(meshes) != 1:
             raise ModelError(f"expected shards over one device mesh, got {len(meshes)}; use one mesh for all modules")
 
@@ -168,16 +169,16 @@ class Sharding:
 
     def at_rest(self, parameter: Any) -> Any:
         """The parameter that a tensor stands for while its module runs."""
-        return self._shards.get(id(parameter), parameter)
+        return self._sharded.get(id(parameter), parameter)
 
     @contextmanager
     def gathered_parameters(self, names: Sequence[str]) -> Iterator[None]:
         """Have some parameters whole outside of their modules' passes."""
-        wanted = {id(self._own[name]) for name in names}
+        wanted = {id(self._fsdp_params[name]) for name in names}
         modules = [
             module
             for module in self._modules
-            if any(id(own) in wanted for group in _groups(module) for own in group.fsdp_params)
+            if any(id(each) in wanted for group in _groups(module) for each in group.fsdp_params)
         ]
         for module in modules:
             module.unshard()
@@ -189,20 +190,20 @@ class Sharding:
 
     # Tensors beside the parameters
 
-    def local(self, tensor: Tensor) -> Tensor:
-        """This rank's shard of a tensor that may be sharded."""
-        local: Tensor = getattr(tensor.detach(), "_local_tensor", tensor)
-        return local
+    def shard_of(self, tensor: Tensor) -> Tensor:
+        """See `Parts.shard_of`."""
+        shard: Tensor = getattr(tensor.detach(), "_local_tensor", tensor)
+        return shard
 
     def total(self, number: Tensor) -> Tensor:
-        """The sum of a tensor over the ranks that share the parameters among them."""
-        return self._sum(number, self._over)
+        """See `Parts.total`: the sum over the ranks that share the parameters among them."""
+        return self.ranks.sum(number, self._over)
 
-    def spread(self, name: str, shard: Tensor) -> Tensor:
-        """A shard beside that of a parameter as the DTensor that it is a part of."""
+    def joined(self, name: str, shard: Tensor) -> Tensor:
+        """See `Parts.joined`."""
         from torch.distributed.tensor import DTensor
 
-        like = self._own[name].sharded_param
+        like = self._fsdp_params[name].sharded_param
         if shard.shape != like._local_tensor.shape:
             raise SignalError(
                 f"{name}: expected the shard of a weight, shape {list(like._local_tensor.shape)}, got shape "
@@ -212,19 +213,20 @@ class Sharding:
             shard, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
         )
 
-    def part(self, name: str, tensor: Tensor) -> Tensor:
-        """This rank's shard of a tensor beside a parameter, whole or a DTensor."""
+    def cut(self, name: str, tensor: Tensor) -> Tensor:
+        """See `Parts.cut`."""
         from torch.distributed.tensor import DTensor, distribute_tensor
 
-        like = self._own[name].sharded_param
+        like = self._fsdp_params[name].sharded_param
         if not isinstance(tensor, DTensor):
             tensor = distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
         elif tensor.device_mesh != like.device_mesh or tensor.placements != like.placements:
             raise StateError(
-                f"{name}: expected a DTensor with placements {like.placements}, got {tensor.placements}; load it with "
-                f"torch.distributed.checkpoint, or give a whole tensor"
+                f"{name}: expected a whole tensor, or a DTensor with placements {like.placements} on "
+                f"{like.device_mesh}, got one with {tensor.placements} on {tensor.device_mesh}; load it with "
+                f"torch.distributed.checkpoint, or give its full_tensor()"
             )
-        return self.local(tensor)
+        return self.shard_of(tensor)
 
     def gathered(self, plan: Mapping[str, Sequence[Reduction]]) -> dict[str, list[Reduction]]:
         """Reductions by parameter with whole weights in the place of shards."""
@@ -240,20 +242,20 @@ class Sharding:
         }
 
     def _gather(self, name: str, weight: Tensor) -> Tensor:
-        spread: Any = weight if hasattr(weight, "placements") else self.spread(name, weight)
-        whole: Tensor = spread.full_tensor()
+        dtensor: Any = weight if hasattr(weight, "placements") else self.joined(name, weight)
+        whole: Tensor = dtensor.full_tensor()
         return whole
 
     def scattered(self, name: str, whole: Tensor | None) -> Tensor:
-        """This rank's shard of what FSDP makes of a gradient, flat and whole, that each rank has; None is zero."""
+        """The shard of what FSDP makes of a gradient, flat and whole, that each rank has; None is zero."""
         from torch.distributed.tensor import DTensor, Partial
 
-        like = self._own[name].sharded_param
-        if whole is None:
-            whole = torch.zeros(like.shape, dtype=torch.promote_types(like.dtype, torch.float32), device=self._device)
-        own = whole.view(like.shape) / self.divisor
-        terms = DTensor.from_local(own, like.device_mesh, [Partial() for _ in like.placements], run_check=False)
-        return self.local(terms.redistribute(placements=like.placements))
+        like = self._fsdp_params[name].sharded_param
+        dtype = torch.promote_types(like.dtype, torch.float32)  # the same on all ranks
+        whole = torch.zeros(like.shape, device=self._device) if whole is None else whole.view(like.shape)
+        term = whole.to(dtype) / self.divisor
+        terms = DTensor.from_local(term, like.device_mesh, [Partial() for _ in like.placements], run_check=False)
+        return self.shard_of(terms.redistribute(placements=like.placements))
 
     # Gradients
 
@@ -270,16 +272,21 @@ class Sharding:
             raise ModelError(
                 f"expected one gradient divide factor for all modules, got {sorted(map(str, told))}; set the same"
             )
-        return float(told.pop() or self._mesh.size())
+        return float(told.pop() or self.ranks.count)
 
     @property
     def scale(self) -> float:
         """What the mean gradient over ranks is multiplied by in `.grad`."""
-        return self._mesh.size() / self.divisor
+        return self.ranks.count / self.divisor
 
     def mean(self, number: Tensor) -> Tensor:
         """The mean of a number over all ranks."""
-        return self._sum(number, range(self._mesh.ndim)) / self._mesh.size()
+        return self.ranks.sum(number) / self.ranks.count
+
+    def lengths(self, lengths: Tensor) -> Tensor:
+        """The lengths of vectors of which each rank has a shard, from those of the shards."""
+        replicas = self.ranks.count / self._pieces
+        return (self.ranks.sum(lengths.square()) / replicas).sqrt().to(lengths)
 
     def gradients(self, losses: Tensor, weights: Tensor | None = None, retain_graph: bool = True) -> dict[str, Tensor]:
         """This rank's shards of the gradient of some losses, as FSDP averages it; `.grad` stays as it is.
@@ -293,65 +300,33 @@ class Sharding:
             losses.backward(weights, retain_graph=retain_graph)
             return {name: shard.grad for name, shard in self.trained.items() if shard.grad is not None}
 
+    def _places(self) -> list[tuple[Any, str]]:
+        """Where FSDP keeps gradients until a pass synchronises."""
+        whole = [place for group in self._groups for each in group.fsdp_params for place in _whole_gradients(each)]
+        return [*((group, "_partial_reduce_output") for group in self._groups), *whole]
+
+    def waiting(self) -> Callable[[], None]:
+        """Copy the gradients that wait for a pass that synchronises; returns what puts them back."""
+        found = [(owner, name, getattr(owner, name)) for owner, name in self._places()]
+        copies = [(owner, name, None if grad is None else grad.clone()) for owner, name, grad in found]
+        return lambda: _set(copies)
+
     @contextmanager
     def _set_aside(self) -> Iterator[None]:
-        """Let a backward pass fill `.grad` with its own gradient, averaged, without the hooks on the parameters."""
-        places: list[tuple[Any, str, Any]] = []
-        for group in self._groups:
-            places += [(group, name, True) for name in ("reduce_grads", "all_reduce_grads")]
-            places.append((group, "_partial_reduce_output", None))
-            for own in group.fsdp_params:
-                places += [(own, "unsharded_accumulated_grad", None), (own._unsharded_param, "grad", None)]
-                places += [(own.sharded_param, "grad", None)]
-                if getattr(own.sharded_param, "_post_accumulate_grad_hooks", None):
-                    places.append((own.sharded_param, "_post_accumulate_grad_hooks", None))
-        before = [getattr(owner, name) for owner, name, _ in places]
-        for owner, name, value in places:
-            setattr(owner, name, value)
+        """Let a backward pass fill `.grad` with its gradient alone, averaged, without the hooks on the parameters."""
+        hooks = "_post_accumulate_grad_hooks"
+        sharded = [each.sharded_param for group in self._groups for each in group.fsdp_params]
+        places: list[tuple[Any, str, Any]]
+        places = [(group, name, True) for group in self._groups for name in ("reduce_grads", "all_reduce_grads")]
+        places += [(owner, name, None) for owner, name in self._places()]
+        places += [(each, "grad", None) for each in sharded]
+        places += [(each, hooks, None) for each in sharded if getattr(each, hooks, None)]
+        before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
+        _set(places)
         try:
             yield
         finally:
-            for (owner, name, _), value in zip(places, before, strict=True):
-                setattr(owner, name, value)
-
-    # Ranks
-
-    def _sum(self, number: Tensor, dims: Sequence[int]) -> Tensor:
-        total = number.detach().to(self._device, copy=True)
-        for dim in dims:
-            dist.all_reduce(total, group=self._mesh.get_group(dim))
-        return total
-
-    def lengths(self, lengths: Tensor) -> Tensor:
-        """The lengths of vectors of which each rank has a shard, from those of the shards."""
-        replicas = self._mesh.size() / self._shards_each
-        return (self._sum(lengths.square(), range(self._mesh.ndim)) / replicas).sqrt().to(lengths)
-
-    def count(self, number: int) -> int:
-        """The sum of a whole number over all ranks."""
-        return int(self._sum(torch.tensor(number), range(self._mesh.ndim)))
-
-    def any(self, flag: bool) -> bool:
-        """Whether something holds on any rank."""
-        return self.count(int(flag)) > 0
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Let an error inside the block be an error of all ranks, so that none waits for one that has given up.
-
-        Raises:
-            ModelError: another rank has met an error, and this one has not.
-        """
-        error: Exception | None = None
-        try:
-            yield
-        except Exception as met:
-            error = met
-        failed = self.any(error is not None)
-        if error is not None:
-            raise error
-        if failed:
-            raise ModelError("expected a batch that all ranks can score, got an error on another rank; see its output")
+            _set(before)
 
 
 class ShardedPass(Pass):
@@ -359,11 +334,11 @@ class ShardedPass(Pass):
 
     Args:
         sharding: the model's.
-        own: see `Pass`. After an error of this rank the backward pass goes on, as the others wait for it there.
+        rest: see `Pass`. After an error of this rank the backward pass goes on, as the others wait for it there.
     """
 
-    def __init__(self, sharding: Sharding, *own: Any) -> None:
-        super().__init__(*own)
+    def __init__(self, sharding: Sharding, *rest: Any) -> None:
+        super().__init__(*rest)
         self.sharding = sharding
 
     def finish(self) -> dict[str, list[Tensor]]:
@@ -381,21 +356,16 @@ class ShardedPass(Pass):
             self.error = error
         finally:
             self.plan = plan
-        if self.check is not None:
-            for name in names:
+        for name in names:
+            self.sharding.ranks.note(name)
+            if self.check is not None:
                 self.totals[name] = self.sharding.scattered(name, self.totals.get(name))
 
     def give_up(self, names: Sequence[str], error: Exception) -> None:
         """Take note that a call could not be read, and do what the other ranks expect for its parameters."""
         self.error = self.error or error
         unread: Any = object()  # stands for the call, so that what waits is the same on all ranks
-        now = []
-        for name in names:
-            if self._deferred(name):
-                self._waiting.setdefault(name, []).append(unread)
-            else:
-                now.append(name)
-        self._reduce([unread], now, {})
+        self._reduce([unread], self._due(names, unread), {})
 
 
 def _groups(module: Any) -> list[Any]:
@@ -404,3 +374,13 @@ def _groups(module: Any) -> list[Any]:
     if hasattr(state, "_fsdp_param_groups"):  # torch 2.13; one group, or none, before
         return list(state._fsdp_param_groups)
     return [] if state._fsdp_param_group is None else [state._fsdp_param_group]
+
+
+def _whole_gradients(fsdp_param: Any) -> list[tuple[Any, str]]:
+    """Where FSDP keeps the whole gradient of a parameter until a pass synchronises."""
+    return [(fsdp_param, "unsharded_accumulated_grad"), (fsdp_param._unsharded_param, "grad")]
+
+
+def _set(values: Iterable[tuple[Any, str, Any]]) -> None:
+    for owner, name, value in values:
+        setattr(owner, name, value)

@@ -56,7 +56,7 @@ class Feedback:
         if signals is None:
             signals = [GMC(), NormAll()] if monitor is not None else [GMC()]
         by_name = signals_by_name(signals)
-        sources = names_of(sampler) if sampler is not None else monitor.names if monitor is not None else ()
+        sources = _mixture_of(sampler).names if sampler is not None else monitor.names if monitor is not None else ()
         self.signals, names = [_by_source(signal, len(sources)) for signal in by_name.values()], list(by_name)
         self._drive = names[0] if drive is None else drive
         if self._drive not in names:
@@ -106,10 +106,14 @@ class Feedback:
         self.detach()  # a framework that begins anew, as with a smaller batch, does not say so
         self.meter = Meter(model, self.signals, **{"accumulate": 1, **self.options})
         self._attached = True
-        if self._state is not None:
-            self.meter.load_state_dict(self._state)
-            self._state = None
+        self._load(self.meter)
         return self.meter
+
+    def _load(self, meter: Meter) -> None:
+        """Give the meter the state that waits for it, if there is one."""
+        state, self._state = self._state, None
+        if state is not None:
+            meter.load_state_dict(state)
 
     def detach(self) -> None:
         """Leave the model as it was."""
@@ -137,37 +141,28 @@ class Feedback:
         self._consumed += samples
 
     def loss(
-        self,
-        losses: Tensor,
-        sources: Tensor | None,
-        then: Callable[[], None] | None = None,
-        aux: Tensor | None = None,
+        self, losses: Tensor, sources: Tensor | None, then: Callable[[], None], aux: Tensor | None = None
     ) -> Tensor:
-        """The mean loss [], whose backward pass scores the samples, reports the scores and calls `then`.
+        """The mean loss [], whose backward pass scores the samples and tells the sampler and the monitor.
 
         Args:
             losses: one per sample [B].
             sources: the source of each sample [B], which is its group for the signals that ask for one.
-            then: called when the scores are reported.
+            then: called at the end of the pass.
             aux: what is added to the mean and belongs to no sample, see `Meter.backward`.
         """
         assert self.meter is not None
 
-        def report(scores: Any) -> None:
-            self.report(sources, losses, scores)
-            if then is not None:
-                then()
+        def report(scores: dict[str, Tensor] | None) -> None:
+            self.scores = scores
+            if self.steered is not None and sources is not None:
+                self.steered.update(sources, None if scores is None else scores[self._drive])
+            if self.monitor is not None and (sources is not None or not self.monitor.has_sources):
+                self.monitor.update(sources if self.monitor.has_sources else None, scores, losses.detach())
+            then()
 
         groups = None if sources is None else torch.as_tensor(sources, device=losses.device)
         return metered_loss(self.meter, losses, report, groups, aux)
-
-    def report(self, sources: Tensor | None, losses: Tensor, scores: dict[str, Tensor] | None) -> None:
-        """Pass on the scores of a batch: sources [B], losses [B], scores by signal or None."""
-        self.scores = scores
-        if self.steered is not None and sources is not None:
-            self.steered.update(sources, None if scores is None else scores[self._drive])
-        if self.monitor is not None and (sources is not None or not self.monitor.has_sources):
-            self.monitor.update(sources if self.monitor.has_sources else None, scores, losses.detach())
 
     def state_dict(self, share: int = 1, together: bool = False) -> dict[str, Any]:
         """The states of all; `share` processes consume what the sampler hands out in one.
@@ -196,9 +191,8 @@ class Feedback:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state; the meter's is kept until there is a meter."""
         self._state = state["meter"]
-        if self.meter is not None and self._attached and self._state is not None:
-            self.meter.load_state_dict(self._state)
-            self._state = None
+        if self.meter is not None and self._attached:
+            self._load(self.meter)
         if self.sampler is not None and "sampler" in state:
             self.sampler.load_state_dict(state["sampler"])
         if self.steered is not None and "mixture" in state:
@@ -225,33 +219,26 @@ class Metered:
 
 def _check(signals: Any, sampler: Any, monitor: Any) -> None:
     """Refuse what would fail only in training, or tell a monitor the wrong names."""
-    for name, kind in (("sampler", Steered), ("monitor", SourceMonitor)):
+    kinds: dict[str, tuple[Any, Any, str, str]] = {
+        "sampler": (sampler, Steered, "a SourceSampler, a SourceStream or a Mixture", "SourceSampler(sources)"),
+        "monitor": (monitor, SourceMonitor, "a SourceMonitor", "SourceMonitor(names)"),
+    }
+    for name, (given, kind, expected, example) in kinds.items():
         if isinstance(signals, kind):
             raise IntegrationError(f"expected signals, got a {type(signals).__name__}; pass it as {name}=")
-    if sampler is not None and not isinstance(sampler, Steered):
-        raise IntegrationError(
-            f"sampler: expected a SourceSampler, a SourceStream or a Mixture, got {type(sampler).__name__}; make one: "
-            f"SourceSampler(sources)"
-        )
-    if monitor is not None and not isinstance(monitor, SourceMonitor):
-        raise IntegrationError(
-            f"monitor: expected a SourceMonitor, got {type(monitor).__name__}; make one: SourceMonitor(names)"
-        )
-    if sampler is not None and monitor is not None and monitor.has_sources and monitor.names != names_of(sampler):
-        names = list(names_of(sampler))
-        raise IntegrationError(
-            f"expected a monitor of the sampler's sources {names}, in their order, got one of {list(monitor.names)}; "
-            f"make it with SourceMonitor({names})"
-        )
+        if given is not None and not isinstance(given, kind):
+            raise IntegrationError(f"{name}: expected {expected}, got {type(given).__name__}; make one: {example}")
+    if sampler is not None and monitor is not None and monitor.has_sources:
+        names = list(_mixture_of(sampler).names)
+        if list(monitor.names) != names:
+            raise IntegrationError(
+                f"expected a monitor of the sampler's sources {names}, in their order, got one of "
+                f"{list(monitor.names)}; make it with SourceMonitor({names})"
+            )
 
 
 def _mixture_of(steered: Steered) -> Mixture:
     return steered if isinstance(steered, Mixture) else steered.mixture
-
-
-def names_of(steered: Steered) -> tuple[str, ...]:
-    """The sources of a sampler, a stream or a mixture, in the order of their numbers."""
-    return _mixture_of(steered).names
 
 
 def _by_source(signal: Any, sources: int) -> Any:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from headway.errors import SignalError, StateError, warn
-from headway.moments.flat import WHOLE, Flat, Parts
+from headway.moments.flat import WHOLE, Flat, Parts, side_by_side
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Moments:
     Args:
         parameters: the parameters by name.
         decay: rates and bias correction.
-        parts: how the parameters are spread over ranks. Then m and v are this rank's parts, and what is said of all
-            numbers is said of those of all ranks, which have to ask together.
+        parts: how the parameters are shared out over ranks. Then m and v are this rank's shards, and what is said of
+            all numbers is said of those of all ranks, which have to ask together.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], decay: Decay, parts: Parts = WHOLE) -> None:
@@ -76,7 +76,7 @@ class Moments:
         self.decay = decay
         self._parts = parts
         self._shapes = {name: parameter.shape for name, parameter in parameters.items()}
-        own = {name: parts.local(parameter) for name, parameter in parameters.items()}
+        own = {name: parts.shard_of(parameter) for name, parameter in parameters.items()}
         self.m = Flat(own)
         self.v = Flat(own)
         devices = {tensor.device for tensor in self.m.values()}
@@ -93,9 +93,7 @@ class Moments:
     @property
     def updates(self) -> int:
         """Updates so far, without the skipped ones."""
-        if self._known is None:
-            return int(self._updates)
-        return self._known
+        return int(self._updates) if self._known is None else self._known
 
     @property
     def skipped(self) -> int:
@@ -190,11 +188,7 @@ class Moments:
         self._known = None
         taken = self._spare if self._spare is not None and self._spare.fits(self.m) else Flat(self.m)
         torch._foreach_copy_(list(taken.values()), list(g))
-        places = [(self.m.whole, self.v.whole, taken.whole)]
-        if self.m.whole is None or self.v.whole is None or taken.whole is None:
-            places = [(m, self.v[name], taken[name]) for name, m in self.m.items()]
-        for m, v, own in places:
-            assert m is not None and v is not None and own is not None
+        for m, v, own in side_by_side(self.m, self.m, self.v, taken):
             keep = finite.to(own.device)
             own.masked_fill_(~keep, 0)
             weights = [(keep * (1 - rate)).to(own.dtype) for rate in dict.fromkeys((self.decay.m, self.decay.v))]
@@ -238,10 +232,7 @@ class Moments:
             out = Flat(own)
         self._spare = out
         limit = self._limit(floor)
-        places = [(self.m[name], v, out[name]) for name, v in own.items()]
-        if self.m.whole is not None and self.v.whole is not None and out.whole is not None and len(own) == len(self.v):
-            places = [(self.m.whole, self.v.whole, out.whole)]
-        for m, v, ratio in places:
+        for m, v, ratio in side_by_side(own, self.m, self.v, out):
             torch.clamp(v, min=limit if isinstance(limit, float) else limit.to(v.device), out=ratio)
             torch.div(m, ratio, out=ratio)
             if self.decay.m != self.decay.v:
@@ -271,8 +262,12 @@ class Moments:
         if self.v.whole is not None and len(chosen) == len(self.v):
             total = self.v.whole.sum()
         else:
-            total = torch.stack([self.v[name].sum().to(self._updates.device) for name in chosen]).sum()
+            total = self._sum([self.v[name].sum() for name in chosen])
         return self._parts.total(total) / (of_v * self._count(chosen))
+
+    def _sum(self, numbers: Iterable[Tensor]) -> Tensor:
+        """The sum of single numbers, which may be on several devices."""
+        return torch.stack([number.to(self._updates.device) for number in numbers]).sum()
 
     def _count(self, names: Iterable[str]) -> int:
         return sum(self._shapes[name].numel() for name in names)
@@ -304,8 +299,7 @@ class Moments:
         limit = floor * of_v
         own = {name: self.v[name] for name in (self.v if names is None else names)}
         below = [(v < (limit.to(v) if isinstance(limit, Tensor) else limit)).sum() for v in own.values()]
-        count = torch.stack([one.to(self._updates.device) for one in below]).sum()
-        return self._parts.total(count) / self._count(own)
+        return self._parts.total(self._sum(below)) / self._count(own)
 
     def share_within_bound(self) -> Tensor:
         """The share of parameters with m^2 <= v after bias correction, but for rounding.
@@ -315,18 +309,16 @@ class Moments:
         """
         of_m, of_v = self.corrections()
         slack = 64 * torch.finfo(torch.float32).eps
-        within = [
-            ((m / of_m).square() <= (v / of_v) * (1 + slack)).sum().to(self._updates.device)
-            for m, v in zip(self.m.values(), self.v.values(), strict=True)
-        ]
-        return self._parts.total(torch.stack(within).sum()) / self._count(self.v)
+        pairs = zip(self.m.values(), self.v.values(), strict=True)
+        within = [((m / of_m).square() <= (v / of_v) * (1 + slack)).sum() for m, v in pairs]
+        return self._parts.total(self._sum(within)) / self._count(self.v)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the averages consist of."""
         return {
-            "decay": [self.decay.m, self.decay.v, self.decay.bias_correction],
-            "m": {name: self._parts.spread(name, tensor.clone()) for name, tensor in self.m.items()},
-            "v": {name: self._parts.spread(name, tensor.clone()) for name, tensor in self.v.items()},
+            "decay": list(astuple(self.decay)),
+            "m": {name: self._parts.joined(name, tensor.clone()) for name, tensor in self.m.items()},
+            "v": {name: self._parts.joined(name, tensor.clone()) for name, tensor in self.v.items()},
             "updates": self._updates.to(torch.int64),
             "skipped": (self._passed - self._updates).to(torch.int64),
             "bad": ~self._good,
@@ -338,7 +330,7 @@ class Moments:
         Raises:
             StateError: names or shapes differ, or a number is none that moments can have.
         """
-        decay = [self.decay.m, self.decay.v, self.decay.bias_correction]
+        decay = list(astuple(self.decay))
         if list(state.get("decay", decay)) != decay:
             raise StateError(f"expected moments with decay {decay}, got {list(state['decay'])}")
         for key, own in (("m", self.m), ("v", self.v)):
@@ -352,7 +344,7 @@ class Moments:
                 )
             for name in (name for name in own if name in state[key]):
                 saved = _tensor(state[key][name], f"{name}: expected moments {key}", self._shapes[name])
-                saved = self._parts.part(name, saved)
+                saved = self._parts.cut(name, saved)
                 bad = ~torch.isfinite(saved) | (saved < 0 if key == "v" else False)
                 if self._parts.total(bad.sum()):
                     kind = "finite numbers" if key == "m" else "finite numbers from 0"
@@ -379,7 +371,7 @@ class Moments:
         for key, own in (("m", self.m), ("v", self.v)):
             for name, tensor in own.items():
                 if name in state[key]:
-                    tensor.copy_(self._parts.part(name, state[key][name]))
+                    tensor.copy_(self._parts.cut(name, state[key][name]))
                 else:
                     tensor.zero_()
         self._updates.copy_(state["updates"])

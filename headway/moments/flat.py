@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from headway.errors import StateError
+
 
 class Parts(Protocol):
-    """How tensors beside parameters are spread over ranks, see `headway.grads.sharded.Sharding`."""
+    """How tensors beside parameters are shared out over ranks, see `headway.grads.sharded.Sharding`.
 
-    def local(self, tensor: Tensor) -> Tensor:
-        """This rank's part of a tensor."""
+    A shard is this rank's part of a tensor, a plain tensor.
+    """
+
+    def shard_of(self, tensor: Tensor) -> Tensor:
+        """The shard of a DTensor; a plain tensor is one already."""
         ...
 
     def total(self, number: Tensor) -> Tensor:
-        """The sum of what each rank has made of its part."""
+        """The sum of what each rank has made of its shards."""
         ...
 
-    def spread(self, name: str, part: Tensor) -> Tensor:
-        """The tensor beside a parameter, from this rank's part."""
+    def joined(self, name: str, shard: Tensor) -> Tensor:
+        """The tensor beside a parameter that a shard belongs to: a DTensor, where there are several ranks."""
         ...
 
-    def part(self, name: str, tensor: Tensor) -> Tensor:
-        """This rank's part of a tensor beside a parameter."""
+    def cut(self, name: str, tensor: Tensor) -> Tensor:
+        """The shard of a tensor beside a parameter, which is a DTensor or whole."""
         ...
 
 
 class Whole:
-    """Tensors that are not spread: each rank has all of them."""
+    """Tensors that are not shared out: each rank has all of them."""
 
-    def local(self, tensor: Tensor) -> Tensor:
+    def shard_of(self, tensor: Tensor) -> Tensor:
         """The tensor itself."""
         return tensor
 
@@ -40,12 +45,22 @@ class Whole:
         """The number itself."""
         return number
 
-    def spread(self, name: str, part: Tensor) -> Tensor:
+    def joined(self, name: str, shard: Tensor) -> Tensor:
         """The tensor itself."""
-        return part
+        return shard
 
-    def part(self, name: str, tensor: Tensor) -> Tensor:
-        """The tensor itself."""
+    def cut(self, name: str, tensor: Tensor) -> Tensor:
+        """The tensor itself.
+
+        Raises:
+            StateError: it is a DTensor, of which this rank has a shard alone.
+        """
+        if hasattr(tensor, "placements"):
+            raise StateError(
+                f"{name}: expected a whole tensor, got a DTensor with placements {tensor.placements}; save and load "
+                f"the state of a sharded model with torch.distributed.checkpoint (no_dist=True for one process), or "
+                f"replace each DTensor by its full_tensor() on all ranks first"
+            )
         return tensor
 
 
@@ -95,6 +110,14 @@ class Flat(dict[str, Tensor]):
         """Put another tensor in the place of one; there is no common buffer any more."""
         self.whole = None
         self[name] = tensor
+
+
+def side_by_side(names: Collection[str], *flats: Flat) -> list[tuple[Tensor, ...]]:
+    """The tensors of some names, one of each: as few as possible, the buffers themselves where these hold no others."""
+    wholes = [flat.whole for flat in flats if flat.whole is not None and len(flat) == len(names)]
+    if len(wholes) == len(flats):
+        return [tuple(wholes)]
+    return [tuple(flat[name] for flat in flats) for name in names]
 
 
 def _zeros(parameter: Tensor) -> Tensor:

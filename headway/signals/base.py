@@ -48,8 +48,8 @@ class Scope:
         plan: the reductions that were asked for with certain weights, which stay where they are.
         warns: whether the signal may still warn of a floor that decides nearly all.
         version: the state of the moments that `cache` and `ratios` belong to.
-        parts: how the parameters are spread over ranks. Sharded ones are DTensors, and weights are either DTensors or
-            this rank's shards, as those of the moments are.
+        parts: how the parameters are shared out over ranks. Sharded ones are DTensors, and weights are either DTensors
+            or this rank's shards, as those of the moments are.
     """
 
     parameters: Mapping[str, Tensor]
@@ -73,13 +73,16 @@ class Scope:
             self.plan = weights, {key: {name: Reduction(kind, weight) for name, weight in weights.items()}}
         return self.plan[1]
 
-    def square(self, tensor: Tensor) -> Tensor:
-        """The squared length of a tensor beside a parameter, over all ranks that have a part of it."""
-        return self.parts.total(self.parts.local(tensor).square().sum())
+    def squares(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The squared length of each tensor beside a parameter, over all ranks that have a shard of it."""
+        own = {name: self.parts.shard_of(tensor).square().sum() for name, tensor in tensors.items()}
+        if self.parts is WHOLE:
+            return own
+        return dict(zip(own, self.parts.total(torch.stack(list(own.values()))), strict=True))
 
     def length(self, tensors: Iterable[Tensor], like: Tensor) -> Tensor:
         """The length of tensors beside parameters, all taken together as one vector, in the type of another tensor."""
-        norms = [torch.linalg.vector_norm(self.parts.local(tensor)).to(like) for tensor in tensors]
+        norms = [torch.linalg.vector_norm(self.parts.shard_of(tensor)).to(like) for tensor in tensors]
         own = torch.linalg.vector_norm(torch.stack(norms))
         return own if self.parts is WHOLE else self.parts.total(own.square()).sqrt()
 
@@ -291,10 +294,7 @@ def load_state(
         own.load_state_dict(saved, strict)
     for name, scope in scopes.items():
         for key, value in scope.memory.items():
-            kept: Tensor = state["memory"][name][key]
-            if hasattr(value, "placements"):  # a DTensor; the saved one may be whole
-                value, kept = scope.parts.local(value), scope.parts.part(key, kept)
-            value.copy_(kept)
+            scope.parts.shard_of(value).copy_(_shard(scope, key, value, state["memory"][name][key]))
         scope.version = ()
 
 
@@ -315,6 +315,7 @@ def _checked(
         for key, value in scope.memory.items():
             if key not in state["memory"][name] or state["memory"][name][key].shape != value.shape:
                 raise StateError(f"{name}: expected memory {key!r} of shape {list(value.shape)}")
+            _shard(scope, key, value, state["memory"][name][key])
     saved_by_decay = {tuple(saved.get("decay", ())): saved for saved in state["moments"]}
     pairs = []
     for decay, own in moments.items():
@@ -324,3 +325,9 @@ def _checked(
         own.check_state(saved_by_decay[rates], strict)
         pairs.append((own, saved_by_decay[rates]))
     return pairs
+
+
+def _shard(scope: Scope, key: str, own: Tensor, saved: Tensor) -> Tensor:
+    """What a rank keeps of a tensor of a signal's memory that was saved, beside its own."""
+    parts = scope.parts if hasattr(own, "placements") else WHOLE
+    return parts.cut(key, saved)

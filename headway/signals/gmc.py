@@ -266,7 +266,7 @@ class Cosine(MomentSignal):
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """|g . m| / (|g| |m|), zero where either vanishes."""
-        squares = {name: scope.square(d) for name, d in self._directions(scope, batch).items()}
+        squares = scope.squares(self._directions(scope, batch))
         if self.over == "tensor":
             angles = {n: _angle(values["dot"][n], values["sq"][n], squares[n]) for n in squares}
             return total(angles) * (self.scale / scope.size**0.5)

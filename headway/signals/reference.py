@@ -57,7 +57,7 @@ class Reference:
         sharding = find_sharding(unwrap(model))
         if sharding is not None:
             shards = sharding.gradients(loss, retain_graph=False)
-            self.set({name: sharding.spread(name, shard / sharding.scale) for name, shard in shards.items()})
+            self.set({name: sharding.joined(name, shard / sharding.scale) for name, shard in shards.items()})
             return
         trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
         found = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
@@ -125,7 +125,7 @@ class Alignment(BaseSignal):
                     f"got {list(gradients[name].shape)}"
                 )
             else:
-                scope.parts.local(scope.memory[name]).copy_(scope.parts.part(name, gradients[name]))
+                scope.parts.shard_of(scope.memory[name]).copy_(scope.parts.cut(name, gradients[name]))
         scope.version = (self.reference.version,)
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:

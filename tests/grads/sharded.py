@@ -6,10 +6,8 @@ results have to be the same wherever it runs.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +23,9 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard
 
 from headway import GMC, Alignment, Cosine, DotProduct, Meter, NormAll, NormLast, Projection, Reference
-from headway.errors import HeadwayError
 from headway.grads.segments import segments
 from headway.integrations.training import metered_loss
-from tests.ranks import leaving_together
+from tests.models import Experts
 
 VOCABULARY, LENGTH, SAMPLES, STEPS = 19, 6, 8, 3  # 19 rows cannot be shared evenly
 
@@ -270,6 +267,11 @@ def adapter_scores(place: Place) -> Results:
         layer.self_attn.q_proj = Adapter(layer.self_attn.q_proj)
         layer.mlp.up_proj = Adapter(layer.mlp.up_proj)
     return train(place, place.shard(model))
+
+
+def expert_scores(place: Place) -> Results:
+    """Experts for whom rows are gathered, other numbers of them on every rank."""
+    return train(place, place.shard(Experts()))
 
 
 def hybrid_scores(place: Place) -> Results:
@@ -518,54 +520,7 @@ def from_whole(place: Place) -> Results:
     return {f"{n} {k}": v for n in (2, 3) for k, v in step(place, model, meter, n).items()}
 
 
-# Errors
-
-
-def errors(place: Place) -> Results:
-    """What each rank is told where something is wrong on the first one alone, and that training goes on after it."""
-    model = place.shard(llama())
-    meter = Meter(model, [GMC(beta=0.5), NormAll()])
-    found: Results = {}
-
-    def attempt(name: str, loss: Callable[[Tensor], Tensor]) -> None:
-        try:
-            meter.backward(loss(batch(0)[place.part]))
-        except HeadwayError as error:
-            found[name] = f"{type(error).__name__}: {error}"
-        assert all(parameter.grad is None for parameter in model.parameters())
-
-    def shape(tokens: Tensor) -> Tensor:
-        losses = losses_of(model, tokens)
-        return losses.mean() if place.rank == 0 else losses
-
-    def count(tokens: Tensor) -> Tensor:
-        losses = losses_of(model, tokens)
-        return losses[:-1] if place.rank == 0 else losses
-
-    def mixed(tokens: Tensor) -> Tensor:
-        losses = losses_of(model, tokens)
-        return losses * losses.mean() if place.rank == 0 else losses
-
-    attempt("shape", shape)
-    attempt("count", count)
-    attempt("mixed", mixed)
-    return found | llama_after_errors(place, model, meter)
-
-
-def llama_after_errors(place: Place, model: nn.Module | None = None, meter: Meter[Any] | None = None) -> Results:
-    """Two steps after batches that could not be scored, or from the start."""
-    model = llama() if model is None else model
-    meter = Meter(model, [GMC(beta=0.5), NormAll()]) if meter is None else meter
-    return {f"{n} {name}": score for n in range(2) for name, score in step(place, model, meter, n).items()}
-
-
-def number_refused(place: Place) -> Results:
-    """Parameters that stay gathered over some of the processes after the forward pass."""
-    try:
-        Meter(place.shard(llama(), reshard_after_forward=2), GMC())
-    except HeadwayError as error:
-        return {"message": str(error)}
-    return {}
+# Memory
 
 
 def memory(place: Place) -> Results:
@@ -582,34 +537,12 @@ def memory(place: Place) -> Results:
 
 IN_BOTH = (llama_scores, gpt2_scores, resumed, memory)
 IN_TWO = (
-    *(llama_single, gpt2_single, llama_kept, llama_checkpointed, mixer_scores, leaves_scores, adapter_scores),
-    *(
-        accumulated,
-        cut_short,
-        errors,
-        with_aux,
-        summed,
-        left_out,
-        aligned,
-        packed,
-        not_finite,
-        gradients,
-        low_precision,
-    ),
+    *(llama_single, gpt2_single, llama_kept, llama_checkpointed, mixer_scores, leaves_scores),
+    *(adapter_scores, expert_scores),
+    *(accumulated, cut_short, with_aux, summed, left_out, aligned, packed, not_finite, gradients, low_precision),
     *(from_whole, compiled_scores, in_a_framework),
 )
 SCENARIOS: Mapping[int, Sequence[Callable[[Place], Results]]] = {
     2: (saved, *IN_BOTH, *IN_TWO),
-    4: (*IN_BOTH, hybrid_scores, number_refused),  # after the others, whose checkpoint they resume from
+    4: (*IN_BOTH, hybrid_scores),  # after the others, whose checkpoint they resume from
 }
-
-
-@leaving_together
-def work(rank: int, world: int, folder: str) -> None:
-    """Run all scenarios on one of some processes."""
-    meet = f"file://{folder}/rendezvous{world}"
-    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=world, timeout=timedelta(minutes=10))
-    place = Place(rank, world, folder)
-    warnings.filterwarnings("error", module="headway|torch.distributed.fsdp")
-    results = {scenario.__name__: scenario(place) for scenario in SCENARIOS[world]}
-    torch.save(results, Path(folder) / f"{world} {rank}.pt")

@@ -14,6 +14,7 @@ import headway
 from headway import Meter, NormAll
 from headway.errors import LayoutError, VerificationError
 from headway.grads.segments import Segments
+from tests.models import Experts
 
 from .oracle import is_exact, without
 
@@ -162,6 +163,31 @@ def test_rows_of_another_sample_are_noticed() -> None:
         losses = own.mean(F.cross_entropy(logits[0], tokens[0], reduction="none"))
         with pytest.raises(VerificationError):
             meter.backward(losses)
+
+
+def language_losses(model: nn.Module, seed: int) -> Tensor:
+    tokens = torch.randint(0, 19, (4, 7), generator=torch.Generator().manual_seed(seed))
+    return F.cross_entropy(model(tokens[:, :-1]).mT, tokens[:, 1:], reduction="none").mean(1)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_rows_gathered_for_experts_are_scored_by_segment(direct: bool) -> None:
+    model = Experts(direct)
+    with Meter(model, NormAll(), verify=True, check="always") as meter:
+        for seed in range(3):
+            meter.backward(language_losses(model, seed))
+            assert meter.verification is not None
+            assert meter.verification.largest_difference < 1e-12
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_rows_gathered_for_experts_are_refused_with_the_way_that_works(direct: bool) -> None:
+    model = Experts(direct, segmented=False)
+    with (
+        Meter(model, NormAll()) as meter,
+        pytest.raises(LayoutError, match=r"call it inside headway\.segments\(ids\), with the sample of each row"),
+    ):
+        meter.backward(language_losses(model, 0))
 
 
 def test_one_loss_for_each_segment() -> None:

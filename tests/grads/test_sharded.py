@@ -18,6 +18,7 @@ from headway.grads.registry import kind_of, rule_for
 
 pytest.importorskip("transformers")
 sharded = pytest.importorskip("tests.grads.sharded")
+errors = pytest.importorskip("tests.grads.sharded_errors")
 
 Ranks = Callable[[int], list[dict[str, Any]]]
 
@@ -31,7 +32,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
     def run(world: int) -> list[dict[str, Any]]:
         for size in (2, 4):
             if size <= world and size not in done:
-                mp.spawn(sharded.work, (size, str(folder)), nprocs=size)
+                mp.spawn(errors.work, (size, str(folder)), nprocs=size)
                 done[size] = [torch.load(folder / f"{size} {rank}.pt", weights_only=True) for rank in range(size)]
         return done[world]
 
@@ -53,22 +54,22 @@ def assert_same(got: dict[str, Any], want: dict[str, Any], tolerance: float) -> 
 
 
 IN_SINGLE = {"llama_single": 1e-6, "gpt2_single": 1e-6}
-APART = ("errors", "number_refused", "memory", "gradients", "low_precision", "saved", "resumed")
+APART = (
+    *("errors", "disagreements", "own_signals", "undone", "other_states", "number_refused"),
+    *("memory", "gradients", "low_precision", "saved", "resumed"),
+)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch.compile looks at it
 @pytest.mark.parametrize(
-    ("world", "name"),
-    [
-        (world, one.__name__)
-        for world, scenarios in sharded.SCENARIOS.items()
-        for one in scenarios
-        if one.__name__ not in APART
-    ],
+    ("world", "scenario"),
+    [(world, one) for world, scenarios in errors.SCENARIOS.items() for one in scenarios if one.__name__ not in APART],
 )
-def test_ranks_give_the_scores_moments_and_parameters_of_one_process(world: int, name: str, ranks: Ranks) -> None:
-    want = getattr(sharded, name)(sharded.Place(0, 1, ""))
+def test_ranks_give_the_scores_moments_and_parameters_of_one_process(
+    world: int, scenario: Callable[..., dict[str, Any]], ranks: Ranks
+) -> None:
+    want, name = scenario(sharded.Place(0, 1, "")), scenario.__name__
     for found in ranks(world):
         assert_same(found[name], want, IN_SINGLE.get(name, 1e-9))
 
@@ -105,15 +106,68 @@ def test_parameters_gathered_in_bfloat16_are_scored_up_to_its_rounding(ranks: Ra
 @pytest.mark.slow
 def test_an_error_of_one_rank_is_an_error_of_all_and_training_goes_on(ranks: Ranks) -> None:
     first, *others = (found["errors"] for found in ranks(2))
-    elsewhere = "ModelError: expected a batch that all ranks can score, got an error on another rank; see its output"
+    elsewhere = "ModelError: expected no error on any rank, got one on rank 0; see the output there"
     assert first["shape"].startswith("LossError: expected one loss per sample")
     assert first["count"].startswith("LayoutError: lm_head: expected")
     assert "add up to autograd's under random weights" in first["mixed"]
-    want = sharded.llama_after_errors(sharded.Place(0, 1, ""))
+    want = errors.llama_after_errors(sharded.Place(0, 1, ""))
     for found in (first, *others):
         assert_same({name: found[name] for name in want}, want, 1e-9)
     for found in others:
         assert (found["shape"], found["count"], found["mixed"]) == (elsewhere, elsewhere, first["mixed"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [2, 4])
+def test_after_an_error_nothing_of_its_micro_batch_is_left(world: int, ranks: Ranks) -> None:
+    for found in ranks(world):
+        assert [name for name, same in found["undone"].items() if not same] == []
+        assert len(found["undone"]) == 2 * 63
+
+
+@pytest.mark.slow
+def test_ranks_that_call_other_layers_are_told_before_anything_is_exchanged(ranks: Ranks) -> None:
+    got = {
+        "swapped": ("right.weight", "left.weight"),
+        "fewer": ("head.weight", "right.weight"),
+        "more": ("left.weight (several calls)", "left.weight"),
+        "unused": ("left.weight in the losses", "right.weight in the losses"),
+    }
+    want = errors.disagreements(sharded.Place(0, 1, ""))
+    for rank, found in enumerate(found["disagreements"] for found in ranks(2)):
+        for way, here in got.items():
+            for call in ("backward", "score"):
+                assert found[f"{way} {call}"].startswith(
+                    f"ModelError: expected all ranks to call the same layers in the same order, got {here[rank]} on "
+                    f"rank {rank}, and something else on rank {1 - rank}; call every layer on all ranks"
+                )
+        assert_same({name: found[name] for name in want}, want, 1e-9)
+
+
+@pytest.mark.slow
+def test_an_error_in_a_signal_of_ones_own_is_an_error_of_all_ranks(ranks: Ranks) -> None:
+    first, second = (found["own_signals"] for found in ranks(2))
+    want = errors.own_signals(sharded.Place(0, 1, ""))
+    for where in ("init", "reductions", "before", "scores", "swallowed", "observe"):
+        assert first[where].startswith("ModelError: expected no error on any rank, got one on rank 1;")
+        assert second[where] == f"ZeroDivisionError: {where}"
+    for found in (first, second):
+        assert_same({name: found[name] for name in want}, want, 1e-9)
+
+
+@pytest.mark.slow
+def test_states_of_another_kind_are_refused_with_the_way_out_which_works(ranks: Ranks) -> None:
+    first, second = (found["other_states"] for found in ranks(2))
+    for found in (first, second):
+        for key in ("moments", "memory"):
+            assert found[key].startswith(
+                "StateError: model.embed_tokens.weight: expected a whole tensor, got a DTensor"
+            )
+            assert "torch.distributed.checkpoint (no_dist=True for one process)" in found[key]
+        assert "expected a whole tensor, or a DTensor with placements" in found["mesh"]
+        assert (found["same"], found["round"], found["memory round"]) == (True, True, True)
+    assert first["rank"].endswith("got one on rank 1; see the output there")
+    assert second["rank"] == "StateError: expected a number of batches from 0, got -1"
 
 
 @pytest.mark.slow
@@ -266,4 +320,4 @@ def test_weights_of_another_shape_are_refused_by_name() -> None:
     with pytest.raises(
         SignalError, match=r"0\.weight: expected the shard of a weight, shape \[4, 4\], got shape \[3\]"
     ):
-        sharding.spread("0.weight", torch.zeros(3))
+        sharding.joined("0.weight", torch.zeros(3))
