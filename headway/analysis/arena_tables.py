@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headway.analysis.charts.figure import COLUMN_WIDTH, new_figure
-from headway.analysis.charts.model import INK, METHODS, styles_for
-from headway.analysis.report.rendering import dark as darkened
+from headway.analysis.charts.model import BARS, INK, METHODS, Axis, Chart, Line, Panel, numbers, styles_for
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate, iqm, probability_of_improvement
 from headway.analysis.summaries import final_return
 from headway.analysis.table import NOTHING, Cell, Table
+from headway.runs.text import count
 from headway.study.protocols.arena import METHODS as ALL_METHODS
 from headway.study.protocols.arena import ROOMS, TELEVISIONS
 
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
 BASELINE = "ppo"
+NEEDED = (
+    *("env_steps", "episodes", "episode_return", "goals", "first_goal", "covered"),
+    *("bonus_noise", "bonus_quiet", "noise_time_share", "steps_per_second"),
+)
+"""The metrics that a run must have."""
+SHORT = ("method", "covered", "noise preference", "time in noise", "solved")
+"""The columns of the leaderboard that a terminal has room for."""
 LAST = 0.1
 """The share of a run, at its end, over which it is told how often the goal is reached ..."""
 SOLVED = 0.5
@@ -174,6 +182,71 @@ def leaderboard(results: Results, rooms: Iterable[str] | None = None) -> Table:
     return Table(columns, rows, "Arena", "arena", {"time in noise": ".0%", "return": ".2f", "seconds": ".1f"})
 
 
+def common_rooms(results: Results) -> list[str]:
+    """The rooms that every method was run in, so that a mean over them compares methods; all if there are none."""
+    methods = by_method(results).values()
+    every = [room for room in ROOMS if any(room in strata for strata in methods)]
+    return [room for room in every if all(room in strata for strata in methods)] or every
+
+
+def conclusion(results: Results) -> str:
+    """Which method covers most, and which rewards noise most and least, in words; nothing without two methods."""
+    methods = by_method(results, common_rooms(results))
+    covered, preference = (_known(methods, read) for read in (_covered, _preference))
+    if len(covered) < 2:
+        return ""
+    best, worst = (pick(covered, key=lambda name: covered[name]) for pick in (max, min))
+    other = BASELINE if BASELINE in covered and best != BASELINE else worst
+    rooms = {room for strata in methods.values() for room in strata}
+    text = f"Over {count(len(rooms), 'room')}, {best} covers most of the places, {covered[best]:.0%}"
+    text += f" ({other}: {covered[other]:.0%})."
+    if len(preference) > 1:
+        most, least = (pick(preference, key=lambda name: preference[name]) for pick in (max, min))
+        text += f" Per step, {most} pays {preference[most]:.2g} times as much in the noise as elsewhere"
+        text += f" (the most); {least} pays {preference[least]:.2g} times (the least)."
+    return text
+
+
+def _known(methods: Mapping[str, Strata], read: Callable[[Summary], float]) -> dict[str, float]:
+    """The interquartile means of the methods that have one."""
+    found = {name: middle.value for name, strata in methods.items() if (middle := _middle(strata, read))}
+    return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+def chart(results: Results, name: str = "arena") -> Chart:
+    """Noise preference and coverage of each method, with 95% intervals; in print one against the other, see `draw`."""
+    rooms = common_rooms(results)
+    methods = by_method(results, rooms)
+    return Chart(
+        name,
+        "Noise preference and coverage",
+        "Noise preference against the share of places covered; interquartile means over rooms and seeds, with 95% "
+        "intervals. An arrow leads from a predictor scored by its error to the same scored by GMC.",
+        styles_for(methods, METHODS),
+        partial(_panels, methods),
+        legend="Methods",
+        kind=BARS,
+        x=("", "method"),
+        categories=list(methods),
+        wide=True,
+        page_caption="Noise preference is the mean bonus per step in the noise over that elsewhere (1 is "
+        "indifference). Interquartile means over the rooms that all methods share and over seeds, with 95% intervals.",
+        figure=partial(draw, results, False, rooms),
+    )
+
+
+def _panels(methods: Mapping[str, Strata]) -> list[Panel]:
+    panels: list[Panel] = []
+    for axis, read, lines in (
+        (Axis("noise preference", log=True), _preference, (Line(1.0),)),
+        (Axis("share of places covered", percent=True), _covered, ()),
+    ):
+        found = {name: _middle(strata, read) for name, strata in methods.items()}
+        series = {name: numbers([each], [place]) for place, (name, each) in enumerate(found.items()) if each}
+        panels.append(Panel(axis.label, axis.label, axis, series, lines, row=len(panels)))
+    return panels
+
+
 def effect_of_gmc(results: Results) -> Table:
     """Each predictor scored by its error and by GMC, in the rooms with noise."""
     methods = by_method(results, [room for room in TELEVISIONS if room != "house-none"])
@@ -230,30 +303,38 @@ def missing(results: Results) -> str:
     return f"Not run: {'; '.join(parts)}." if parts else "All methods were run in all rooms."
 
 
-def markdown(results: Results) -> str:
-    """All tables of the page."""
-    parts = [
-        ("Leaderboard, television rooms", leaderboard(results, TELEVISIONS)),
-        ("Error or GMC", effect_of_gmc(results)),
-        ("Noise preference by room", preferences(results)),
-        ("The chain: steps to its end", first_goals(results)),
-    ]
+def tables(results: Results) -> list[Table]:
+    """All tables that have rows, with their titles."""
+    parts = {
+        "Leaderboard, television rooms": leaderboard(results, TELEVISIONS),
+        "Error or GMC": effect_of_gmc(results),
+        "Noise preference by room": preferences(results),
+        "The chain: steps to its end": first_goals(results),
+    }
     exploring = [room for room in ROOMS if room not in TELEVISIONS and room != "chain"]
     if by_method(results, exploring):
-        parts.append(("Leaderboard, exploration rooms", leaderboard(results, exploring)))
-    sections = [f"### {title}\n\n{table.markdown()}" for title, table in parts if table.rows]
+        parts["Leaderboard, exploration rooms"] = leaderboard(results, exploring)
+    names = {title: f"arena-{place}" for place, title in enumerate(parts, 1)}
+    return [replace(table, title=title, name=names[title]) for title, table in parts.items() if table.rows]
+
+
+def markdown(results: Results) -> str:
+    """All tables of the page."""
+    sections = [f"### {table.title}\n\n{table.markdown()}" for table in tables(results)]
     return "\n\n".join([*sections, missing(results)])
 
 
-def draw(results: Results, dark: bool = False) -> Figure:
-    """Noise preference against coverage in the television rooms, a point per method; call it under `house_style()`.
+def draw(results: Results, dark: bool = False, rooms: Iterable[str] = tuple(TELEVISIONS)) -> Figure:
+    """Noise preference against coverage in some rooms, a point per method; call it under `house_style()`.
 
     An arrow leads from a predictor scored by its error to the same scored by GMC.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
+    from headway.analysis.report.rendering import dark as darkened
+
     ground, ink, grid = PAGE_COLOURS[dark]
-    methods = by_method(results, TELEVISIONS)
+    methods = by_method(results, rooms)
     styles = styles_for(methods, METHODS)
     figure = new_figure(2 * COLUMN_WIDTH, 4.6)
     figure.set_facecolor(ground)

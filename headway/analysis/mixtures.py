@@ -10,14 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from headway.analysis.charts.model import MAP, SIGNALS, Axis, Chart, Line, Panel, numbers
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate, t_interval
 from headway.analysis.table import NOTHING, Cell, Table
+from headway.runs.text import count
 from headway.study.protocols.mixtures import FIXED, HELD_OUT, TUNING, Method
+
+NEEDED = ("step", "loss", "seconds", "plain_seconds")
+"""The metrics that a run must have."""
+SHORT = ("method", "equal samples", "equal time", "worst, equal time", "cost")
+"""The columns of `summary` that a terminal has room for."""
 
 Runs = Mapping[tuple[str, str, int], tuple[RunData, RunData | None]]
 """Mixture, method and seed -> run, and uniform sampling with the same seed in its campaign, if there is such a run."""
@@ -106,22 +114,80 @@ def summary(runs: Runs, mixtures: Sequence[str]) -> Table:
     found = [(name, _summarised(runs, mixtures, name)) for name in known_methods(runs) if name != "uniform"]
     ordered = sorted(((name, own) for name, own in found if own), key=lambda pair: pair[1][1])
     rows: list[list[Cell]] = [[name, Method.read(name).title(), *own] for name, own in ordered]
-    numbers = ("equal samples", "equal time", "worst, equal time", "share of the oracle's gain", "cost")
-    heads = ["method", "in words", *numbers]
-    return Table(heads, rows, formats=dict.fromkeys(numbers, ".3f"))
+    figures = ("equal samples", "equal time", "worst, equal time", "share of the oracle's gain", "cost")
+    heads = ["method", "in words", *figures]
+    what = "Loss relative to uniform sampling (lower is better)"
+    return Table(heads, rows, what, "mixtures", dict.fromkeys(figures, ".3f"))
 
 
 def _summarised(runs: Runs, mixtures: Sequence[str], name: str) -> list[float] | None:
-    """The numbers of a row of `summary`; None if the method was not run on every mixture."""
-    pairs = [(outcome(runs, mixture, name), outcome(runs, mixture, "oracle")) for mixture in mixtures]
-    both = [(own, oracle) for own, oracle in pairs if own is not None and oracle is not None]
-    if len(both) < len(mixtures):
+    """The numbers of a row of `summary`; None if the method was not run on every mixture.
+
+    The share of the oracle's gain is NaN where the oracle was not run on every mixture.
+    """
+    found = [own for mixture in mixtures if (own := outcome(runs, mixture, name))]
+    oracles = [oracle for mixture in mixtures if (oracle := outcome(runs, mixture, "oracle"))]
+    if len(found) < len(mixtures):
         return None
-    samples = [float(np.mean(own.samples)) for own, _ in both]
-    time = [float(np.mean(own.time)) for own, _ in both]
-    gain = float(np.mean([share_of_gain(own, oracle) for own, oracle in both]))
-    spent = float(np.median([value for own, _ in both for value in own.costs]))
+    samples = [float(np.mean(own.samples)) for own in found]
+    time = [float(np.mean(own.time)) for own in found]
+    gains = [share_of_gain(own, oracle) for own, oracle in zip(found, oracles, strict=False)]
+    gain = float(np.mean(gains)) if len(gains) == len(mixtures) else math.nan
+    spent = float(np.median([value for own in found for value in own.costs]))
     return [math.exp(np.mean(samples)), math.exp(np.mean(time)), math.exp(max(time)), gain, spent]
+
+
+def conclusion(runs: Runs) -> str:
+    """How the method does that is best at equal time, in words; nothing without one beside the fixed shares."""
+    there = complete(runs)
+    rows = [row for row in summary(runs, there).rows if row[0] not in FIXED] if there else []
+    if not rows:
+        return ""
+    name, _, samples, time, worst, gain, spent = rows[0]
+    seeds = min(len(each.time) for mixture in there if (each := outcome(runs, mixture, str(name))))
+    text = (
+        f"Over {count(len(there), 'mixture')} with {count(seeds, 'seed')}, {name} ends with {time:.2f} times the loss "
+        f"of uniform sampling at equal time ({worst:.2f} times on its worst mixture) and {samples:.2f} times at equal "
+        f"samples; lower is better. Its step takes {spent:.2f} times as long."
+    )
+    known = isinstance(gain, float) and math.isfinite(gain)
+    return f"{text} It gets {gain:.0%} of the gain of an oracle that knows the noise." if known else text
+
+
+def chart(runs: Runs, name: str = "mixtures") -> Chart:
+    """Relative losses of the methods that are best at equal time, over mixtures, at equal samples and at equal time."""
+    there = complete(runs)
+    methods = [str(row[0]) for row in summary(runs, there).rows[:SHOWN]]
+    looks = list(SIGNALS.values())
+    return Chart(
+        name,
+        "Loss relative to uniform sampling",
+        "Validation loss relative to uniform sampling with the same seed (1; lower is better), bold where the 95% "
+        f"interval over seeds does not hold 1. The {len(methods)} methods that are best at equal time.",
+        {method: replace(looks[place % len(looks)], name=method) for place, method in enumerate(methods)},
+        partial(_panels, runs, there, methods),
+        legend="Methods",
+        kind=MAP,
+        x=("mixture", "mixture"),
+        categories=there,
+        columns=2,
+        wide=True,
+        height=min(4.0, 1.05 + 0.27 * len(methods)),
+        page_caption="Validation loss relative to uniform sampling with the same seed (1; lower is better), with 95% "
+        f"intervals over seeds. The {len(methods)} methods that are best at equal time.",
+    )
+
+
+def _panels(runs: Runs, mixtures: Sequence[str], methods: Sequence[str]) -> list[Panel]:
+    panels: list[Panel] = []
+    for what in ("samples", "time"):
+        found = {name: [outcome(runs, mixture, name) for mixture in mixtures] for name in methods}
+        series = {
+            name: numbers([relative(getattr(each, what)) if each else None for each in own])
+            for name, own in found.items()
+        }
+        panels.append(Panel(what, f"at equal {what}", Axis("loss / uniform's"), series, [Line(1.0)], row=len(panels)))
+    return panels
 
 
 WORST, GAIN, SHOWN = 1.02, 1 / 3, 10
@@ -137,9 +203,9 @@ def conditions(runs: Runs) -> Table:
     rows: list[tuple[float, list[Cell]]] = []
     for name in known_methods(runs):
         halves = [_summarised(runs, names, name) for names in (TUNING, HELD_OUT)]
-        numbers = [half for half in halves if half is not None]
-        if name not in FIXED and len(numbers) == 2:
-            times, worsts, gains = ([half[place] for half in numbers] for place in (1, 2, 3))
+        known = [half for half in halves if half is not None]
+        if name not in FIXED and len(known) == 2:
+            times, worsts, gains = ([half[place] for half in known] for place in (1, 2, 3))
             met = [max(times) < 1, max(worsts) <= WORST, min(gains) >= GAIN]
             cells = [f"{pair[0]:.3f}, {pair[1]:.3f}" for pair in (times, worsts, gains)]
             holds = ", ".join(str(number) for number, holds in enumerate(met, 1) if holds) or "none"
@@ -162,7 +228,7 @@ def by_mixture(runs: Runs, mixtures: Sequence[str], what: str) -> Table:
         if name != "uniform" and any(found):
             cells = [NOTHING if each is None else _cell(relative(getattr(each, what))) for each in found]
             rows.append([name, *cells])
-    return Table(["method", *mixtures], rows)
+    return Table(["method", *mixtures], rows, f"Each mixture, at equal {what}", f"mixtures-{what}")
 
 
 def _cell(estimate: Estimate) -> str:

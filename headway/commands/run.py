@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import shlex
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -101,7 +102,7 @@ def execute(options: argparse.Namespace) -> int:
                     if mirror and progress.is_complete():
                         mirror.catch_up()
                 code = _conclude(progress, each.how.out)
-                _show_leaderboard(each)
+                _show_studies(each)
                 if code == INTERRUPTED:
                     return code
                 worst = max(worst, code)
@@ -356,13 +357,16 @@ def _announce(campaign: Campaign, how: RunOptions) -> None:
         emit(f"--keep-weights: {count(bare, 'run')} done before without it; only with another --out are weights kept")
 
 
-def _show_leaderboard(work: Work) -> None:
-    """Show how the methods of the arena did so far, where their runs are in a folder."""
-    if isinstance(work.how.out, Path) and all(spec.experiment == "arena" for spec in work.specs):
-        from headway.analysis.arena_tables import leaderboard
+def _show_studies(work: Work) -> None:
+    """Show how the methods of the arena or of the mixture study did so far, where their runs are in a folder."""
+    if isinstance(work.how.out, Path) and {spec.experiment for spec in work.specs} <= {"arena", "mixture"}:
         from headway.analysis.results import load_results
+        from headway.analysis.studies import studies_of
 
-        emit(leaderboard(load_results(work.how.out)).text())
+        for study in studies_of(load_results(work.how.out)):
+            emit(f"\n{study.short.text()}")
+            if study.conclusion:
+                emit(f"\n{textwrap.fill(study.conclusion, 80)}")
 
 
 def _conclude(progress: CampaignProgress, out: Place) -> int:

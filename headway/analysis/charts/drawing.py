@@ -30,7 +30,9 @@ LETTER, MARGIN = 0.045, 0.04  # Width of a letter, and room between two names, a
 
 def draw(chart: Chart) -> Figure:
     """A chart as a figure. Call it, and save the figure, under `house_style()`."""
-    return {LINES: _draw_lines, BARS: _draw_bars, MAP: _draw_maps}[chart.kind](chart)
+    return (
+        chart.figure() if chart.figure else {LINES: _draw_lines, BARS: _draw_bars, MAP: _draw_maps}[chart.kind](chart)
+    )
 
 
 def _draw_bars(chart: Chart) -> Figure:

@@ -18,10 +18,11 @@ from headway.analysis.report import overview, tables
 from headway.analysis.report.overview import Campaign, Origin, Overview, ProtocolFields
 from headway.analysis.report.rendering import chart_data
 from headway.analysis.report.sources import Telemetry, telemetry_at
-from headway.analysis.report.tables import Areas, Findings, Overall, findings_of
+from headway.analysis.report.tables import MOST_SENTENCES, Areas, Findings, Overall, findings_of
 from headway.analysis.results import Results, stores_at
 from headway.analysis.settings import EXPLORATION, Setting, settings_of
 from headway.analysis.stats import Estimate
+from headway.analysis.studies import Study, studies_of
 from headway.analysis.table import Table
 from headway.analysis.tables import BASELINE, WelchRow
 from headway.errors import StoreError
@@ -62,6 +63,7 @@ class View:
     claims: Mapping[str, Sequence[ClaimResult]]  # the paper's claims with their verdicts, by protocol
     grids: Sequence[GridView]  # sensitivity to the signal's constants
     gates: Gates | None  # GMC with and without a noise gate; None without runs of one
+    studies: Sequence[Study]  # the arena and the mixture study
     charts: Mapping[str, Sequence[Chart]]  # the interactive figures, by section or by the key of a setting
     figures: Mapping[str, Any]  # the same as data for the page's script, by id
     recordings: Sequence[Recording]  # of exploration runs
@@ -108,23 +110,26 @@ def make_view(
     tests = tables.comparisons(single)
     keys = {setting.key for setting in single}
     rewards = {setting.key: reward for setting in settings if (reward := tables.final_rewards(setting))}
+    studies = studies_of(results)
     made = [
         tables.summary_table(settings, areas),
         tables.overall_table(overall),
         tables.welch_table(single, tests),
         tables.rewards_table(settings, rewards),
         tables.areas_table(settings),
+        *(table for study in studies for table in study.tables),
         tables.runs_table(results.runs),
     ]
     charts = page_charts(single, areas, overall)
     charts["sensitivity"] = [grid.chart for grid in found]
+    charts["studies"] = [chart for study in studies for chart in study.charts]
     charts["sources"] = [each.chart for each in telemetry if each.chart]
     return View(
         source=source,
         made_at=now,
         results=results,
         settings=settings,
-        findings=findings_of(single, areas, rewards, charts),
+        findings=_opened_by(studies, findings_of(single, areas, rewards, charts)),
         overview=overview.overview_of(results, settings),
         campaign=overview.campaign_of(results),
         areas={key: area for key, area in areas.items() if key in keys},
@@ -134,6 +139,7 @@ def make_view(
         claims=claims_of(results, bench) if claims is None else claims,
         grids=found,
         gates=gates_of(settings),
+        studies=studies,
         charts=charts,
         figures={chart.id: chart_data(chart) for members in charts.values() for chart in members},
         recordings=[] if live else recordings_of(source, settings),
@@ -143,6 +149,15 @@ def make_view(
         tables=[table for table in made if table] if results.runs or not telemetry else [],
         telemetry=telemetry,
     )
+
+
+def _opened_by(studies: Sequence[Study], findings: Findings) -> Findings:
+    """The findings after what studies conclude, with the figure of what comes first."""
+    said = [study for study in studies if study.conclusion]
+    if not said:
+        return findings
+    sentences = [f"{study.title}: {study.conclusion}" for study in said]
+    return Findings([*sentences, *findings.sentences][:MOST_SENTENCES], said[0].charts)
 
 
 def _without(telemetry: Sequence[Telemetry], results: Results) -> Results:
