@@ -169,7 +169,7 @@ def leaderboard(results: Results, rooms: Iterable[str] | None = None) -> Table:
             _text(improvement(strata, other, _covered)),
             _text(_middle(strata, _preference)),
             float(np.mean([run.noise for run in runs])),
-            float(np.nanmean([run.returned for run in runs])),
+            float(np.mean(ended)) if (ended := [run.returned for run in runs if np.isfinite(run.returned)]) else None,
             f"{sum(run.reached >= SOLVED for run in runs)} of {len(runs)}",
             float(np.median([run.seconds for run in runs])),
         ]

@@ -163,7 +163,7 @@ def chart(runs: Runs, name: str = "mixtures") -> Chart:
         name,
         "Loss relative to uniform sampling",
         "Validation loss relative to uniform sampling with the same seed (1; lower is better), bold where the 95% "
-        f"interval over seeds does not hold 1. The {len(methods)} methods that are best at equal time.",
+        f"interval over seeds does not hold 1. At most {SHOWN} methods, those that are best at equal time.",
         {method: replace(looks[place % len(looks)], name=method) for place, method in enumerate(methods)},
         partial(_panels, runs, there, methods),
         legend="Methods",
@@ -174,7 +174,7 @@ def chart(runs: Runs, name: str = "mixtures") -> Chart:
         wide=True,
         height=min(4.0, 1.05 + 0.27 * len(methods)),
         page_caption="Validation loss relative to uniform sampling with the same seed (1; lower is better), with 95% "
-        f"intervals over seeds. The {len(methods)} methods that are best at equal time.",
+        f"intervals over seeds. At most {SHOWN} methods, those that are best at equal time.",
     )
 
 
@@ -238,7 +238,8 @@ def _cell(estimate: Estimate) -> str:
 def complete(runs: Runs) -> list[str]:
     """The mixtures on which every method of the study has been run."""
     methods = known_methods(runs)
-    return [name for name in (*TUNING, *HELD_OUT) if all(outcome(runs, name, method) for method in methods)]
+    every = (*TUNING, *HELD_OUT) if methods else ()
+    return [name for name in every if all(outcome(runs, name, method) for method in methods)]
 
 
 def render(runs: Runs) -> str:

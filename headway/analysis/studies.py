@@ -11,6 +11,9 @@ from headway.analysis.results import Results
 from headway.analysis.table import Table
 from headway.analysis.tables import usable
 
+EXPERIMENTS = ("arena", "mixture")
+"""The experiments that these studies are made of."""
+
 
 @dataclass(frozen=True)
 class Study:
@@ -51,9 +54,9 @@ def _arena(results: Results) -> Study | None:
 def _mixtures(results: Results) -> Study | None:
     runs = mixtures.collect(_of(results, "mixture", mixtures.NEEDED))
     there = mixtures.complete(runs)
-    if not there:
+    summary = mixtures.summary(runs, there) if there else None
+    if summary is None or not summary.rows:
         return None
-    summary = mixtures.summary(runs, there)
     text = (
         "The mean validation loss over the learnable sources, relative to uniform sampling with the same seed (lower "
         "is better), after equally many samples and after the processor time of uniform sampling. The oracle knows "

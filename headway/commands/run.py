@@ -16,7 +16,7 @@ from typing import Any
 from headway.commands.campaign_file import read_campaign_file
 from headway.commands.options import Place, RunOptions, Url, add_options, check_ids, choose, given
 from headway.data import load
-from headway.errors import DataError, HeadwayError, UsageError
+from headway.errors import DataError, HeadwayError, MissingExtraError, UsageError
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.campaign import Campaign, Plan, make_plan, run_campaign
 from headway.runs.experiments import WEIGHTS_FILE, Context, load_plugins, needed_datasets
@@ -359,14 +359,20 @@ def _announce(campaign: Campaign, how: RunOptions) -> None:
 
 def _show_studies(work: Work) -> None:
     """Show how the methods of the arena or of the mixture study did so far, where their runs are in a folder."""
-    if isinstance(work.how.out, Path) and {spec.experiment for spec in work.specs} <= {"arena", "mixture"}:
+    if not isinstance(work.how.out, Path) or any(spec.experiment not in ("arena", "mixture") for spec in work.specs):
+        return
+    try:
         from headway.analysis.results import load_results
         from headway.analysis.studies import studies_of
 
-        for study in studies_of(load_results(work.how.out)):
-            emit(f"\n{study.short.text()}")
-            if study.conclusion:
-                emit(f"\n{textwrap.fill(study.conclusion, 80)}")
+        studies = studies_of(load_results(work.how.out))
+    except MissingExtraError as error:
+        emit(f"No table: {error}")
+        return
+    for study in studies:
+        emit(f"\n{study.short.text()}")
+        if study.conclusion:
+            emit(f"\n{textwrap.fill(study.conclusion, 80)}")
 
 
 def _conclude(progress: CampaignProgress, out: Place) -> int:

@@ -22,7 +22,7 @@ from headway.analysis.report.tables import MOST_SENTENCES, Areas, Findings, Over
 from headway.analysis.results import Results, stores_at
 from headway.analysis.settings import EXPLORATION, Setting, settings_of
 from headway.analysis.stats import Estimate
-from headway.analysis.studies import Study, studies_of
+from headway.analysis.studies import EXPERIMENTS, Study, studies_of
 from headway.analysis.table import Table
 from headway.analysis.tables import BASELINE, WelchRow
 from headway.errors import StoreError
@@ -81,7 +81,7 @@ class View:
     @property
     def unjudged(self) -> list[str]:
         """The protocols with finished runs for which the claims are not judged here."""
-        return [label for label in self.results.finished().protocols() if label not in self.claims]
+        return [label for label in _judgeable(self.results).protocols() if label not in self.claims]
 
 
 def make_view(
@@ -176,13 +176,18 @@ def update_view(view: View, results: Results, now: datetime) -> View:
 
 def claims_of(results: Results, bench: Mapping[str, Any] | None = None) -> dict[str, list[ClaimResult]]:
     """Judge the claims under the protocols that have what claims compare with, the most important ones."""
-    finished = results.finished()
+    finished = _judgeable(results)
     by_label = {label: finished.select(protocol=label) for label in finished.protocols()}
     able = {label for label, members in by_label.items() if _can_be_judged(members)} or set(by_label)
     chosen = sorted(able, key=lambda label: (not _is_preset(label), -len(by_label[label]), label))[:MOST_PROTOCOLS]
     if STANDARD in chosen:  # which exploration runs of another protocol count for
         chosen = [label for label in chosen if label == STANDARD or label != exploration_label(results, STANDARD)]
     return {label: evaluate_claims(results, label, bench) for label in by_label if label in chosen}
+
+
+def _judgeable(results: Results) -> Results:
+    """The finished runs but those of studies of which the paper says nothing."""
+    return Results(tuple(run for run in results.finished() if run.experiment not in EXPERIMENTS))
 
 
 def _can_be_judged(members: Results) -> bool:
