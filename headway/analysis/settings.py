@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
@@ -20,6 +21,11 @@ from headway.runs.spec import LATER
 from headway.study.protocols.labels import counted_epochs, without_lengths
 from headway.study.protocols.names import MARK, METHODS, rank, title
 
+if TYPE_CHECKING:
+    from headway.analysis.studies import Study
+
+STUDIES = ("arena", "mixture")
+"""Experiments that have tables of their own, see `studies_of`."""
 OF_SIGNALS = r"(beta|floor|gate|dot|cosine|norm|delta)(_.*)?|bias_correction|scored"
 """The fields of the protocol that Uniform does not depend on."""
 DRAWN_BY = "uniform"
@@ -158,6 +164,15 @@ def kind_of(run: RunData) -> str:
     if all(name in columns and columns[name].ndim == 1 for name in ("episode_return", "env_steps")):
         return EXPLORATION
     return ""
+
+
+def studies_of(results: Results) -> list[Study]:
+    """What the runs say about the arena and the mixture study, where there are any to compare."""
+    if not any(run.experiment in STUDIES for run in results):
+        return []
+    from headway.analysis.studies import make_studies
+
+    return make_studies(results)
 
 
 def slug(*parts: str) -> str:

@@ -11,9 +11,6 @@ from headway.analysis.results import Results
 from headway.analysis.table import Table
 from headway.analysis.tables import usable
 
-EXPERIMENTS = ("arena", "mixture")
-"""The experiments that these studies are made of."""
-
 
 @dataclass(frozen=True)
 class Study:
@@ -27,7 +24,7 @@ class Study:
     short: Table  # what a terminal shows
 
 
-def studies_of(results: Results) -> list[Study]:
+def make_studies(results: Results) -> list[Study]:
     """The studies that have finished runs to compare."""
     return [study for make in (_arena, _mixtures) if (study := make(results))]
 

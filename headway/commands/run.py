@@ -363,7 +363,7 @@ def _show_studies(work: Work) -> None:
         return
     try:
         from headway.analysis.results import load_results
-        from headway.analysis.studies import studies_of
+        from headway.analysis.settings import studies_of
 
         studies = studies_of(load_results(work.how.out))
     except MissingExtraError as error:

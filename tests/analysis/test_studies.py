@@ -11,7 +11,8 @@ from headway.analysis import load_results
 from headway.analysis.charts.catalogue import plan_figures
 from headway.analysis.report import write_report
 from headway.analysis.results import Results
-from headway.analysis.studies import Study, studies_of
+from headway.analysis.settings import studies_of
+from headway.analysis.studies import Study
 from headway.commands.main import main
 from tests.analysis import test_arena_tables as arena
 from tests.analysis import test_mixtures as mixture

@@ -11,8 +11,7 @@ from headway.analysis.charts import controlled, exploration, model
 from headway.analysis.charts.model import Chart, Omission, Runs
 from headway.analysis.charts.sensitivity import grid_chart, grid_points, grids
 from headway.analysis.results import Results
-from headway.analysis.settings import CONTROLLED, EXPLORATION, Setting, settings_of, slug
-from headway.analysis.studies import studies_of
+from headway.analysis.settings import CONTROLLED, EXPLORATION, Setting, settings_of, slug, studies_of
 from headway.analysis.tables import NEEDED, areas, relative_area
 from headway.study.protocols.names import title
 
@@ -50,7 +49,8 @@ def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
             plans.append(_plan(label, _figures([setting for setting in settings if setting.group.protocol == label])))
     if protocol is None:
         plans.append(_plan("", _of("sensitivity", _maps(settings))))
-        plans.append(_plan("", (chart for study in studies_of(results) for chart in study.charts)))
+        found = [chart for study in studies_of(results) for chart in study.charts]
+        plans += [_plan("", found)] if found else []
     return plans
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headway.analysis.charts.catalogue import page_charts
 from headway.analysis.charts.model import Chart
@@ -20,15 +20,17 @@ from headway.analysis.report.rendering import chart_data
 from headway.analysis.report.sources import Telemetry, telemetry_at
 from headway.analysis.report.tables import MOST_SENTENCES, Areas, Findings, Overall, findings_of
 from headway.analysis.results import Results, stores_at
-from headway.analysis.settings import EXPLORATION, Setting, settings_of
+from headway.analysis.settings import EXPLORATION, STUDIES, Setting, settings_of, studies_of
 from headway.analysis.stats import Estimate
-from headway.analysis.studies import EXPERIMENTS, Study, studies_of
 from headway.analysis.table import Table
 from headway.analysis.tables import BASELINE, WelchRow
 from headway.errors import StoreError
 from headway.runs.files import read_bytes
 from headway.study.protocols.labels import STANDARD
 from headway.study.protocols.names import title
+
+if TYPE_CHECKING:
+    from headway.analysis.studies import Study
 
 MOST_PROTOCOLS = 3
 """Claims are judged for this many protocols at most: presets first, then those with the most finished runs."""
@@ -187,7 +189,7 @@ def claims_of(results: Results, bench: Mapping[str, Any] | None = None) -> dict[
 
 def _judgeable(results: Results) -> Results:
     """The finished runs but those of studies of which the paper says nothing."""
-    return Results(tuple(run for run in results.finished() if run.experiment not in EXPERIMENTS))
+    return Results(tuple(run for run in results.finished() if run.experiment not in STUDIES))
 
 
 def _can_be_judged(members: Results) -> bool:
