@@ -124,7 +124,7 @@ def test_saved_and_loaded_continues_identically(rule) -> None:
 def test_what_makes_no_sense_is_refused() -> None:
     mixture = Mixture(["a", "b"])
     for ids, scores, message in (
-        ([0, 1], [1.0], "each of 2 samples, got 1 scores"),
+        ([0, 1], [1.0], "each of 2 samples, got 1"),
         ([0, 2], [1.0, 1.0], "from 0 to 1 .*numbers from 0 to 2"),
         ([-1], [1.0], "numbers from -1 to -1"),
         (["a", "bb"], [1.0, 1.0], "one of the sources a, b, got 'bb'"),
