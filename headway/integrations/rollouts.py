@@ -92,8 +92,8 @@ class RolloutReward:
             [T, N], float32, zero where there was no transition.
 
         Raises:
-            MethodError: shapes that do not fit, `last_done` is missing where it is needed, or a bonus of single episodes under SAME_STEP, whose
-                steps at the ends of episodes are lost.
+            MethodError: shapes that do not fit; `last_done` is missing where it is needed; or a bonus of single
+                episodes under SAME_STEP, whose steps at the ends of episodes are lost.
         """
         obs, last = torch.as_tensor(pack_time(obs)), torch.as_tensor(pack(last_obs))
         if last.shape != obs.shape[1:]:

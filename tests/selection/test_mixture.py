@@ -138,7 +138,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         Mixture(["a"], smoothing=1.0)
     with pytest.raises(SelectionError, match="a rule such as"):
         Mixture(["a"], "softmax")
-    with pytest.raises(StateError, match=r"sources \['a', 'b'\], got \['a', 'c'\]"):
+    with pytest.raises(StateError, match="sources a, b, got one of a, c"):
         mixture.load_state_dict(Mixture(["a", "c"]).state_dict())
     with pytest.raises(StateError, match="log_weights"):
         mixture.load_state_dict(Mixture(["a", "b"], PolicyGradient()).state_dict())
