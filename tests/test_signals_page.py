@@ -95,7 +95,7 @@ def test_the_code_is_python(path: Path) -> None:
 
 def test_the_plain_page_runs() -> None:
     torch.manual_seed(0)
-    web, books = (TensorDataset(torch.randn(64, 4), torch.randint(3, (64,))) for _ in range(2))
+    web, books = (list(TensorDataset(torch.randn(64, 4), torch.randint(3, (64,)))) for _ in range(2))
     model = nn.Linear(4, 3)
     names = {"web": web, "books": books, "model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1)}
     for block in blocks(ROOT / "docs" / "howto" / "pytorch.md"):
