@@ -101,8 +101,8 @@ def execute(options: argparse.Namespace) -> int:
                     progress = run_campaign(campaign, launcher, listen=mirror.notice if mirror else None)
                     if mirror and progress.is_complete():
                         mirror.catch_up()
-                code = _conclude(progress, each.how.out)
                 _show_studies(each)
+                code = _conclude(progress, each.how.out)
                 if code == INTERRUPTED:
                     return code
                 worst = max(worst, code)
@@ -370,9 +370,9 @@ def _show_studies(work: Work) -> None:
         emit(f"No table: {error}")
         return
     for study in studies:
-        emit(f"\n{study.short.text()}")
+        emit(f"\n{study.short.text()}\n")
         if study.conclusion:
-            emit(f"\n{textwrap.fill(study.conclusion, 80)}")
+            emit(f"{textwrap.fill(study.conclusion, 80)}\n")
 
 
 def _conclude(progress: CampaignProgress, out: Place) -> int:

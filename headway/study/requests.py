@@ -352,8 +352,8 @@ class ArenaRequest(Request):
     summary = "every bonus in small rooms, with and without televisions"
     description = (
         "Compares bonuses of the same mean size: where they pay, and how far the agent gets. --quick runs "
-        f"{', '.join(quick_methods)} in {', '.join(quick_rooms)} with seeds 0 and 1: 48 runs of 100,000 steps, a few "
-        "minutes on two cores."
+        f"{', '.join(quick_methods)} in {', '.join(quick_rooms)} with seeds 0 and 1: 48 runs of 100,000 steps, about "
+        "two minutes on two idle cores."
     )
 
     room: tuple[str, ...] = option((), names, "which rooms, such as house-button or chain-tv (default: all)")

@@ -110,7 +110,8 @@ def test_run_ends_with_a_table_and_a_sentence_and_the_report_opens_with_it(
     for package in ("jinja2", "matplotlib", "pyarrow", "scipy"):
         pytest.importorskip(package)
     assert main(["run", *options.split(), "--out", str(tmp_path / "runs"), "--workers", "0"]) == 0
-    *_, heads, sentence = capsys.readouterr().out.rstrip().split("\n\n")
+    *_, heads, sentence, end = capsys.readouterr().out.rstrip().split("\n\n")
+    assert end.splitlines()[-1] == f"what they say: headway report {tmp_path / 'runs'}"
     assert word in sentence.replace("\n", " ")
     assert heads.splitlines()[1].startswith("method ")
     written = write_report(tmp_path / "runs", tmp_path / "report", formats=["svg"])
