@@ -86,6 +86,7 @@ def test_each_study_has_a_figure_for_print() -> None:
     assert names == ["arena", "mixtures"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "word", "table", "figure"),
     [
