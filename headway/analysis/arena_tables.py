@@ -237,13 +237,13 @@ def chart(results: Results, name: str = "arena") -> Chart:
 
 def _panels(methods: Mapping[str, Strata]) -> list[Panel]:
     panels: list[Panel] = []
-    for axis, read, lines in (
-        (Axis("noise preference", log=True), _preference, (Line(1.0),)),
-        (Axis("share of places covered", percent=True), _covered, ()),
+    for title, axis, read, lines in (
+        ("Noise preference", Axis("bonus in the noise over elsewhere", log=True), _preference, (Line(1.0),)),
+        ("Covered", Axis("share of places", percent=True), _covered, ()),
     ):
         found = {name: _middle(strata, read) for name, strata in methods.items()}
         series = {name: numbers([each], [place]) for place, (name, each) in enumerate(found.items()) if each}
-        panels.append(Panel(axis.label, axis.label, axis, series, lines, row=len(panels)))
+        panels.append(Panel(title, title, axis, series, lines, row=len(panels)))
     return panels
 
 
@@ -263,9 +263,9 @@ def effect_of_gmc(results: Results) -> Table:
 
 
 def preferences(results: Results) -> Table:
-    """The interquartile mean of noise preference in each room with noise."""
-    rooms = [room for room in TELEVISIONS if room != "house-none"]
-    methods = by_method(results, rooms)
+    """The interquartile mean of noise preference in each room with noise that there are runs of."""
+    methods = by_method(results, [room for room in TELEVISIONS if room != "house-none"])
+    rooms = [room for room in TELEVISIONS if any(room in strata for strata in methods.values())]
     rows: list[list[Cell]] = [
         [name, *(_text(_middle({room: strata[room]}, _preference)) if room in strata else NOTHING for room in rooms)]
         for name, strata in methods.items()
