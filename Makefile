@@ -22,7 +22,7 @@ help:  ## show this list
 	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, explore, check, test, bench, soak and faults."
 	@echo "  JOBS=4 runs the tests in four processes instead of two."
 
-run: $(VENV)/.stamp-dev  ## the demo: six signals choose what a small model learns from; a few minutes, then report/index.html
+run: $(VENV)/.stamp-dev  ## the demo: six signals choose what a small model learns from; a few minutes, then report/demo/index.html
 	$(BIN)/headway demo $(ARGS)
 
 explore: $(VENV)/.stamp-dev  ## PPO, alone and rewarded by ICM+GMC, solves a small grid: three seeds each, a few minutes

@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from benchmarks import arena as arena_page
 from benchmarks.common import quoted
-from headway.analysis import load_results
+from headway.analysis import arena_tables, load_results
 from headway.analysis.report.overview import notes_of
 from headway.analysis.table import Table, ranges
 from headway.analysis.tables import MethodRow, method_rows
@@ -338,7 +337,7 @@ def _value(value: Any) -> str:
 
 def arena() -> str:
     """The tables of the arena."""
-    return arena_page.markdown(load_results(ROOT / "results" / "arena"))
+    return arena_tables.markdown(load_results(ROOT / "results" / "arena"))
 
 
 RL_PRESETS = ("paper", "released", "fast")

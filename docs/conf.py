@@ -1,5 +1,7 @@
 # Sphinx configuration. `make docs` builds into site/; nothing is fetched, not even by a reader's browser.
 import re
+import shutil
+from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
@@ -20,6 +22,8 @@ html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"headway {release}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -91,7 +95,30 @@ def formula(translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
+WIDE, LONGEST = 5, 40  # A table of so many columns has cells of one line, if none has more letters than this
+
+
+def mark_numbers(app: Sphinx, tree: nodes.document, name: str) -> None:
+    """Let wide tables of short cells scroll, rather than break every cell into several lines."""
+    for table in tree.findall(nodes.table):
+        cells = [entry.astext() for entry in table.findall(nodes.entry)]
+        columns = len(list(table.findall(nodes.colspec)))
+        if columns >= WIDE and max(map(len, cells), default=0) <= LONGEST:
+            table["classes"].append("numbers")
+
+
+def copy_pictures(app: Sphinx, error: Exception | None) -> None:
+    """Copy the files that <picture> elements name: Sphinx looks at images in Markdown alone."""
+    for page in Path(app.srcdir).rglob("*.md") if error is None else ():
+        for name in re.findall(r' (?:src|srcset)="([^":]+)"', page.read_text("utf-8")):
+            target = Path(app.outdir, (page.parent / name).resolve().relative_to(app.srcdir))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(page.parent / name, target)
+
+
 def setup(app: Sphinx) -> None:
     """Connect ahead of napoleon, which uses the default priority of 500."""
+    app.connect("doctree-resolved", mark_numbers)
+    app.connect("build-finished", copy_pictures)
     app.connect("autodoc-process-docstring", rewrite, priority=400)
     app.add_html_math_renderer("mathml", (inline_formula, None), (formula, None))

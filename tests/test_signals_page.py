@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import statistics
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -95,9 +96,9 @@ def test_the_code_is_python(path: Path) -> None:
 
 def test_the_plain_page_runs() -> None:
     torch.manual_seed(0)
-    web, books = (TensorDataset(torch.randn(64, 4), torch.randint(3, (64,))) for _ in range(2))
-    model = nn.Linear(4, 3)
-    names = {"web": web, "books": books, "model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1)}
+    web, books = (list(TensorDataset(torch.randn(64, 4), torch.randint(3, (64,)))) for _ in range(2))
+    model = nn.Sequential(OrderedDict(body=nn.Linear(4, 8), head=nn.Linear(8, 3)))
+    names = {"web": web, "books": books, "model": model, "optimizer": torch.optim.Adam(model.parameters())}
     for block in blocks(ROOT / "docs" / "howto" / "pytorch.md"):
         exec(compile(block, "pytorch.md", "exec"), names)
     assert sum(names["sampler"].counts.values()) == 128

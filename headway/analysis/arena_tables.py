@@ -1,26 +1,46 @@
-"""What the runs of the arena say: each in numbers, and a leaderboard of the methods."""
+"""What the runs of the arena say: a leaderboard, what GMC changes, and noise preference against coverage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headway.analysis.charts.drawing import COLUMN_WIDTH, new_figure
+from headway.analysis.charts.model import BARS, INK, METHODS, Axis, Chart, Line, Panel, numbers, styles_for
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate, iqm, probability_of_improvement
 from headway.analysis.summaries import final_return
 from headway.analysis.table import NOTHING, Cell, Table
-from headway.study.protocols.arena import METHODS, ROOMS
+from headway.runs.text import count
+from headway.study.protocols.arena import METHODS as ALL_METHODS
+from headway.study.protocols.arena import ROOMS, TELEVISIONS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
 
 BASELINE = "ppo"
+NEEDED = (
+    *("env_steps", "episodes", "episode_return", "goals", "first_goal", "covered"),
+    *("bonus_noise", "bonus_quiet", "noise_time_share", "steps_per_second"),
+)
+"""The metrics that a run must have."""
+SHORT = ("method", "covered", "noise preference", "time in noise", "solved")
+"""The columns of the leaderboard that a terminal has room for."""
 LAST = 0.1
 """The share of a run, at its end, over which it is told how often the goal is reached ..."""
 SOLVED = 0.5
 """... and how often that has to be for a room to count as solved."""
 SIGNED = ("gain", "iac")
 """Bonuses that reward progress, and are negative where predictions get worse."""
+PAGE_COLOURS = {False: ("#FFFFFF", INK, "#E4E4E4"), True: ("#14161A", "#E8E8E8", "#33363D")}
+"""Ground, ink and grid of a figure, light and dark."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +77,14 @@ def summarise(run: RunData) -> Summary:
     """A finished run in numbers."""
     columns = run.columns
     time = columns["noise_time_share"]
-    inside, outside = _weighted(columns["bonus_noise"], time), _weighted(columns["bonus_quiet"], 1 - time)
-    has_negative = any((columns[name] < 0).any() for name in ("bonus_noise", "bonus_quiet"))
+    inside, outside = (_weighted(columns[name], share) for name, share in _parts(columns))
+    is_positive = run.method not in SIGNED and not any((columns[name] < 0).any() for name, _ in _parts(columns))
     last = max(1, round(LAST * run.rows))
     before = -last - 1 if run.rows > last else 0
     episodes, goals = (float(columns[name][-1] - columns[name][before]) for name in ("episodes", "goals"))
     steps = np.diff(columns["env_steps"], prepend=0)
     return Summary(
-        preference=inside / outside if outside > 0 and not has_negative and run.method not in SIGNED else np.nan,
+        preference=inside / outside if outside > 0 and is_positive else np.nan,
         noise=float(time.mean()),
         covered=float(columns["covered"][-1]),
         returned=final_return(run),
@@ -73,6 +93,11 @@ def summarise(run: RunData) -> Summary:
         steps=float(columns["env_steps"][-1]),
         seconds=float((steps / columns["steps_per_second"]).sum()),
     )
+
+
+def _parts(columns: Mapping[str, np.ndarray]) -> tuple[tuple[str, np.ndarray], ...]:
+    time = columns["noise_time_share"]
+    return ("bonus_noise", time), ("bonus_quiet", 1 - time)
 
 
 def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
@@ -88,28 +113,28 @@ def by_method(results: Results, rooms: Iterable[str] | None = None) -> dict[str,
     for run in results.select(experiment="arena").finished():
         if run.condition in wanted:
             found.setdefault(run.method, {}).setdefault(run.condition, []).append(summarise(run))
-    known = list(METHODS)
+    known = list(ALL_METHODS)
     order = sorted(found, key=lambda name: (known.index(name) if name in known else len(known), name))
     return {name: found[name] for name in order}
 
 
-def _scores(strata: Strata, number: str) -> dict[str, list[float]]:
+def _scores(strata: Strata, read: Callable[[Summary], float]) -> dict[str, list[float]]:
     """Finite scores by room; rooms without any are left out."""
-    found = {
-        room: [value for each in runs if np.isfinite(value := getattr(each, number))] for room, runs in strata.items()
-    }
+    found = {room: [value for each in runs if np.isfinite(value := read(each))] for room, runs in strata.items()}
     return {room: values for room, values in found.items() if values}
 
 
-def middle(strata: Strata, number: str) -> Estimate | None:
-    """The interquartile mean of a number of `Summary` over rooms and seeds, with its interval."""
-    scores = list(_scores(strata, number).values())
+def _middle(strata: Strata, read: Callable[[Summary], float]) -> Estimate | None:
+    """The interquartile mean over rooms and seeds, with its interval."""
+    scores = list(_scores(strata, read).values())
     return iqm(scores, np.random.default_rng(0)) if scores else None
 
 
-def improvement(ours: Strata, theirs: Strata | None, number: str, lower_is_better: bool = False) -> Estimate | None:
+def improvement(
+    ours: Strata, theirs: Strata | None, read: Callable[[Summary], float], lower_is_better: bool = False
+) -> Estimate | None:
     """How likely a run of ours is better than one of theirs, over the rooms that both have; None if there is none."""
-    first, second = _scores(ours, number), _scores(theirs or {}, number)
+    first, second = _scores(ours, read), _scores(theirs or {}, read)
     rooms = [room for room in first if room in second]
     if not rooms:
         return None
@@ -117,9 +142,16 @@ def improvement(ours: Strata, theirs: Strata | None, number: str, lower_is_bette
     return probability_of_improvement(one, two, np.random.default_rng(0), lower_is_better)
 
 
-def text(estimate: Estimate | None) -> str:
-    """An estimate as a cell of a table; a dash where there is none."""
-    return NOTHING if estimate is None or not np.isfinite(estimate.value) else estimate.text(".2f")
+def _preference(run: Summary) -> float:
+    return run.preference
+
+
+def _covered(run: Summary) -> float:
+    return run.covered
+
+
+def _text(estimate: Estimate | None, form: str = ".2f") -> str:
+    return NOTHING if estimate is None or not np.isfinite(estimate.value) else estimate.text(form)
 
 
 def leaderboard(results: Results, rooms: Iterable[str] | None = None) -> Table:
@@ -128,16 +160,16 @@ def leaderboard(results: Results, rooms: Iterable[str] | None = None) -> Table:
     ranked = []
     for name, strata in methods.items():
         runs = [run for own in strata.values() for run in own]
-        covered = middle(strata, "covered")
+        covered = _middle(strata, _covered)
         other = None if name == BASELINE else methods.get(BASELINE)
         row: list[Cell] = [
             name,
             len(runs),
-            text(covered),
-            text(improvement(strata, other, "covered")),
-            text(middle(strata, "preference")),
+            _text(covered),
+            _text(improvement(strata, other, _covered)),
+            _text(_middle(strata, _preference)),
             float(np.mean([run.noise for run in runs])),
-            float(np.nanmean([run.returned for run in runs])),
+            float(np.mean(ended)) if (ended := [run.returned for run in runs if np.isfinite(run.returned)]) else None,
             f"{sum(run.reached >= SOLVED for run in runs)} of {len(runs)}",
             float(np.median([run.seconds for run in runs])),
         ]
@@ -148,3 +180,216 @@ def leaderboard(results: Results, rooms: Iterable[str] | None = None) -> Table:
     )
     rows = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
     return Table(columns, rows, "Arena", "arena", {"time in noise": ".0%", "return": ".2f", "seconds": ".1f"})
+
+
+def common_rooms(results: Results) -> list[str]:
+    """The rooms that every method was run in, so that a mean over them compares methods; all if there are none."""
+    methods = by_method(results).values()
+    every = [room for room in ROOMS if any(room in strata for strata in methods)]
+    return [room for room in every if all(room in strata for strata in methods)] or every
+
+
+def conclusion(results: Results) -> str:
+    """Which method covers most, and which rewards noise most and least, in words; nothing without two methods."""
+    methods = by_method(results, common_rooms(results))
+    covered, preference = (_known(methods, read) for read in (_covered, _preference))
+    if len(covered) < 2:
+        return ""
+    best, worst = (pick(covered, key=lambda name: covered[name]) for pick in (max, min))
+    other = BASELINE if BASELINE in covered and best != BASELINE else worst
+    rooms = {room for strata in methods.values() for room in strata}
+    text = f"Over {count(len(rooms), 'room')}, {best} covers most of the places, {covered[best]:.0%}"
+    text += f" ({other}: {covered[other]:.0%})."
+    if len(preference) > 1:
+        most, least = (pick(preference, key=lambda name: preference[name]) for pick in (max, min))
+        text += f" Per step, {most} pays {preference[most]:.2g} times as much in the noise as elsewhere"
+        text += f" (the most); {least} pays {preference[least]:.2g} times (the least)."
+    return text
+
+
+def _known(methods: Mapping[str, Strata], read: Callable[[Summary], float]) -> dict[str, float]:
+    """The interquartile means of the methods that have one."""
+    found = {name: middle.value for name, strata in methods.items() if (middle := _middle(strata, read))}
+    return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+def chart(results: Results, name: str = "arena") -> Chart:
+    """Noise preference and coverage of each method, with 95% intervals; in print one against the other, see `draw`."""
+    rooms = common_rooms(results)
+    methods = by_method(results, rooms)
+    return Chart(
+        name,
+        "Noise preference and coverage",
+        "Noise preference against the share of places covered; interquartile means over rooms and seeds, with 95% "
+        "intervals. An arrow leads from a predictor scored by its error to the same scored by GMC.",
+        styles_for(methods, METHODS),
+        partial(_panels, methods),
+        legend="Methods",
+        kind=BARS,
+        x=("", "method"),
+        categories=list(methods),
+        wide=True,
+        page_caption="Noise preference is the mean bonus per step in the noise over that elsewhere (1 is "
+        "indifference). Interquartile means over the rooms that all methods share and over seeds, with 95% intervals.",
+        figure=partial(draw, results, False, rooms),
+    )
+
+
+def _panels(methods: Mapping[str, Strata]) -> list[Panel]:
+    panels: list[Panel] = []
+    for title, axis, read, lines in (
+        ("Noise preference", Axis("bonus in the noise over elsewhere", log=True), _preference, (Line(1.0),)),
+        ("Covered", Axis("share of places", percent=True), _covered, ()),
+    ):
+        found = {name: _middle(strata, read) for name, strata in methods.items()}
+        series = {name: numbers([each], [place]) for place, (name, each) in enumerate(found.items()) if each}
+        panels.append(Panel(title, title, axis, series, lines, row=len(panels)))
+    return panels
+
+
+def effect_of_gmc(results: Results) -> Table:
+    """Each predictor scored by its error and by GMC, in the rooms with noise."""
+    methods = by_method(results, [room for room in TELEVISIONS if room != "house-none"])
+    rows: list[list[Cell]] = []
+    for name, strata in methods.items():
+        gmc = methods.get(f"{name}+gmc")
+        if gmc is not None:
+            both = (_text(_middle(each, _preference)) for each in (strata, gmc))
+            lower = improvement(gmc, strata, _preference, lower_is_better=True)
+            rows.append([name, *both, _text(lower), _text(improvement(gmc, strata, _covered))])
+    return Table(
+        ("predictor", "preference, error", "preference, GMC", "GMC prefers noise less", "GMC covers more"), rows
+    )
+
+
+def preferences(results: Results) -> Table:
+    """The interquartile mean of noise preference in each room with noise that there are runs of."""
+    methods = by_method(results, [room for room in TELEVISIONS if room != "house-none"])
+    rooms = [room for room in TELEVISIONS if any(room in strata for strata in methods.values())]
+    rows: list[list[Cell]] = [
+        [name, *(_text(_middle({room: strata[room]}, _preference)) if room in strata else NOTHING for room in rooms)]
+        for name, strata in methods.items()
+        if name != BASELINE
+    ]
+    return Table(("method", *(TELEVISIONS[room].removeprefix("House, ") for room in rooms)), rows)
+
+
+def first_goals(results: Results, room: str = "chain") -> Table:
+    """How soon each method first reached the goal of a room; runs that did not count as longer than all others."""
+    rows: list[list[Cell]] = []
+    for name, strata in by_method(results, [room]).items():
+        firsts = np.array([run.first for run in strata[room]])
+        reached = np.isfinite(firsts)
+        longest = max(run.steps for run in strata[room])
+        median = float(np.median(np.where(reached, firsts, np.inf)))
+        shown = f"{median:,.0f}" if np.isfinite(median) else f"over {longest:,.0f}"
+        rows.append([name, f"{reached.sum()} of {len(firsts)}", shown, longest])
+    columns = ("method", "runs that reach the end", "median steps", "steps of a run")
+    return Table(columns, rows, formats={"steps of a run": ",.0f"})
+
+
+def missing(results: Results) -> str:
+    """What of the whole arena was not run yet, in words."""
+    found = {(run.condition, run.method) for run in results.select(experiment="arena").finished()}
+    rooms_by_lack: dict[tuple[str, ...], list[str]] = {}
+    for room in ROOMS:
+        lack = tuple(name for name in ALL_METHODS if (room, name) not in found)
+        if lack:
+            rooms_by_lack.setdefault(lack, []).append(room)
+    parts = [
+        f"{'no method' if len(lack) == len(ALL_METHODS) else ', '.join(lack)} in {', '.join(rooms)}"
+        for lack, rooms in rooms_by_lack.items()
+    ]
+    return f"Not run: {'; '.join(parts)}." if parts else "All methods were run in all rooms."
+
+
+def tables(results: Results) -> list[Table]:
+    """All tables that have rows, with their titles."""
+    parts = {
+        "Leaderboard, television rooms": leaderboard(results, TELEVISIONS),
+        "Error or GMC": effect_of_gmc(results),
+        "Noise preference by room": preferences(results),
+        "The chain: steps to its end": first_goals(results),
+    }
+    exploring = [room for room in ROOMS if room not in TELEVISIONS and room != "chain"]
+    if by_method(results, exploring):
+        parts["Leaderboard, exploration rooms"] = leaderboard(results, exploring)
+    names = {title: f"arena-{place}" for place, title in enumerate(parts, 1)}
+    return [replace(table, title=title, name=names[title]) for title, table in parts.items() if table.rows]
+
+
+def markdown(results: Results) -> str:
+    """All tables of the page."""
+    sections = [f"### {table.title}\n\n{table.markdown()}" for table in tables(results)]
+    return "\n\n".join([*sections, missing(results)])
+
+
+def draw(results: Results, dark: bool = False, rooms: Iterable[str] = tuple(TELEVISIONS)) -> Figure:
+    """Noise preference against coverage in some rooms, a point per method; call it under `house_style()`.
+
+    An arrow leads from a predictor scored by its error to the same scored by GMC.
+    """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    from headway.analysis.report.rendering import dark as darkened
+
+    ground, ink, grid = PAGE_COLOURS[dark]
+    methods = by_method(results, rooms)
+    styles = styles_for(methods, METHODS)
+    figure = new_figure(2 * COLUMN_WIDTH, 4.6)
+    figure.set_facecolor(ground)
+    axes = figure.subplots()
+    axes.set_facecolor(ground)
+    points: dict[str, tuple[float, float]] = {}
+    for name, strata in methods.items():
+        covered, preference = _middle(strata, _covered), _middle(strata, _preference)
+        if covered is None or preference is None:
+            continue
+        points[name] = preference.value, covered.value
+        ends = [[[max(0, e.value - e.low)], [max(0, e.high - e.value)]] for e in (preference, covered)]
+        known = preference.is_bounded and covered.is_bounded
+        axes.errorbar(
+            [preference.value],
+            [covered.value],
+            xerr=ends[0] if known else None,
+            yerr=ends[1] if known else None,
+            color=darkened(styles[name].colour) if dark else styles[name].colour,
+            marker=styles[name].marker,
+            linestyle="none",
+            elinewidth=0.8,
+        )
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 4, 6, 8)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    for name, point in points.items():
+        if f"{name}+gmc" in points:
+            arrow = {"arrowstyle": "->", "color": ink, "alpha": 0.35, "shrinkA": 6, "shrinkB": 6}
+            axes.annotate("", points[f"{name}+gmc"], point, arrowprops=arrow)
+    _label(axes, points, ink)
+    axes.axvline(1, color=ink, linewidth=0.6, linestyle=":")
+    axes.set_xlabel("noise preference: bonus per step in the noise over outside", color=ink)
+    axes.set_ylabel("share of places covered", color=ink)
+    axes.tick_params(colors=ink, which="both")
+    axes.grid(color=grid)
+    for spine in axes.spines.values():
+        spine.set_color(ink)
+    return figure
+
+
+def _label(axes: Axes, points: Mapping[str, tuple[float, float]], ink: str) -> None:
+    """Write each name beside its point, where it covers no other name if there is such a place."""
+    taken: list[Bbox] = []
+    for name, point in points.items():
+        for x, y in ((5, 4), (-5, 4), (5, -10), (-5, -10), (5, 14), (-5, 14), (5, -20), (-5, -20)):
+            side = "left" if x > 0 else "right"
+            label = axes.annotate(
+                name, point, (x, y), textcoords="offset points", fontsize=7, color=ink, horizontalalignment=side
+            )
+            box = label.get_window_extent()
+            if not any(box.overlaps(other) for other in taken):
+                break
+            label.remove()
+        else:
+            axes.add_artist(label)
+        taken.append(box)

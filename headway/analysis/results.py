@@ -43,10 +43,12 @@ from headway.runs.status import METRICS_FILE, STORE_FILE
 
 if TYPE_CHECKING:
     from headway.analysis.exports import ExportReader
+    from headway.analysis.studies import Study
 
 __all__ = ["Failure", "Group", "Problem", "Progress", "Results", "ResultsReader", "RunData", "load_results"]
 
 SUFFIX = ".parquet"  #: What the names of exported files end in
+STUDIES = ("arena", "mixture")  #: Experiments that have tables of their own, see `studies_of`
 
 
 @dataclass(frozen=True)
@@ -339,6 +341,15 @@ class StoreReader:
         folder = f"{self._store.root}/{record.run_id}"
         names = (METRICS_FILE, PROVENANCE_FILE) if record.state is State.DONE else SLOTS
         return (record.state is State.DONE, *(_file_stamp(f"{folder}/{name}") for name in names))
+
+
+def studies_of(results: Results) -> list[Study]:
+    """What the runs say about the arena and the mixture study, where there are any to compare."""
+    if not any(run.experiment in STUDIES for run in results):
+        return []
+    from headway.analysis.studies import make_studies
+
+    return make_studies(results)
 
 
 def _file_stamp(path: str) -> tuple[int, int, int] | None:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--out", type=parse_new_folder, default=Path("runs/demo"), help="where the runs are kept (%(default)s)")
     add("--workers", type=whole(0), help="processes; 0 runs in this one (default: one per core)")
-    add("--report", type=Path, default=Path("report"), metavar="DIR", help="where the report goes (%(default)s)")
+    add("--report", type=Path, default=Path("report/demo"), metavar="DIR", help="where the report goes (%(default)s)")
     add("--seeds", type=int, default=3, choices=range(2, 21), metavar="N", help="2 to 20 (%(default)s)")
     add_format_option(parser)
 

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import shlex
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -15,7 +16,7 @@ from typing import Any
 from headway.commands.campaign_file import read_campaign_file
 from headway.commands.options import Place, RunOptions, Url, add_options, check_ids, choose, given
 from headway.data import load
-from headway.errors import DataError, HeadwayError, UsageError
+from headway.errors import DataError, HeadwayError, MissingExtraError, UsageError
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.campaign import Campaign, Plan, make_plan, run_campaign
 from headway.runs.experiments import WEIGHTS_FILE, Context, load_plugins, needed_datasets
@@ -100,8 +101,8 @@ def execute(options: argparse.Namespace) -> int:
                     progress = run_campaign(campaign, launcher, listen=mirror.notice if mirror else None)
                     if mirror and progress.is_complete():
                         mirror.catch_up()
+                _show_studies(each)
                 code = _conclude(progress, each.how.out)
-                _show_leaderboard(each)
                 if code == INTERRUPTED:
                     return code
                 worst = max(worst, code)
@@ -356,13 +357,21 @@ def _announce(campaign: Campaign, how: RunOptions) -> None:
         emit(f"--keep-weights: {count(bare, 'run')} done before without it; only with another --out are weights kept")
 
 
-def _show_leaderboard(work: Work) -> None:
-    """Show how the methods of the arena did so far, where their runs are in a folder."""
-    if isinstance(work.how.out, Path) and all(spec.experiment == "arena" for spec in work.specs):
-        from headway.analysis.arena_tables import leaderboard
-        from headway.analysis.results import load_results
+def _show_studies(work: Work) -> None:
+    """Show how the methods of the arena or of the mixture study did so far, where their runs are in a folder."""
+    if not isinstance(work.how.out, Path) or any(spec.experiment not in ("arena", "mixture") for spec in work.specs):
+        return
+    try:
+        from headway.analysis.results import load_results, studies_of
 
-        emit(leaderboard(load_results(work.how.out)).text())
+        studies = studies_of(load_results(work.how.out))
+    except MissingExtraError as error:
+        emit(f"No table: {error}")
+        return
+    for study in studies:
+        emit(f"\n{study.short.text()}\n")
+        if study.conclusion:
+            emit(f"{textwrap.fill(study.conclusion, 80)}\n")
 
 
 def _conclude(progress: CampaignProgress, out: Place) -> int:

@@ -92,10 +92,12 @@ class RolloutReward:
             [T, N], float32, zero where there was no transition.
 
         Raises:
-            MethodError: `last_done` is missing where it is needed, or a bonus of single episodes under SAME_STEP, whose
-                steps at the ends of episodes are lost.
+            MethodError: shapes that do not fit; `last_done` is missing where it is needed; or a bonus of single
+                episodes under SAME_STEP, whose steps at the ends of episodes are lost.
         """
         obs, last = torch.as_tensor(pack_time(obs)), torch.as_tensor(pack(last_obs))
+        if last.shape != obs.shape[1:]:
+            raise MethodError(f"last_obs: expected the shape {list(obs.shape[1:])}, as in obs, got {list(last.shape)}")
         following = torch.cat([obs[1:], last.to(obs)[None]])
         began = torch.as_tensor(dones, device=obs.device).bool()
         begins_with_a_step, is_episodic = self.autoreset == "NEXT_STEP", self.reward.is_episodic
@@ -138,6 +140,9 @@ class RolloutReward:
         shape = tuple(obs.shape[:2])
         if shape[1] != self.num_envs:
             raise MethodError(f"expected observations [steps, {self.num_envs}, ...], got {list(obs.shape)}")
+        for name, each in {"actions": actions, "next_obs": following, "valid": valid, "ended": ended}.items():
+            if each is not None and (got := tuple(torch.as_tensor(each).shape))[:2] != shape:
+                raise MethodError(f"{name}: expected [{shape[0]}, {shape[1]}, ...], as in obs, got {list(got)}")
         kept = torch.ones(shape, dtype=torch.bool) if valid is None else torch.as_tensor(valid).bool().cpu()
         raw = torch.zeros(shape)
         if kept.any():

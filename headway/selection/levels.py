@@ -19,6 +19,12 @@ Level = int | Mapping[str, Any]
 """A seed, or the options of a task, as `reset` of an environment takes them."""
 
 
+class _Levels(Mixture):
+    """A mixture whose errors speak of levels."""
+
+    _kind, _scored = "level", "episode"
+
+
 class LevelSampler:
     """Chooses the level of each episode by the scores that its levels got.
 
@@ -71,7 +77,7 @@ class LevelSampler:
                 raise SelectionError(f"expected {name} from 0 to 1, got {value}")
         by_name = _by_name(levels)
         self.names, self.levels = tuple(by_name), tuple(by_name.values())
-        self.mixture = Mixture(
+        self.mixture = _Levels(
             self.names, PLR() if rule is None else rule, smoothing=smoothing, floor=floor, seed=seed, sync=sync
         )
         self.staleness, self.new = staleness, new
@@ -148,6 +154,8 @@ def _by_name(levels: int | Sequence[int] | Mapping[str, Level]) -> dict[str, Lev
     if isinstance(levels, Mapping):
         found: dict[str, Level] = {str(name): level for name, level in levels.items()}
     else:
+        if not isinstance(levels, int | Sequence):
+            raise SelectionError(f"expected how many levels there are, seeds, or levels by name, got {levels!r}")
         seeds = range(levels) if isinstance(levels, int) else levels
         found = {str(seed): seed for seed in seeds}
         if len(found) < len(seeds):

@@ -13,7 +13,7 @@ from torch.utils.data import get_worker_info
 from headway.errors import SelectionError, StateError, warn
 from headway.ranks import summed
 from headway.selection.rules import Feedback, MultiplicativeWeights, Rule
-from headway.selection.sources import numbers_of
+from headway.selection.sources import listed, numbers_of
 
 Bound = float | Mapping[str, float]
 """One number for every source, or a number by name; sources that are not named are not bounded."""
@@ -50,6 +50,8 @@ class Mixture:
         SelectionError: the arguments make no sense.
     """
 
+    _kind, _scored = "source", "sample"  # what errors call the entries, and what gets a score
+
     def __init__(
         self,
         names: Sequence[str],
@@ -64,9 +66,9 @@ class Mixture:
         sync: bool = True,
     ) -> None:
         if not names:
-            raise SelectionError("expected at least one source, got none")
+            raise SelectionError(f"expected at least one {self._kind}, got none")
         if isinstance(names, str):
-            raise SelectionError(f"expected the names of sources, got {names!r}; pass [{names!r}]")
+            raise SelectionError(f"expected the names of {self._kind}s, got {names!r}; pass [{names!r}]")
         if not 0 <= smoothing < 1:
             raise SelectionError(f"expected smoothing in [0, 1), got {smoothing}")
         hold = (_HOLD if rule is None else 0.0) if hold is None else hold
@@ -76,7 +78,7 @@ class Mixture:
         if not isinstance(rule, Rule):
             raise SelectionError(f"expected a rule such as MultiplicativeWeights(), got {rule!r}")
         self.names = tuple(names)
-        self._bounds = Bounds(self.names, floor, ceiling)
+        self._bounds = Bounds(self.names, floor, ceiling, kind=self._kind)
         self.prior = _as_shares(self.names, prior)
         self._has_prior = prior is not None or hold > 0
         self._hold = hold
@@ -140,7 +142,7 @@ class Mixture:
         values = torch.as_tensor(scores).detach().flatten()
         ids = self._ids(source_ids)
         if ids.shape != values.shape:
-            raise SelectionError(f"expected a score for each of {len(ids)} samples, got {len(values)} scores")
+            raise SelectionError(f"expected a score for each of {len(ids)} {self._scored}s, got {len(values)}")
         totals = self._totals(ids, values)
         self._learn(totals[0], totals[1].long())
 
@@ -150,17 +152,19 @@ class Mixture:
         Raises:
             SelectionError: there is no such source.
         """
-        ids = numbers_of(self.names, list(values))
+        ids = numbers_of(self.names, list(values), self._kind)
         self.update(ids, torch.tensor([float(value) for value in values.values()], dtype=torch.float64))
 
     def _ids(self, source_ids: Any) -> Tensor:
         if isinstance(source_ids, str):
-            raise SelectionError(f"expected a source for each sample, got {source_ids!r}; pass [{source_ids!r}]")
+            raise SelectionError(
+                f"expected a {self._kind} for each {self._scored}, got {source_ids!r}; pass [{source_ids!r}]"
+            )
         if not isinstance(source_ids, Tensor) and len(source_ids) and isinstance(source_ids[0], str):
-            return numbers_of(self.names, source_ids)
+            return numbers_of(self.names, source_ids, self._kind)
         ids = torch.as_tensor(source_ids).detach().flatten()
         if len(ids) and (ids.is_floating_point() or ids.dtype == torch.bool):
-            raise SelectionError(f"expected the numbers or names of sources, got {ids.dtype}")
+            raise SelectionError(f"expected the numbers or names of {self._kind}s, got {ids.dtype}")
         return ids.long()
 
     def _totals(self, ids: Tensor, values: Tensor) -> Tensor:
@@ -174,8 +178,8 @@ class Mixture:
         low, high = (int(end) for end in ids.aminmax()) if ids.numel() else (0, 0)
         if low < 0 or high >= len(self):
             raise SelectionError(
-                f"expected sources from 0 to {len(self) - 1} ({', '.join(self.names[:5])}...), "
-                f"got numbers from {low} to {high}"
+                f"expected {self._kind}s from 0 to {len(self) - 1} ({listed(self.names)}), got numbers from {low} to "
+                f"{high}"
             )
         totals = values.new_empty(2, len(self))
         totals[0], totals[1] = torch.bincount(ids, values, len(self)), torch.bincount(ids, minlength=len(self))
@@ -283,7 +287,8 @@ class Mixture:
             StateError: it belongs to other sources or another rule.
         """
         if list(state.get("names", [])) != list(self.names):
-            raise StateError(f"expected a state of the sources {list(self.names)}, got {state.get('names')}")
+            got = listed(list(state.get("names", ()))) or "none"
+            raise StateError(f"expected a state of the {self._kind}s {listed(self.names)}, got one of {got}")
         if set(state["rule"]) != set(self._learner.state_dict()):
             raise StateError(
                 f"expected the state of a rule with {sorted(self._learner.state_dict())}, got {sorted(state['rule'])}; "
@@ -305,14 +310,15 @@ class Bounds:
         names: the sources.
         floor: least shares.
         ceiling: greatest shares.
+        kind: what errors call a source.
 
     Raises:
         SelectionError: they are no shares, or no shares that add up to 1 lie between them.
     """
 
-    def __init__(self, names: Sequence[str], floor: Bound = 0.0, ceiling: Bound = 1.0) -> None:
-        self.low = _spread(names, floor, 0.0, "floor")
-        self.high = _spread(names, ceiling, 1.0, "ceiling")
+    def __init__(self, names: Sequence[str], floor: Bound = 0.0, ceiling: Bound = 1.0, *, kind: str = "source") -> None:
+        self.low = _spread(names, floor, 0.0, "floor", kind)
+        self.high = _spread(names, ceiling, 1.0, "ceiling", kind)
         for name, low, high in zip(names, self.low.tolist(), self.high.tolist(), strict=True):
             if low > high:
                 raise SelectionError(f"{name}: expected a floor below the ceiling, got {low} and {high}")
@@ -352,11 +358,11 @@ class Bounds:
         return torch.minimum(torch.maximum(factor * shares, self.low), self.high)
 
 
-def _spread(names: Sequence[str], bound: Bound, default: float, what: str) -> Tensor:
+def _spread(names: Sequence[str], bound: Bound, default: float, what: str, kind: str) -> Tensor:
     """A bound for every source: [S]."""
     spread = torch.full((len(names),), default, dtype=torch.float64)
     if isinstance(bound, Mapping):
-        spread[numbers_of(names, bound)] = torch.tensor(list(bound.values()), dtype=torch.float64)
+        spread[numbers_of(names, bound, kind)] = torch.tensor(list(bound.values()), dtype=torch.float64)
     else:
         spread.fill_(float(bound))
     if bool((spread < 0).any()) or bool((spread > 1).any()) or bool(spread.isnan().any()):

@@ -127,8 +127,14 @@ class Sources:
         return found
 
 
-def numbers_of(names: Sequence[str], wanted: Iterable[str]) -> Tensor:
-    """The numbers of sources that are given by name: [B].
+def listed(names: Sequence[str], most: int = 10) -> str:
+    """Names in words; of many, the first ones and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def numbers_of(names: Sequence[str], wanted: Iterable[str], kind: str = "source") -> Tensor:
+    """The numbers of sources, or of another kind, that are given by name: [B].
 
     Raises:
         SelectionError: there is no such source; the message lists those that there are.
@@ -138,7 +144,7 @@ def numbers_of(names: Sequence[str], wanted: Iterable[str]) -> Tensor:
     for name in wanted:
         if name not in known:
             raise SelectionError(
-                f"expected one of the sources {', '.join(names)}, got {name!r}{did_you_mean(str(name), names)}"
+                f"expected one of the {kind}s {listed(names)}, got {name!r}{did_you_mean(str(name), names)}"
             )
         found.append(known[name])
     return torch.tensor(found, dtype=torch.int64)

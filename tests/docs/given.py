@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -13,6 +14,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
+
+from headway.selection import Sources, SourceSampler, Tagged
+from tests.analysis.stores import write_mixed_store
 
 ENVS, STEPS = 4, 16
 
@@ -117,9 +121,68 @@ def gymnasium_loop() -> dict[str, Any]:
     return {"actions": np.zeros(8, np.int64), "learn_from": lambda rewards: None}
 
 
+def sources() -> dict[str, Any]:
+    """Two sources of samples that can be read by index and one after the other, and what trains on them."""
+    names = training()
+    web, books = ([(torch.randn(4), torch.tensor(n % 3)) for n in range(64)] for _ in range(2))
+    return names | {"web": web, "books": books, "net": names["model"]}
+
+
+def torchdata_nodes() -> dict[str, Any]:
+    """The same as nodes, and what the page on plain PyTorch has made."""
+    nodes = pytest.importorskip("torchdata.nodes")
+    names = sources()
+    parts = {"web": names["web"], "books": names["books"]}
+    sampler = SourceSampler(Sources.joined(parts))
+    data = Tagged(ConcatDataset(list(parts.values())), sampler.sources)
+    own = {f"{name}_node": nodes.IterableWrapper(part) for name, part in parts.items()}
+    return names | own | {"sampler": sampler, "data": data}
+
+
+def hugging_face() -> dict[str, Any]:
+    """A small GPT-2, settings of its Trainers, and datasets with tokens and with texts."""
+    transformers, trl, datasets = (pytest.importorskip(name) for name in ("transformers", "trl", "datasets"))
+    tokenizers = pytest.importorskip("tokenizers")
+    words = [f"w{number}" for number in range(16)]
+    vocabulary = {word: number for number, word in enumerate([*words, "<pad>", "<eos>"])}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<pad>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    settings = {"max_steps": 2, "per_device_train_batch_size": 4, "report_to": [], "use_cpu": True}
+    torch.manual_seed(0)
+    tokens = torch.randint(16, (32, 8)).tolist()
+    rows = {"input_ids": tokens, "labels": tokens}
+    texts = {"text": [" ".join(words[token] for token in row) for row in tokens]}
+    sizes = {"vocab_size": 18, "n_positions": 32, "n_embd": 8, "n_layer": 1, "n_head": 2}
+    gpt2 = transformers.GPT2Config(**sizes, bos_token_id=17, eos_token_id=17)
+    return {
+        "model": transformers.GPT2LMHeadModel(gpt2),
+        "args": transformers.TrainingArguments("trainer", **settings),
+        "config": trl.SFTConfig("sft", **settings, bf16=False, gradient_checkpointing=False, max_length=16),
+        "tokenizer": transformers.PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>"
+        ),
+        "web": datasets.Dataset.from_dict(rows),
+        "books": datasets.Dataset.from_dict(rows),
+        "d": datasets.Dataset.from_dict({**rows, "source": [n % 2 for n in range(32)]}),
+        "web_texts": datasets.Dataset.from_dict(texts).to_iterable_dataset(),
+        "book_texts": datasets.Dataset.from_dict(texts).to_iterable_dataset(),
+    }
+
+
+def stored_runs() -> dict[str, Any]:
+    """A run store in the folder at hand."""
+    write_mixed_store(Path("runs"), epochs=3, seeds=1)
+    return {}
+
+
 GIVEN: dict[str, Callable[[], dict[str, Any]]] = {
+    "analysis.md": stored_runs,
+    "howto/accelerate.md": sources,
     "howto/gymnasium.md": gymnasium_loop,
+    "howto/lightning.md": sources,
     "howto/rlexplore.md": rlexplore,
+    "howto/torchdata.md": torchdata_nodes,
     "howto/trainers.md": cleanrl,
+    "howto/transformers.md": hugging_face,
     "intrinsic.md": cart_poles,
 }

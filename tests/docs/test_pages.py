@@ -1,7 +1,7 @@
 """Every Python block of the docs runs, page by page and from top to bottom; so do the tutorials' headway commands.
 
 A block that cannot run alone has a comment above it, `<!-- not run: why -->`. Others find what they take for granted in
-`tests/docs/given.py`. Where a block sets `steps`, or trains by `learn(steps)`, the test takes fewer.
+`tests/docs/given.py`. Where a block sets `steps`, or trains by `learn(steps)` or for `max_steps`, the test takes fewer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ ELSEWHERE = {
     "figures.md": "tests/analysis/charts/test_docs.py makes its runs",
     "howto/pytorch.md": "tests/test_signals_page.py",
 }
-SLOW = {"howto/trainers.md", "start/exploration.md", "start/scores.md", "start/study.md"}
+LIBRARIES = {f"howto/{name}.md" for name in ("accelerate", "lightning", "torchdata", "trainers", "transformers")}
+SLOW = LIBRARIES | {"howto/sb3.md", "start/exploration.md", "start/scores.md", "start/study.md"}
 COSTLY = "--preset quick"
 """A command with it trains agents: the test adds the runs to the store, and carries none out."""
 DEMO = "run controlled --protocol demo --condition noise --signal gmc uniform --seeds 0:2 --epochs 1 --out runs/demo"
@@ -38,9 +39,9 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 WARNS = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
-"""For the page with other trainers, whose imports warn."""
+"""For pages with other libraries, whose imports warn."""
 PAGES = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW) + [WARNS] * (name == "howto/trainers.md"))
+    pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW) + [WARNS] * (name in LIBRARIES))
     for page in sorted(DOCS.rglob("*.md"))
     if blocks(page) and (name := page.relative_to(DOCS).as_posix()) not in ELSEWHERE
 ]
@@ -50,6 +51,7 @@ def shorter(code: str) -> str:
     """The same code with fewer steps."""
     code = re.sub(r"^steps = [\d_]+", "steps = 256", code, flags=re.MULTILINE)
     code = re.sub(r"^rollouts = [\d_]+", "rollouts = 2", code, flags=re.MULTILINE)
+    code = re.sub(r"\b(max_steps|num_workers)=[\d_]+", r"\1=2", code)
     return re.sub(r"\.learn\([\d_]+", ".learn(64", code)
 
 
@@ -70,6 +72,10 @@ def run_command(line: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "howto/accelerate.md":
+        pytest.importorskip("accelerate")
+    if name == "howto/lightning.md":
+        pytest.importorskip("lightning")
     for package in ("gymnasium", "jinja2", "matplotlib", "minigrid", "pyarrow", "ray", "stable_baselines3", "torchrl"):
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)

@@ -383,7 +383,7 @@ def test_resuming_without_the_replay_buffer_works(tmp_path: Path) -> None:
 
 
 def test_an_on_policy_algorithm_is_refused() -> None:
-    with pytest.raises(MethodError, match="expected an off-policy algorithm, got PPO"):
+    with pytest.raises(MethodError, match="expected an off-policy algorithm, got PPO; OnPolicyIntrinsicCallback is"):
         PPO("MlpPolicy", Clock(), n_steps=8, batch_size=8).learn(5, callback=OffPolicyIntrinsicCallback("icm"))
 
 

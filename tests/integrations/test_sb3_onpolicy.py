@@ -445,7 +445,7 @@ def test_two_rewards_for_one_model_are_refused() -> None:
 
 
 def test_an_off_policy_algorithm_is_refused() -> None:
-    with pytest.raises(MethodError, match="expected an on-policy algorithm, got DQN"):
+    with pytest.raises(MethodError, match="expected an on-policy algorithm, got DQN; OffPolicyIntrinsicCallback is"):
         DQN("MlpPolicy", clocks(1), buffer_size=10).learn(5, callback=OnPolicyIntrinsicCallback("icm"))
 
 

@@ -124,7 +124,7 @@ def test_saved_and_loaded_continues_identically(rule) -> None:
 def test_what_makes_no_sense_is_refused() -> None:
     mixture = Mixture(["a", "b"])
     for ids, scores, message in (
-        ([0, 1], [1.0], "each of 2 samples, got 1 scores"),
+        ([0, 1], [1.0], "each of 2 samples, got 1"),
         ([0, 2], [1.0, 1.0], "from 0 to 1 .*numbers from 0 to 2"),
         ([-1], [1.0], "numbers from -1 to -1"),
         (["a", "bb"], [1.0, 1.0], "one of the sources a, b, got 'bb'"),
@@ -138,7 +138,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         Mixture(["a"], smoothing=1.0)
     with pytest.raises(SelectionError, match="a rule such as"):
         Mixture(["a"], "softmax")
-    with pytest.raises(StateError, match=r"sources \['a', 'b'\], got \['a', 'c'\]"):
+    with pytest.raises(StateError, match="sources a, b, got one of a, c"):
         mixture.load_state_dict(Mixture(["a", "c"]).state_dict())
     with pytest.raises(StateError, match="log_weights"):
         mixture.load_state_dict(Mixture(["a", "b"], PolicyGradient()).state_dict())

@@ -14,6 +14,7 @@ from headway.runs.experiments import Context, Stopped
 from headway.study import mixture
 from headway.study.mixture_sources import MIXTURES, make_pool
 from headway.study.protocols.mixtures import HELD_OUT, TUNING, Method, MixtureProtocol
+from headway.study.requests import MixtureRequest
 
 QUICK = MixtureProtocol.named("quick")
 
@@ -93,3 +94,15 @@ def test_methods_start_alike() -> None:
     first, second = (mixture.Trial("sums", Method.read(name), QUICK, 3) for name in ("uniform", "gmc"))
     assert torch.equal(first.pool.x, second.pool.x)
     assert all(torch.equal(a, b) for a, b in zip(first.model.parameters(), second.model.parameters(), strict=True))
+
+
+def test_the_quick_study_has_five_methods_two_mixtures_and_two_seeds() -> None:
+    specs = MixtureRequest.read({"quick": True}).specs()
+    found = {(spec.condition, spec.method, spec.seed) for spec in specs}
+    mixtures, methods, seeds = (set(each) for each in zip(*found, strict=True))
+    assert (len(mixtures), len(methods), len(seeds), len(specs)) == (2, 5, 2, 20)
+    assert {"uniform", "oracle"} < methods
+    assert {spec.protocol["steps"] for spec in specs} == {MixtureProtocol().steps}
+    asked = MixtureRequest.read({"quick": True, "mixture": "sums"}).specs()
+    assert {spec.condition for spec in asked} == {"sums"}
+    assert len(MixtureRequest.read({}).specs()) == 8 * 4 * 3

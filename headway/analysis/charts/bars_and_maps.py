@@ -295,6 +295,7 @@ RATIOS = "PuOr_r"
 SHARES = "Blues"
 LEAST_SPREAD = 1.1  # The colours reach at least from 1/1.1 to 1.1, so that noise does not look like an effect
 LEAST_MOST = 0.1  # The colours of distances reach at least as far, for the same reason
+LONGEST = 7  # Letters of a column's name; longer ones are upright
 _PALER = 1.15  # The colours go on beyond the last value, whose own would else be too dark
 
 
@@ -321,6 +322,8 @@ def draw_map(ax: Axes, panel: Panel, chart: Chart) -> Axes:
         sure = np.isfinite(values) & ((low > 1) | (high < 1))
         _cells(ax, np.log(values), RATIOS, Normalize(-end, end), lambda log: f"{math.exp(log):.3f}", sure)
     ax.set_xticks(np.arange(len(chart.categories)) + 0.5, chart.categories)
+    if max(map(len, chart.categories), default=0) > LONGEST:
+        ax.tick_params(axis="x", labelrotation=90)
     ax.set_yticks(np.arange(len(panel.series)) + 0.5, [chart.styles[key].name for key in panel.series])
     ax.set_ylim(len(panel.series), 0)
     ax.tick_params(length=0)

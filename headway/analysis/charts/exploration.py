@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 REWARD_COLUMNS = ("env_steps", "episode_return")
 NOISE_COLUMNS = ("noise_reward_share", "noise_time_share")
 NOISE_SEED = 3  # Seed of the noise in pictures of the environment
+MOST_COLUMNS = 4  # Panels in a row
 FEW_RUNS = 5
 """Exploration runs differ so much that with fewer seeds intervals fill a panel: the single runs are drawn instead."""
 
@@ -39,12 +40,12 @@ def reward_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
     return Chart(
         name,
         "Episode return",
-        f"{env_id}: episode return ({conditions}), {_spread_text(members)}.",
+        f"{env_id or 'Rooms'}: episode return ({conditions}), {_spread_text(members)}.",
         model.styles_for((method for runs in found.values() for method in runs), model.METHODS),
         lambda: [_reward_panel(setting.key, name, found[setting]) for setting, name in headings(found).items()],
         legend="Methods",
         x=model.STEPS,
-        columns=len(found),
+        columns=min(len(found), MOST_COLUMNS),
         few=FEW_RUNS,
         singles=True,
         wide=True,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headway.analysis.charts import controlled
 from headway.analysis.charts.drawing import GRID, draw, require
 from headway.analysis.charts.model import FORMATS, INK, Chart, Item, Omission, can_compare, of_part
-from headway.analysis.results import Results, load_results
+from headway.analysis.results import Results, load_results, studies_of
 from headway.analysis.rundata import Group
 from headway.analysis.tables import Setting, settings_of, slug
 from headway.errors import FigureError
@@ -51,6 +51,8 @@ def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
             plans.append(_plan(label, _figures([setting for setting in settings if setting.group.protocol == label])))
     if protocol is None:
         plans.append(_plan("", of_part("sensitivity", maps)))
+        found = [chart for study in studies_of(results) for chart in study.charts]
+        plans += [_plan("", found)] if found else []
     return plans
 
 

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from headway.analysis.summaries import Band
 from headway.analysis.tables import Setting
 from headway.runs.text import count
 from headway.study.protocols.names import GROUP_NAMES, MARK, title
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LINES, BARS, MAP = "lines", "bars", "map"
 """The kinds of charts: curves; a number for each series in every panel; numbers over two settings."""
@@ -96,6 +99,7 @@ class Chart:
     pictures: Sequence[Picture] = ()  # stand before the panels in print
     page_caption: str = ""  # what it shows on the page, where that is drawn in another way
     part: str = ""  # the part of the results that it belongs to, see `report.markdown.PARTS`
+    figure: Callable[[], Figure] | None = None  # draws it in print, where that differs from its kind
 
     @cached_property
     def panels(self) -> Sequence[Panel]:

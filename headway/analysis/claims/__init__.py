@@ -1,5 +1,7 @@
 """The paper's claims as checks on runs: `evaluate_claims` judges all of them."""
 
+from typing import Any
+
 from headway.analysis.claims import allocation, areas
 from headway.analysis.claims.verdicts import (
     CLAIMS,
@@ -27,6 +29,18 @@ __all__ = [
     "Verdict",
     "allocation",
     "areas",
+    "as_dict",
+    "as_markdown",
+    "as_text",
     "evaluate_claims",
     "register",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The texts, imported when they are used."""
+    if name in ("as_dict", "as_markdown", "as_text"):
+        from headway.analysis.claims import formats
+
+        return getattr(formats, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,10 +20,19 @@ from headway.analysis.charts.model import FORMATS, Chart, can_compare
 from headway.analysis.claims import ClaimResult, evaluate_claims
 from headway.analysis.claims.verdicts import exploration_label
 from headway.analysis.report import findings, overview
-from headway.analysis.report.findings import Areas, Findings, Overall
+from headway.analysis.report.findings import MOST_SENTENCES, Areas, Findings, Overall
 from headway.analysis.report.overview import Origin, Overview, ProtocolFields, Recording
 from headway.analysis.report.rendering import Links, chart_data, render_page
-from headway.analysis.results import SUFFIX, Results, find_exports, load_results, nothing_at, stores_at
+from headway.analysis.results import (
+    STUDIES,
+    SUFFIX,
+    Results,
+    find_exports,
+    load_results,
+    nothing_at,
+    stores_at,
+    studies_of,
+)
 from headway.analysis.stats import Estimate
 from headway.analysis.table import Table
 from headway.analysis.tables import BASELINE, EXPLORATION, Setting, WelchRow, settings_of
@@ -37,6 +46,7 @@ from headway.telemetry.writers import COLUMNS, LATER
 if TYPE_CHECKING:
     from headway.analysis.charts.sensitivity import Gates, GridView
     from headway.analysis.report.sources import Telemetry
+    from headway.analysis.studies import Study
 
 __all__ = ["View", "Written", "make_view", "write_report"]
 
@@ -66,6 +76,7 @@ class View:
     claims: Mapping[str, Sequence[ClaimResult]]  # the paper's claims with their verdicts, by protocol
     grids: Sequence[GridView]  # sensitivity to the signal's constants
     gates: Gates | None  # GMC with and without a noise gate; None without runs of one
+    studies: Sequence[Study]  # the arena and the mixture study
     charts: Mapping[str, Sequence[Chart]]  # the interactive figures, by section or by the key of a setting
     figures: Mapping[str, Any]  # the same as data for the page's script, by id
     recordings: Sequence[Recording]  # of exploration runs
@@ -83,7 +94,7 @@ class View:
     @property
     def unjudged(self) -> list[str]:
         """The protocols with finished runs for which the claims are not judged here."""
-        return [label for label in self.results.finished().protocols() if label not in self.claims]
+        return [label for label in _judgeable(self.results).protocols() if label not in self.claims]
 
 
 @dataclass(frozen=True)
@@ -293,12 +304,14 @@ def make_view(
     tests = findings.comparisons(single)
     keys = {setting.key for setting in single}
     rewards = {setting.key: reward for setting in settings if (reward := findings.final_rewards(setting))}
+    studies = studies_of(results)
     made = [
         findings.summary_table(settings, areas),
         findings.overall_table(overall),
         findings.welch_table(single, tests),
         findings.rewards_table(settings, rewards),
         findings.areas_table(settings),
+        *(table for study in studies for table in study.tables),
         findings.runs_table(results.runs),
     ]
     charts = controlled.page_charts(single, areas, overall)
@@ -307,13 +320,14 @@ def make_view(
 
         charts["exploration"] = exploration.page_charts(single)
     charts["sensitivity"] = [grid.chart for grid in found]
+    charts["studies"] = [chart for study in studies for chart in study.charts]
     charts["sources"] = [each.chart for each in telemetry if each.chart]
     return View(
         source=source,
         made_at=now,
         results=results,
         settings=settings,
-        findings=findings.findings_of(single, areas, rewards, charts),
+        findings=_opened_by(studies, findings.findings_of(single, areas, rewards, charts)),
         overview=overview.overview_of(results, settings),
         areas={key: area for key, area in areas.items() if key in keys},
         overall=overall,
@@ -322,6 +336,7 @@ def make_view(
         claims=claims_of(results, bench) if claims is None else claims,
         grids=found,
         gates=gates,
+        studies=studies,
         charts=charts,
         figures={chart.id: chart_data(chart) for members in charts.values() for chart in members},
         recordings=[] if live else overview.recordings(source, settings),
@@ -342,6 +357,15 @@ def _grids_and_gates(settings: Sequence[Setting]) -> tuple[Sequence[GridView], G
     return grid_views([setting for setting in settings if setting.finished]), gates_of(settings)
 
 
+def _opened_by(studies: Sequence[Study], found: Findings) -> Findings:
+    """The findings after what studies conclude, with the figure of what comes first."""
+    said = [study for study in studies if study.conclusion]
+    if not said:
+        return found
+    sentences = [f"{study.title}: {study.conclusion}" for study in said]
+    return Findings([*sentences, *found.sentences][:MOST_SENTENCES], said[0].charts)
+
+
 def _without(telemetry: Sequence[Telemetry], results: Results) -> Results:
     """The results without the complaint that telemetry as Parquet holds no runs."""
     names = {each.file.name for each in telemetry}
@@ -357,13 +381,18 @@ def update_view(view: View, results: Results, now: datetime) -> View:
 
 def claims_of(results: Results, bench: Mapping[str, Any] | None = None) -> dict[str, list[ClaimResult]]:
     """Judge the claims under the protocols that have what claims compare with, the most important ones."""
-    finished = results.finished()
+    finished = _judgeable(results)
     by_label = {label: finished.select(protocol=label) for label in finished.protocols()}
     able = {label for label, members in by_label.items() if _can_be_judged(members)} or set(by_label)
     chosen = sorted(able, key=lambda label: (not _is_preset(label), -len(by_label[label]), label))[:MOST_PROTOCOLS]
     if STANDARD in chosen:  # which exploration runs of another protocol count for
         chosen = [label for label in chosen if label == STANDARD or label != exploration_label(results, STANDARD)]
     return {label: evaluate_claims(results, label, bench) for label in by_label if label in chosen}
+
+
+def _judgeable(results: Results) -> Results:
+    """The finished runs but those of studies of which the paper says nothing."""
+    return Results(tuple(run for run in results.finished() if run.experiment not in STUDIES))
 
 
 def _can_be_judged(members: Results) -> bool:

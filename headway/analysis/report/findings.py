@@ -233,7 +233,8 @@ def findings_of(
     charts: Mapping[str, Sequence[Chart]],
 ) -> Findings:
     """The most telling settings in sentences: noise first, then other controlled settings, then exploration."""
-    said = {key: _about_returns(returns) for key, returns in rewards.items()}
+    arena = {setting.key for setting in settings if setting.group.experiment == "arena"}  # has a section of its own
+    said = {key: _about_returns(returns) for key, returns in rewards.items() if key not in arena}
     said |= {key: conclusion(area.rows) for key, area in areas.items() if key not in rewards}
     found = [(setting, text) for setting in settings if (text := said.get(setting.key))]
     found.sort(key=lambda each: (each[0].key not in areas, each[0].group.condition != "noise"))

@@ -43,6 +43,7 @@ SECTIONS: Mapping[str, str] = {
     "findings": "Findings",
     "overview": "Runs",
     "summary": "Summary",
+    "studies": "Methods",
     "claims": "Claims",
     "figures": "Figures",
     "tests": "Tests",

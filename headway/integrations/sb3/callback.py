@@ -193,7 +193,9 @@ class IntrinsicCallback(BaseCallback):
         """Make the networks, or go on with those that the model carries."""
         model, (kind, wanted) = self.model, self.works_with
         if not isinstance(model, wanted):
-            raise MethodError(f"{type(self).__name__} expected {kind} algorithm, got {type(model).__name__}")
+            other = "OffPolicyIntrinsicCallback" if kind == "an on-policy" else "OnPolicyIntrinsicCallback"
+            name, got = type(self).__name__, type(model).__name__
+            raise MethodError(f"{name}: expected {kind} algorithm, got {got}; {other} is the callback for it")
         carried = vars(model).get(ATTRIBUTE)
         if isinstance(carried, Carried) and carried.callback is self:
             return

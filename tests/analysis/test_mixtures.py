@@ -7,20 +7,18 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.mixtures import (
-    PAGE,
-    RESULTS,
+from benchmarks.mixtures import PAGE, RESULTS, made
+from headway.analysis import load_results
+from headway.analysis.mixtures import (
     collect,
     complete,
     conditions,
     cost,
     loss_at_equal_time,
-    made,
     outcome,
     render,
     share_of_gain,
 )
-from headway.analysis import load_results
 from headway.analysis.rundata import Progress, RunData
 from headway.commands.campaign_file import read_campaign_file
 from headway.runs import RunSpec, State
