@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from headway.analysis.report.sources import Telemetry
     from headway.analysis.studies import Study
 
-__all__ = ["View", "Written", "make_view", "write_report"]
+__all__ = ["Written", "write_report"]
 
 INDEX, TABLES, FIGURES = "index.html", "tables", "figures"
 CSV = ".csv"
