@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +122,9 @@ def gymnasium_loop() -> dict[str, Any]:
     return {"actions": np.zeros(8, np.int64), "learn_from": lambda rewards: None}
 
 
-def sources() -> dict[str, Any]:
+def sources(package: str) -> dict[str, Any]:
     """Two sources of samples that can be read by index and one after the other, and what trains on them."""
+    pytest.importorskip(package)
     names = training()
     web, books = ([(torch.randn(4), torch.tensor(n % 3)) for n in range(64)] for _ in range(2))
     return names | {"web": web, "books": books, "net": names["model"]}
@@ -130,8 +132,8 @@ def sources() -> dict[str, Any]:
 
 def torchdata_nodes() -> dict[str, Any]:
     """The same as nodes, and what the page on plain PyTorch has made."""
-    nodes = pytest.importorskip("torchdata.nodes")
-    names = sources()
+    names = sources("torchdata")
+    nodes = importlib.import_module("torchdata.nodes")
     parts = {"web": names["web"], "books": names["books"]}
     sampler = SourceSampler(Sources.joined(parts))
     data = Tagged(ConcatDataset(list(parts.values())), sampler.sources)
@@ -177,9 +179,9 @@ def stored_runs() -> dict[str, Any]:
 
 GIVEN: dict[str, Callable[[], dict[str, Any]]] = {
     "analysis.md": stored_runs,
-    "howto/accelerate.md": sources,
+    "howto/accelerate.md": partial(sources, "accelerate"),
     "howto/gymnasium.md": gymnasium_loop,
-    "howto/lightning.md": sources,
+    "howto/lightning.md": partial(sources, "lightning"),
     "howto/rlexplore.md": rlexplore,
     "howto/torchdata.md": torchdata_nodes,
     "howto/trainers.md": cleanrl,

@@ -72,10 +72,6 @@ def run_command(line: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name == "howto/accelerate.md":
-        pytest.importorskip("accelerate")
-    if name == "howto/lightning.md":
-        pytest.importorskip("lightning")
     for package in ("gymnasium", "jinja2", "matplotlib", "minigrid", "pyarrow", "ray", "stable_baselines3", "torchrl"):
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
