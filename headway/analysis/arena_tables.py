@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -142,38 +143,39 @@ def improvement(
     return probability_of_improvement(one, two, np.random.default_rng(0), lower_is_better)
 
 
-def _preference(run: Summary) -> float:
-    return run.preference
+_preference, _covered = attrgetter("preference"), attrgetter("covered")
 
 
-def _covered(run: Summary) -> float:
-    return run.covered
+def _returned(run: Summary) -> float:
+    return run.returned if np.isfinite(run.returned) else 0.0  # no episode has ended
 
 
 def _text(estimate: Estimate | None, form: str = ".2f") -> str:
     return NOTHING if estimate is None or not np.isfinite(estimate.value) else estimate.text(form)
 
 
-def leaderboard(results: Results, rooms: Iterable[str] | None = None) -> Table:
-    """The methods, by coverage: interquartile means over rooms and seeds, with 95% intervals."""
+def leaderboard(
+    results: Results, rooms: Iterable[str] | None = None, by: Callable[[Summary], float] = _covered
+) -> Table:
+    """The methods, by coverage or another number: interquartile means over rooms and seeds, with 95% intervals."""
     methods = by_method(results, rooms)
     ranked = []
     for name, strata in methods.items():
         runs = [run for own in strata.values() for run in own]
-        covered = _middle(strata, _covered)
+        rank = _middle(strata, by)
         other = None if name == BASELINE else methods.get(BASELINE)
         row: list[Cell] = [
             name,
             len(runs),
-            _text(covered),
-            _text(improvement(strata, other, _covered)),
+            _text(_middle(strata, _covered)),
+            _text(improvement(strata, other, by)),
             _text(_middle(strata, _preference)),
             float(np.mean([run.noise for run in runs])),
             float(np.mean(ended)) if (ended := [run.returned for run in runs if np.isfinite(run.returned)]) else None,
             f"{sum(run.reached >= SOLVED for run in runs)} of {len(runs)}",
             float(np.median([run.seconds for run in runs])),
         ]
-        ranked.append((-covered.value if covered else 0.0, row))
+        ranked.append((-rank.value if rank else 0.0, row))
     columns = (
         *("method", "runs", "covered", "better than PPO", "noise preference", "time in noise", "return"),
         *("solved", "seconds"),
@@ -312,8 +314,9 @@ def tables(results: Results) -> list[Table]:
         "The chain: steps to its end": first_goals(results),
     }
     exploring = [room for room in ROOMS if room not in TELEVISIONS and room != "chain"]
-    if by_method(results, exploring):
-        parts["Leaderboard, exploration rooms"] = leaderboard(results, exploring)
+    for title, noisy in (("without", False), ("with", True)):
+        rooms = [room for room in exploring if room.endswith("-tv") == noisy]
+        parts[f"Leaderboard, exploration rooms {title} a television"] = leaderboard(results, rooms, _returned)
     names = {title: f"arena-{place}" for place, title in enumerate(parts, 1)}
     return [replace(table, title=title, name=names[title]) for title, table in parts.items() if table.rows]
 
