@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from headway.errors import EnvError, did_you_mean
 from headway.rl.envs.grid_env import Mask, check_num_envs, check_seed
-from headway.rl.envs.grid_rooms import GridRoom, Layout, doorkey, keycorridor, multiroom
-from headway.rl.envs.houses import CHAIN, CHAIN_STEPS, HOUSE, HOUSE_STEPS, Plan
+from headway.rl.envs.grid_rooms import CHAIN, CHAIN_STEPS, HOUSE, HOUSE_STEPS, GridRoom, Plan
+from headway.rl.envs.layouts import Layout, doorkey, keycorridor, multiroom
 from headway.rl.envs.rooms import SCREENS, Cells, Floats, Room, Screen
 from headway.rl.envs.streams import Rows
 

@@ -22,8 +22,6 @@ PIXELS = 16
 """Numbers on the screen: 4x4."""
 SLOW = 0.95
 """The share of a slow picture that is left after a step."""
-LAYOUT_STREAM = 1
-"""The purpose of the stream that a layout is drawn from."""
 Floats = NDArray[np.float32]
 Cells = NDArray[np.intp]
 
