@@ -6,8 +6,9 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from headway.errors import MethodError, did_you_mean
 
@@ -111,11 +112,7 @@ class PPOConfig:
         _check(self, factors, lambda value: 0 <= value < math.inf, "a number of at least 0")
         _check(self, "channels hidden", lambda widths: all(width >= 1 for width in widths), "widths of at least 1")
         _check(self, "warm_up_steps", lambda value: value >= 0, "a number of at least 0")
-        _check(self, "value_heads", lambda value: value in (1, 2), "1 or 2")
-        _check_name(self, "truncation", ("bootstrap", "terminate"))
-        _check_name(self, "normalise_advantages", ("rollout", "minibatch", "none"))
-        _check_name(self, "network", ("auto", "cnn", "mlp", "nature", "impala"))
-        _check_name(self, "initialisation", ("uniform", "orthogonal"))
+        _check_choices(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,10 +193,9 @@ class IntrinsicConfig:
         _check(self, "beta_m beta_v", lambda value: 0 <= value < 1, "a decay rate in [0, 1)")
         weights = "icm_inverse_weight icm_forward_weight icm_forward_factor"
         _check(self, weights, lambda value: 0 <= value < math.inf, "a number of at least 0")
-        _check_name(self, "encoder", ("auto", "grid", "nature", "impala"))
-        _check(self, "floor_unit", ("sample", "batch", "relative").__contains__, "'sample', 'batch' or 'relative'")
         _check(self, "train_share", lambda value: 0 < value <= 1, "a share above 0 and up to 1")
         _check(self, "max_grad_norm", lambda value: value is None or value > 0, "a number above 0 or none")
+        _check_choices(self)
 
     @classmethod
     def released(cls) -> IntrinsicConfig:
@@ -244,8 +240,17 @@ def _check(config: object, names: str, is_valid: Callable[[Any], bool], expected
             raise MethodError(f"{name}: expected {expected}, got {value!r}")
 
 
-def _check_name(config: object, field: str, names: tuple[str, ...]) -> None:
-    _check(config, field, names.__contains__, f"one of {', '.join(names)}")
+def _check_choices(config: object) -> None:
+    """Refuse a field with a value that its type does not list."""
+    for name, choices in _choices(type(config)).items():
+        _check(config, name, choices.__contains__, f"one of {', '.join(map(str, choices))}")
+
+
+@cache
+def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
+    """The values of each field that has a list of them."""
+    hints = get_type_hints(kind).items()
+    return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
 
 
 @dataclass(frozen=True)

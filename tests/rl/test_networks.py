@@ -105,7 +105,7 @@ def test_images_that_look_like_channels_first_have_to_be_said_to_be() -> None:
         ({"gamma": 1.5}, r"gamma: expected a number in \[0, 1\], got 1.5"),
         ({"entropy_weight": -0.1}, "entropy_weight: expected a number of at least 0"),
         ({"hidden": (8, 0)}, "hidden: expected widths of at least 1"),
-        ({"value_heads": 3}, "value_heads: expected 1 or 2, got 3"),
+        ({"value_heads": 3}, "value_heads: expected one of 1, 2, got 3"),
         ({"truncation": "ignore"}, "truncation: expected one of bootstrap, terminate, got 'ignore'"),
     ],
 )
