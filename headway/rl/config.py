@@ -242,12 +242,13 @@ def _check(config: object, names: str, is_valid: Callable[[Any], bool], expected
 
 def _check_choices(config: object) -> None:
     """Refuse a field with a value that its type does not list."""
-    for name, choices in _choices(type(config)).items():
+    kind: Any = type(config)  # a class is hashable, whatever its instances are
+    for name, choices in _choices(kind).items():
         _check(config, name, choices.__contains__, f"one of {', '.join(map(str, choices))}")
 
 
 @cache
-def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
+def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
     """The values of each field that has a list of them."""
     hints = get_type_hints(kind).items()
     return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}

@@ -262,6 +262,21 @@ class Transitions:
                 f"expected next_obs of shape {list(self.obs.shape)}, as obs, got {list(self.next_obs.shape)}"
             )
 
+    @classmethod
+    def of_rollout(cls, valid: Any = None, **parts: Any) -> Transitions:
+        """The transitions of a rollout of T steps in N environments, in the order of time.
+
+        Args:
+            valid: where there was a transition [T, N]; None for everywhere.
+            parts: attributes by name, each [T, N, ...]; `envs` follows where `ended` is among them.
+        """
+        given = {name: torch.as_tensor(value) for name, value in parts.items() if value is not None}
+        shape = given["obs"].shape[:2]
+        if "ended" in given:
+            given["envs"] = torch.arange(shape[1]).expand(shape)
+        kept = torch.ones(shape, dtype=torch.bool) if valid is None else torch.as_tensor(valid)
+        return cls(**{name: each[kept.to(each.device)] for name, each in given.items()})
+
     def __len__(self) -> int:
         """N."""
         return len(self.obs)
