@@ -282,15 +282,13 @@ class IntrinsicRewardWrapper(VectorWrapper):
 
     def state_dict(self) -> dict[str, Any]:
         """What later rewards depend on, and the environment where it can tell its state; see `carries_environment`."""
+        now = self._episodes.state_dict().items()
         return {
             "env": self.env.state_dict() if self.carries_environment else None,
             "reward": self.reward.state_dict(),
             "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
             "waiting": self._block.state(),
-            **{
-                name: None if own is None else torch.from_numpy(own)
-                for name, own in self._episodes.state_dict().items()
-            },
+            **{name: None if each is None else torch.from_numpy(each) for name, each in now},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -307,7 +305,8 @@ class IntrinsicRewardWrapper(VectorWrapper):
             self.normaliser.load_state_dict(state["normaliser"])
         self._block = Block(self.reward, self._scaled)
         self._block.resume(state["waiting"])
-        self._episodes.load_state_dict({name: state[name] for name in ("obs", "over")})
+        now = {name: None if state[name] is None else state[name].numpy() for name in ("obs", "over")}
+        self._episodes.load_state_dict(now)
 
     # Parts
 
