@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from gymnasium.spaces import Box
 from torch import nn
 
 from headway.errors import MethodError
 from headway.rl import make_env
 from headway.rl.agent import Policy
 from headway.rl.config import PPOConfig
-from headway.rl.networks import make_network
+from headway.rl.networks import Network, network_for
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def make_network(shape: tuple[int, ...], *args: Any, **options: Any) -> Network:
+    return network_for(Box(-1, 1, shape), *args, **options)
 
 
 def test_convolutions_are_those_of_torch() -> None:

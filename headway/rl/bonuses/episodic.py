@@ -232,21 +232,9 @@ class NGU(EpisodicMemory[tuple[Tensor, Tensor], Tensor]):
         if store:
             self.distances.update(near)
             self.novelty.update(novelty)
-        return _episodic(results, _known(self.distances, near).mean) * self._modulation(novelty)
-
-    def _modulation(self, novelty: Tensor) -> Tensor:
-        moments = _known(self.novelty, novelty)
-        deviation = torch.where(moments.deviation > 0, moments.deviation, 1.0)
-        return (1 + (novelty - moments.mean) / deviation).clamp(1, self.limit).to(novelty)
-
-
-def _known(moments: RunningMoments, values: Tensor) -> RunningMoments:
-    """Statistics, or those of the values [n] where there are none yet."""
-    if not moments.is_empty:
-        return moments
-    own = RunningMoments().to(values.device)
-    own.update(values)
-    return own
+        moments = self.novelty.or_of(novelty)
+        factors = (1 + (novelty - moments.mean) / moments.divisor).clamp(1, self.limit)
+        return _episodic(results, self.distances.or_of(near).mean) * factors.to(novelty)
 
 
 def _episodic(squares: Tensor, mean: Tensor) -> Tensor:
