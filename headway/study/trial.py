@@ -226,12 +226,11 @@ class Trial:
         protocol: Protocol,
         seed: int,
         device: str = "cpu",
-        groups: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.protocol = protocol
         self._device = device
         self._generator = torch.Generator().manual_seed(seed)
-        self.environment = Environment(dataset, condition, protocol, self._generator, groups, device)
+        self.environment = Environment(dataset, condition, protocol, self._generator, device)
         if self.batches < 1:
             raise ProtocolError(
                 f"batch_size: expected at most the {self.environment.samples} images of {dataset.name}, "

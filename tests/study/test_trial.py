@@ -152,12 +152,6 @@ def test_training_that_diverges_is_an_error_and_not_a_curriculum() -> None:
         own.run_epoch(lambda: False)
 
 
-def test_other_groups_make_other_arms() -> None:
-    own = Trial(dataset(), "noise", "gmc", RELEASED, seed=0, groups=[range(5), range(5, 10)])
-    own.train_batch()
-    assert len(own.test()["test_loss"]) == 2
-
-
 def test_scores_in_units_of_the_greatest_running_mean() -> None:
     running = RunningMeans(2, "cpu", rate=0.5)
     arms = torch.tensor([0, 0, 1])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headway.errors import EnvError
 from headway.rl.envs.grid_env import RESET_OPTIONS, Grids, GridVectorEnv, Mask, Outcome, check_num_envs
-from headway.rl.envs.grids import DOOR, HELD, KEY, Action, Colour, Door, GridWorld, Thing
+from headway.rl.envs.grids import DOOR, HELD, KEY, Action, Colour, Door, GridWorld, Thing, worth
 from headway.rl.envs.layouts import SMALLEST, Layouts, draw_layouts, draw_rooms
 from headway.rl.envs.streams import Rows
 
@@ -116,7 +116,7 @@ class DoorKeyVectorEnv(GridWorld, GridVectorEnv):
 
     def _advance(self, actions: NDArray[np.intp], live: Mask | None) -> Outcome:
         reached = self._act(actions)
-        rewards = np.where(reached, 1 - 0.9 * (self._lengths / self.max_steps), 0.0)
+        rewards = np.where(reached, worth(self._lengths, self.max_steps), 0.0)
         return rewards, reached, self._lengths >= self.max_steps
 
     def _observe(self) -> Grids:

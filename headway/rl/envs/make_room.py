@@ -116,14 +116,8 @@ class Plan(Room):
     Actions are the moves (left, right, and in a plan of several rows up, down), and last the button. The body is the
     agent's column and row, one-hot.
 
-    Args:
-        name: of the room.
-        num_envs: how many.
-        seed: of all noise.
-        screen: the television.
-        plan: rows of letters: # wall, S start, G goal, D door, T near the screen.
-        max_steps: after which an episode is truncated.
-        shuffled: whether it is drawn from the seed, for each cell, which move leads left and which right.
+    It is made as a `Room`, with a plan of letters: # wall, S start, G goal, D door, T near the screen. If `shuffled`,
+    the seed decides for each cell which move leads left and which right.
     """
 
     state = ("cell", "slipped")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from headway.errors import EnvError
 from headway.rl.envs.grid_env import ArrayVectorEnv, Mask, Outcome, check_num_envs
+from headway.rl.envs.grids import worth
 from headway.rl.envs.streams import Rows, Streams
 
 PIXELS = 16
@@ -119,7 +120,8 @@ class Screen:
 class Room(ArrayVectorEnv):
     """N rooms of one kind, all alike. Episodes begin anew in the step that ends them.
 
-    Reaching the goal ends an episode. Infos hold `noise_on`, whether the next observation carries noise [N].
+    Reaching the goal ends an episode, and is worth as much as in MiniGrid. Infos hold `noise_on`, whether the next
+    observation carries noise [N].
 
     Args:
         name: of the room.
@@ -176,7 +178,7 @@ class Room(ArrayVectorEnv):
         if found and not self.goals:
             self.first_goal = self._clock * self.num_envs
         self.goals += found
-        return self._worth() * reached, reached, self._lengths >= self.max_steps
+        return worth(self._lengths, self.max_steps) * reached, reached, self._lengths >= self.max_steps
 
     def _observe(self) -> Floats:
         return np.concatenate([self._body(), self._screen.pixels], axis=1)
@@ -230,10 +232,6 @@ class Room(ArrayVectorEnv):
     def _noise(self) -> Mask:
         """Whose observation carries noise [N]."""
         return self._screen.is_on
-
-    def _worth(self) -> NDArray[np.float64]:
-        """What reaching the goal now is worth [N]: 1 - 0.9 t / max_steps at step t, as in MiniGrid."""
-        return 1 - 0.9 * (self._lengths / self.max_steps)
 
 
 class PointMass(Room):
