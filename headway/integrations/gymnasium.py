@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from headway.errors import MethodError
@@ -31,6 +30,7 @@ from headway.rl.episodes import Episodes, Step, Transitions, has_state
 from headway.rl.methods import default_for
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward
+from headway.rl.spaces import Array
 
 require("gymnasium")
 
@@ -38,7 +38,6 @@ from gymnasium.vector import VectorWrapper  # noqa: E402
 
 __all__ = ["IntrinsicRewardWrapper"]
 
-Array = npt.NDArray[Any]
 RAW = "intrinsic_reward"
 SCALED = "scaled_intrinsic_reward"
 TASK = "task_reward"

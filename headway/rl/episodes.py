@@ -19,19 +19,14 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, MissingExtraError, StateError
-from headway.rl.spaces import is_joint, leaves, pack, pack_one, pick, width
+from headway.rl.spaces import Array, Mask, is_joint, leaves, pack, pack_one, pick, width
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
-
-
-Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

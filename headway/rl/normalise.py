@@ -6,16 +6,13 @@ All are modules without trainable parameters: their state is in `state_dict()`, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from headway.errors import MethodError, StateError
-
-Array = npt.NDArray[Any]
+from headway.rl.spaces import Array
 
 HORIZON = 256
 """Steps over which the mean of intrinsic rewards is taken, where a rollout is shorter."""

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from headway.rl.agent import ActionHead
 from headway.rl.episodes import Episodes, Step, Transitions
+from headway.rl.spaces import Array, Mask
 
-Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 Act = Callable[[Array], Array]
 """The outputs of a policy [N, outputs] for observations [N, ...]."""
 

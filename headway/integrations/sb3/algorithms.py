@@ -16,9 +16,10 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from headway.errors import EnvError, MethodError
 from headway.integrations.rewards import Intercept, check_unit, fixed_floor
-from headway.integrations.sb3.callback import Array, IntrinsicCallback, flat
+from headway.integrations.sb3.callback import IntrinsicCallback, flat
 from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
+from headway.rl.spaces import Array
 
 
 class OnPolicyIntrinsicCallback(IntrinsicCallback):
