@@ -23,19 +23,18 @@ from headway.data import load
 from headway.meter import Meter
 from headway.study.image_environment import CONDITIONS
 from headway.study.protocols.classification import Protocol
-from headway.study.signals import make_signal
-from headway.study.trial import Trial
+from headway.study.trial import SIGNALS, Trial
 
-SIGNALS = {"norm_last": "norm_last_scale", "norm_all": "norm_all_scale", "delta_loss": "delta_scale"}
+FACTORS = {"norm_last": "norm_last_scale", "norm_all": "norm_all_scale", "delta_loss": "delta_scale"}
 """The signals that have a factor, and its field in the protocol."""
 
 
 def sizes(dataset: str, condition: str, epochs: int, data_dir: Path | None) -> dict[str, float]:
     """The mean absolute score of Curiosity and of each signal without its factor, over all batches."""
-    plain = Protocol.paper().override(dict.fromkeys(SIGNALS.values(), "1.0"))
+    plain = Protocol.paper().override(dict.fromkeys(FACTORS.values(), "1.0"))
     trial = Trial(load(dataset, data_dir), condition, "uniform", plain, seed=0)
-    names = ("curiosity", *SIGNALS)
-    meter = Meter(trial.model, [make_signal(name, plain, trial.environment.arms) for name in names])
+    names = ("curiosity", *FACTORS)
+    meter = Meter(trial.model, [SIGNALS.find(name)(plain, trial.environment.arms) for name in names])
     optimizer = torch.optim.Adam(trial.model.parameters(), plain.learning_rate)
     totals, batches = dict.fromkeys(names, 0.0), epochs * trial.batches
     for batch in range(1, batches + 1):
@@ -71,9 +70,9 @@ def main() -> None:
         for dataset in ("mnist", "cifar10")
         for condition in CONDITIONS
     }
-    ratios = {name: [each["curiosity"] / each[name] for each in found.values()] for name in SIGNALS}
+    ratios = {name: [each["curiosity"] / each[name] for each in found.values()] for name in FACTORS}
     constants = {
-        SIGNALS[name]: two_digits(math.exp(sum(map(math.log, values)) / len(values))) for name, values in ratios.items()
+        FACTORS[name]: two_digits(math.exp(sum(map(math.log, values)) / len(values))) for name, values in ratios.items()
     }
     for place, (setting, each) in enumerate(found.items()):
         print(f"{setting:20}" + "".join(f"{name:>12} {each[name]:.3g}" for name in each))

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from headway.errors import MethodError, StateError
+from headway.errors import MethodError
 from headway.integrations.rewards import (
     check_method,
     check_number,
@@ -27,11 +26,11 @@ from headway.integrations.rewards import (
 )
 from headway.integrations.versions import require
 from headway.rl.config import IntrinsicConfig
-from headway.rl.episodes import Transitions, autoreset_mode, has_state, with_last_observations
+from headway.rl.episodes import Episodes, Step, Transitions, has_state
 from headway.rl.methods import default_for
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward
-from headway.rl.spaces import leaves, pack
+from headway.rl.spaces import Array
 
 require("gymnasium")
 
@@ -39,7 +38,6 @@ from gymnasium.vector import VectorWrapper  # noqa: E402
 
 __all__ = ["IntrinsicRewardWrapper"]
 
-Array = npt.NDArray[Any]
 RAW = "intrinsic_reward"
 SCALED = "scaled_intrinsic_reward"
 TASK = "task_reward"
@@ -233,9 +231,8 @@ class IntrinsicRewardWrapper(VectorWrapper):
         seed: int = 0,
         device: str | torch.device = "cpu",
     ) -> None:
-        self.autoreset = autoreset_mode(env)
+        self._episodes = Episodes(env)
         super().__init__(env)
-        list(leaves(env.single_observation_space))  # refuses what is no array
         if update_every < 1:
             raise MethodError(f"update_every: expected at least 1, got {update_every}")
         check_method(method)
@@ -252,8 +249,6 @@ class IntrinsicRewardWrapper(VectorWrapper):
         self.normaliser = RewardNormaliser(env.num_envs, gamma, centre=centre) if normalise else None
         self.metrics: dict[str, float] = {}
         self._block = Block(self.reward, self._scaled)
-        self._obs: Array | None = None
-        self._over = np.zeros(env.num_envs, dtype=bool)
 
     # What users call
 
@@ -261,29 +256,21 @@ class IntrinsicRewardWrapper(VectorWrapper):
         """Begin new episodes; with `options={"reset_mask": ...}` only there. It has no reward."""
         mask = (options or {}).get("reset_mask")  # read first: Gymnasium takes it out of the options
         obs, infos = self.env.reset(seed=seed, options=options)
-        self._obs = np.array(pack(obs))
-        began = np.ones_like(self._over) if mask is None else np.asarray(mask, dtype=bool)
-        self._over = self._over & ~began
+        began = np.ones(self.num_envs, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+        self._episodes.begin(obs, began)
         self._block.end_episodes(began)
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Act in all environments, and reward it."""
-        if self._obs is None:
-            raise StateError("expected an environment that was reset, got one that was not; call reset() first")
+        before = self._episodes.obs
         taken = np.array(actions)  # a copy: it waits for the predictor, and whoever gave it may use it again
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
-        before, valid = self._obs, ~self._over
-        self._obs = np.array(pack(obs))
-        ended = np.asarray(terminated, dtype=bool) | np.asarray(truncated, dtype=bool)
-        following = self._obs
-        if self.autoreset.name == "SAME_STEP" and ended.any():
-            following = with_last_observations(self._obs, ended, infos)
-        self._over = ended if self.autoreset.name == "NEXT_STEP" else np.zeros_like(ended)
-        raw, scaled = self._pay(before, taken, following, valid, ended)
-        infos = {**infos, RAW: raw, f"_{RAW}": valid, SCALED: scaled, f"_{SCALED}": valid.copy()}
+        step = self._episodes.take(before, taken, obs, rewards, terminated, truncated, infos)
+        raw, scaled = self._pay(step)
+        infos = {**infos, RAW: raw, f"_{RAW}": step.valid, SCALED: scaled, f"_{SCALED}": step.valid.copy()}
         if self.add:
-            infos[TASK], infos[f"_{TASK}"] = np.array(rewards), np.ones_like(valid)
+            infos[TASK], infos[f"_{TASK}"] = step.rewards, np.ones_like(step.valid)
             rewards = rewards + np.asarray(scaled)
         return obs, rewards, terminated, truncated, infos
 
@@ -294,13 +281,13 @@ class IntrinsicRewardWrapper(VectorWrapper):
 
     def state_dict(self) -> dict[str, Any]:
         """What later rewards depend on, and the environment where it can tell its state; see `carries_environment`."""
+        now = self._episodes.state_dict().items()
         return {
             "env": self.env.state_dict() if self.carries_environment else None,
             "reward": self.reward.state_dict(),
             "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
             "waiting": self._block.state(),
-            "obs": None if self._obs is None else torch.from_numpy(self._obs.copy()),
-            "over": torch.from_numpy(self._over.copy()),
+            **{name: None if each is None else torch.from_numpy(each) for name, each in now},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -317,19 +304,19 @@ class IntrinsicRewardWrapper(VectorWrapper):
             self.normaliser.load_state_dict(state["normaliser"])
         self._block = Block(self.reward, self._scaled)
         self._block.resume(state["waiting"])
-        self._obs = None if state["obs"] is None else state["obs"].numpy().copy()
-        self._over = state["over"].numpy().copy()
+        now = {name: None if state[name] is None else state[name].numpy() for name in ("obs", "over")}
+        self._episodes.load_state_dict(now)
 
     # Parts
 
-    def _pay(self, obs: Array, actions: Array, following: Array, valid: Array, ended: Array) -> tuple[Pending, Pending]:
+    def _pay(self, step: Step) -> tuple[Pending, Pending]:
         """The rewards of a step [N], raw and scaled, zero where there was no transition; then perhaps learn."""
         block = self._block
-        index = block.add(obs, actions, following, valid, ended)
+        index = block.add(step.obs, step.actions, step.next_obs, step.valid, step.ended)
         if block.transitions >= self.update_every:
             self._learn()
-        raw = Pending(lambda: block.rewards(index)[0], len(valid))
-        return raw, Pending(lambda: block.rewards(index)[1], len(valid))
+        raw = Pending(lambda: block.rewards(index)[0], self.num_envs)
+        return raw, Pending(lambda: block.rewards(index)[1], self.num_envs)
 
     def _scaled(self, raw: Array, valid: Array) -> Array:
         """Raw rewards [T, N] as they are scaled now."""

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from headway.errors import EnvError, MethodError, SelectionError
 from headway.integrations.rewards import check_wrapper_state
 from headway.integrations.versions import require
 from headway.rl.episodes import autoreset_mode, has_state
-from headway.rl.spaces import pick
+from headway.rl.spaces import Array, pick
 from headway.selection import LevelSampler
 
 require("gymnasium")
@@ -27,8 +26,6 @@ require("gymnasium")
 from gymnasium.vector import AutoresetMode, VectorWrapper  # noqa: E402
 
 __all__ = ["LevelWrapper"]
-
-Array = npt.NDArray[Any]
 
 
 class LevelWrapper(VectorWrapper):

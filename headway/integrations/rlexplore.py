@@ -259,7 +259,7 @@ class RLeXploreReward:
             self.obs_norm.update(observations.reshape(-1, *self._shape("observations")))
         raw = torch.zeros(valid.shape, device=self.device)
         if valid.any():
-            batch = self._transitions(samples, valid.reshape(-1))
+            batch = self._transitions(samples, valid)
             if learn:
                 result = self.reward.rewards_and_update(batch)
                 raw[valid] = result.rewards
@@ -272,15 +272,17 @@ class RLeXploreReward:
         return raw, valid
 
     def _transitions(self, samples: Mapping[str, Tensor], valid: Tensor) -> Transitions:
-        """The transitions that count, in one row, time outermost."""
+        """The transitions that count [n_steps, n_envs], in one row, time outermost."""
         obs, actions, following = (
-            samples[key].to(self.device).reshape(-1, *self._shape(key))[valid]
+            samples[key].to(self.device).reshape(*valid.shape, *self._shape(key))
             for key in ("observations", "actions", "next_observations")
         )
-        if self.obs_norm is not None:
-            obs, following = self.obs_norm(obs.float(), obs.float()), self.obs_norm(following.float(), obs.float())
-        envs = torch.arange(self.n_envs, device=self.device).repeat(len(valid) // self.n_envs)[valid]
-        return Transitions(obs, actions, following, ended=self._ended(samples).reshape(-1)[valid], envs=envs)
+        parts = {"actions": actions, "ended": self._ended(samples)}
+        batch = Transitions.of_rollout(valid, obs=obs, next_obs=following, **parts)
+        if self.obs_norm is None:
+            return batch
+        obs, following = batch.obs.float(), batch.next_obs.float()
+        return replace(batch, obs=self.obs_norm(obs, obs), next_obs=self.obs_norm(following, obs))
 
     def _valid(self, samples: Mapping[str, Tensor]) -> Tensor:
         """Which transitions count [n_steps, n_envs]."""

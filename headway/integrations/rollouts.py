@@ -136,7 +136,6 @@ class RolloutReward:
             MethodError: shapes that do not fit, or `ended` is missing where it is needed.
         """
         obs, following = torch.as_tensor(pack_time(obs)), torch.as_tensor(pack_time(next_obs))
-        actions = torch.as_tensor(actions)
         shape = tuple(obs.shape[:2])
         if shape[1] != self.num_envs:
             raise MethodError(f"expected observations [steps, {self.num_envs}, ...], got {list(obs.shape)}")
@@ -146,11 +145,8 @@ class RolloutReward:
         kept = torch.ones(shape, dtype=torch.bool) if valid is None else torch.as_tensor(valid).bool().cpu()
         raw = torch.zeros(shape)
         if kept.any():
-            parts = {"obs": obs, "actions": actions, "next_obs": following}
-            if ended is not None:
-                parts["ended"] = torch.as_tensor(ended).bool()
-                parts["envs"] = torch.arange(self.num_envs).expand(shape)
-            batch = Transitions(**{name: each[kept.to(each.device)] for name, each in parts.items()})
+            ended = None if ended is None else torch.as_tensor(ended).bool()
+            batch = Transitions.of_rollout(kept, obs=obs, actions=actions, next_obs=following, ended=ended)
             result = self.reward.rewards_and_update(batch)
             raw[kept] = result.rewards.cpu()
             self.metrics = dict(result.metrics)

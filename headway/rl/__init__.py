@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         register_bonus,
         register_predictor,
     )
-    from headway.rl.config import IntrinsicConfig, PPOConfig
+    from headway.rl.config import PRESETS, IntrinsicConfig, PPOConfig, Preset, preset
     from headway.rl.envs.doorkey_env import DoorKeyVectorEnv
     from headway.rl.envs.farama import MiniGridVectorEnv
     from headway.rl.envs.grids import render_grid
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from headway.rl.methods import MixedReward, make_reward
     from headway.rl.normalise import RewardNormaliser
     from headway.rl.ppo import PPO
-    from headway.rl.presets import PRESETS, Preset, preset
     from headway.rl.reward import IntrinsicResult, IntrinsicReward, MemoryReward, Reward
     from headway.rl.scorers import Scorer, SignalScorer, register_scorer
 
@@ -75,7 +74,7 @@ __all__ = [
 _NAMES = {
     "agent": "Policy",
     "bonuses": "ICM RND Counts EpisodicMemory Forward Memory Prediction Predictor register_bonus register_predictor",
-    "config": "IntrinsicConfig PPOConfig",
+    "config": "IntrinsicConfig PPOConfig PRESETS Preset preset",
     "envs.doorkey_env": "DoorKeyVectorEnv",
     "envs.farama": "MiniGridVectorEnv",
     "envs.grids": "render_grid",
@@ -85,7 +84,6 @@ _NAMES = {
     "methods": "MixedReward make_reward",
     "normalise": "RewardNormaliser",
     "ppo": "PPO",
-    "presets": "PRESETS Preset preset",
     "reward": "IntrinsicResult IntrinsicReward MemoryReward Reward",
     "scorers": "Scorer SignalScorer register_scorer",
 }

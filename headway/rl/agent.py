@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -21,9 +20,7 @@ from torch import Tensor, nn
 from headway.errors import EnvError, MissingExtraError
 from headway.rl.config import PPOConfig
 from headway.rl.networks import Encoded, network_for
-from headway.rl.spaces import pack
-
-Array = npt.NDArray[Any]
+from headway.rl.spaces import Array, pack
 
 
 class ActionHead(nn.Module, ABC):

@@ -1,4 +1,4 @@
-"""The settings of PPO and of intrinsic rewards."""
+"""The settings of PPO and of intrinsic rewards, and agents with the constants of a paper."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from headway.errors import MethodError
+from headway.errors import MethodError, did_you_mean
+
+if TYPE_CHECKING:
+    import torch
+
+    from headway.rl.ppo import PPO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +23,7 @@ class PPOConfig:
     """How an agent acts, is rewarded and learns.
 
     The defaults are those of the GMC paper's hyper-parameter table and, where it is silent, common practice; but its
-    intrinsic rewards, which reward staying alive, are centred and normalised. `headway.rl.presets` has the constants
+    intrinsic rewards, which reward staying alive, are centred and normalised. `headway.rl.PRESETS` has the constants
     of papers. A rollout has `rollout_steps` steps in each of N environments; the number of environments is that of the
     environment that the agent is given.
     """
@@ -105,11 +112,7 @@ class PPOConfig:
         _check(self, factors, lambda value: 0 <= value < math.inf, "a number of at least 0")
         _check(self, "channels hidden", lambda widths: all(width >= 1 for width in widths), "widths of at least 1")
         _check(self, "warm_up_steps", lambda value: value >= 0, "a number of at least 0")
-        _check(self, "value_heads", lambda value: value in (1, 2), "1 or 2")
-        _check_name(self, "truncation", ("bootstrap", "terminate"))
-        _check_name(self, "normalise_advantages", ("rollout", "minibatch", "none"))
-        _check_name(self, "network", ("auto", "cnn", "mlp", "nature", "impala"))
-        _check_name(self, "initialisation", ("uniform", "orthogonal"))
+        _check_choices(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,10 +193,9 @@ class IntrinsicConfig:
         _check(self, "beta_m beta_v", lambda value: 0 <= value < 1, "a decay rate in [0, 1)")
         weights = "icm_inverse_weight icm_forward_weight icm_forward_factor"
         _check(self, weights, lambda value: 0 <= value < math.inf, "a number of at least 0")
-        _check_name(self, "encoder", ("auto", "grid", "nature", "impala"))
-        _check(self, "floor_unit", ("sample", "batch", "relative").__contains__, "'sample', 'batch' or 'relative'")
         _check(self, "train_share", lambda value: 0 < value <= 1, "a share above 0 and up to 1")
         _check(self, "max_grad_norm", lambda value: value is None or value > 0, "a number above 0 or none")
+        _check_choices(self)
 
     @classmethod
     def released(cls) -> IntrinsicConfig:
@@ -238,5 +240,120 @@ def _check(config: object, names: str, is_valid: Callable[[Any], bool], expected
             raise MethodError(f"{name}: expected {expected}, got {value!r}")
 
 
-def _check_name(config: object, field: str, names: tuple[str, ...]) -> None:
-    _check(config, field, names.__contains__, f"one of {', '.join(names)}")
+def _check_choices(config: object) -> None:
+    """Refuse a field with a value that its type does not list."""
+    kind: Any = type(config)  # a class is hashable, whatever its instances are
+    for name, choices in _choices(kind).items():
+        _check(config, name, choices.__contains__, f"one of {', '.join(map(str, choices))}")
+
+
+@cache
+def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
+    """The values of each field that has a list of them."""
+    hints = get_type_hints(kind).items()
+    return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A method with all its constants.
+
+    Attributes:
+        method: what is predicted and how it is scored.
+        ppo: the agent, and how it mixes the two rewards.
+        intrinsic: the predictor and the scorer.
+        num_envs: the environments that the constants are meant for.
+    """
+
+    method: str
+    ppo: PPOConfig
+    intrinsic: IntrinsicConfig
+    num_envs: int
+
+    def make(self, env: Any, *, seed: int = 0, device: str | torch.device = "cpu", **options: Any) -> PPO:
+        """The agent in a Gymnasium vector environment; `options` are others of `PPO`."""
+        from headway.rl.methods import make_reward  # here, since settings are read without torch
+        from headway.rl.ppo import PPO
+
+        spaces = env.single_observation_space, env.single_action_space
+        reward = make_reward(self.method, *spaces, self.intrinsic, device, seed)
+        return PPO(env, self.ppo, reward, seed=seed, device=device, **options)
+
+
+PAPER_PPO = PPOConfig(extrinsic_scale=10.0, intrinsic_scale=0.02, normalise_intrinsic=False, centre_intrinsic=False)
+"""The agent of the GMC paper."""
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        # The GMC paper: its text, and its authors' released code.
+        "gmc": Preset("icm+gmc", PAPER_PPO, IntrinsicConfig.paper(), 1),
+        "released": Preset(
+            "icm+gmc",
+            PPOConfig(**{**vars(PAPER_PPO), "truncation": "terminate"}),
+            IntrinsicConfig.released(),
+            1,
+        ),
+        # Y. Burda et al., Exploration by Random Network Distillation (2018), and its code.
+        "rnd-burda": Preset(
+            "rnd",
+            PPOConfig(
+                rollout_steps=128,
+                extrinsic_scale=2.0,
+                intrinsic_scale=1.0,
+                centre_intrinsic=False,  # its value does not end with the episode: staying alive gains nothing
+                warm_up_steps=128 * 50,
+                value_heads=2,
+                gamma=0.999,
+                intrinsic_gamma=0.99,
+                intrinsic_episodic=False,
+                epochs=4,
+                minibatch_size=1024,  # a quarter of a rollout in 32 environments
+                clip=0.1,
+                entropy_weight=0.001,
+                policy_learning_rate=1e-4,
+                value_learning_rate=1e-4,
+                max_grad_norm=None,
+                initialisation="orthogonal",
+            ),
+            IntrinsicConfig(learning_rate=1e-4, epochs=4, minibatches=4, max_grad_norm=None),
+            32,
+        ),
+        # D. Pathak et al., Curiosity-driven Exploration by Self-supervised Prediction (2017), and its code, with PPO in
+        # place of A3C. Losses and rewards are half the sum over 288 features of the squared error.
+        "icm-pathak": Preset(
+            "icm",
+            PPOConfig(
+                rollout_steps=20,
+                intrinsic_scale=0.01,
+                normalise_intrinsic=False,
+                centre_intrinsic=False,
+                gae_lambda=1.0,
+                policy_learning_rate=1e-4,
+                value_learning_rate=1e-4,
+                max_grad_norm=40.0,
+            ),
+            IntrinsicConfig(
+                features=288,
+                normalise_observations=False,
+                learning_rate=1e-3,
+                max_grad_norm=40.0,
+                epochs=1,
+                minibatches=1,
+                icm_forward_factor=0.5 * 288,
+            ),
+            20,
+        ),
+    }
+)
+"""By name."""
+
+
+def preset(name: str) -> Preset:
+    """The preset of that name.
+
+    Raises:
+        MethodError: there is none; the message lists them.
+    """
+    if name not in PRESETS:
+        raise MethodError(f"expected a preset out of {', '.join(PRESETS)}, got {name!r}{did_you_mean(name, PRESETS)}")
+    return PRESETS[name]

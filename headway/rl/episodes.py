@@ -19,19 +19,14 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, MissingExtraError, StateError
-from headway.rl.spaces import is_joint, leaves, pack, pack_one, pick, width
+from headway.rl.spaces import Array, Mask, is_joint, leaves, pack, pack_one, pick, width
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
-
-
-Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -108,32 +103,48 @@ class Episodes:
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Array:
         """Begin new episodes everywhere, with a seed as `VectorEnv.reset` takes it; returns observations [N, ...]."""
-        obs, _ = self.env.reset(seed=seed)
+        return self.begin(self.env.reset(seed=seed)[0])
+
+    def begin(self, obs: Any, began: Mask | None = None) -> Array:
+        """Take in the observations that a reset returned; only some environments [N] may have begun anew."""
         self._obs = np.array(pack(obs))  # a copy: some environments use their arrays again
-        self._over = np.zeros(len(self._over), dtype=bool)
+        self._over = np.zeros_like(self._over) if began is None else self._over & ~began
         return self._obs
 
     def step(self, actions: Array) -> Step:
         """Act in all environments: actions [N, ...]."""
-        before, was_over = self.obs, self._over
-        obs, rewards, terminated, truncated, infos = self.env.step(actions)
-        obs = np.array(pack(obs))
-        ended = np.asarray(terminated, dtype=bool) | np.asarray(truncated, dtype=bool)
-        following, valid = obs, ~was_over
-        match self.mode.name:
-            case "NEXT_STEP":
-                self._over = ended
-            case "SAME_STEP" if ended.any():
-                following = with_last_observations(obs, ended, infos)
-            case "DISABLED" if ended.any():
-                obs = np.array(pack(self.env.reset(options={"reset_mask": ended})[0]))
-        self._obs = obs
+        step = self.take(self.obs, actions, *self.env.step(actions))
+        if self.mode.name == "DISABLED" and step.ended.any():
+            self.begin(self.env.reset(options={"reset_mask": step.ended})[0])
+        return step
+
+    def take(
+        self,
+        before: Array,
+        actions: Array,
+        obs: Any,
+        rewards: Array,
+        terminated: Any,
+        truncated: Any,
+        infos: Mapping[str, Any],
+    ) -> Step:
+        """The step that led from observations [N, ...] to what the environments returned.
+
+        Under DISABLED, environments whose episode ended wait for a reset; see `begin`.
+        """
+        valid = ~self._over
+        self._obs = following = np.array(pack(obs))
         ends = np.array(terminated, dtype=bool), np.array(truncated, dtype=bool)
+        ended = ends[0] | ends[1]
+        if self.mode.name == "NEXT_STEP":
+            self._over = ended
+        elif self.mode.name == "SAME_STEP" and ended.any():
+            following = with_last_observations(following, ended, infos)
         return Step(before, np.array(actions), np.array(rewards), following, *ends, valid, infos)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next step depends on besides the environment itself."""
-        return {"obs": self.obs.copy(), "over": self._over.copy()}
+        """What the next step depends on besides the environment itself; no observations before the first reset."""
+        return {"obs": None if self._obs is None else self._obs.copy(), "over": self._over.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state; the environment has to be put back by other means.
@@ -141,10 +152,11 @@ class Episodes:
         Raises:
             StateError: the state is that of other environments.
         """
-        obs, over = np.array(state["obs"]), np.array(state["over"], dtype=bool)
-        shape = self._shape
-        if obs.shape != shape or over.shape != shape[:1]:
-            raise StateError(f"expected observations of shape {list(shape)}, got {list(obs.shape)}")
+        over, shape = np.array(state["over"], dtype=bool), self._shape
+        obs = None if state["obs"] is None else np.array(state["obs"])
+        if over.shape != shape[:1] or (obs is not None and obs.shape != shape):
+            got = list(over.shape if obs is None else obs.shape)
+            raise StateError(f"expected observations of shape {list(shape)}, got {got}")
         self._obs, self._over = obs, over
 
 
@@ -261,6 +273,21 @@ class Transitions:
             raise MethodError(
                 f"expected next_obs of shape {list(self.obs.shape)}, as obs, got {list(self.next_obs.shape)}"
             )
+
+    @classmethod
+    def of_rollout(cls, valid: Any = None, **parts: Any) -> Transitions:
+        """The transitions of a rollout of T steps in N environments, in the order of time.
+
+        Args:
+            valid: where there was a transition [T, N]; None for everywhere.
+            parts: attributes by name, each [T, N, ...]; `envs` follows where `ended` is among them.
+        """
+        given = {name: torch.as_tensor(value) for name, value in parts.items() if value is not None}
+        shape = given["obs"].shape[:2]
+        if "ended" in given:
+            given["envs"] = torch.arange(shape[1]).expand(shape)
+        kept = torch.ones(shape, dtype=torch.bool) if valid is None else torch.as_tensor(valid)
+        return cls(**{name: each[kept.to(each.device)] for name, each in given.items()})
 
     def __len__(self) -> int:
         """N."""

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -30,9 +29,7 @@ from headway.errors import MethodError
 from headway.rl.agent import Policy
 from headway.rl.config import PPOConfig
 from headway.rl.rollout import Rollout
-
-Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
+from headway.rl.spaces import Array, Mask
 
 ROUND_TO = 8
 """Passes have a multiple of so many observations: kernels are made anew for every size that they have not met."""

@@ -82,6 +82,17 @@ def _weighted(part: str, name: str) -> tuple[float, str]:
     return number, method
 
 
+def methods_of(name: str) -> list[tuple[float, str, Method]]:
+    """The methods that a name stands for, each with its weight and its own name; none for "ppo".
+
+    Raises:
+        MethodError: there is no such method.
+    """
+    parsed = parse_method(name)
+    parts = parsed.parts if isinstance(parsed, Mixture) else ((1.0, name),)
+    return [(weight, own, each) for weight, own in parts if isinstance(each := parse_method(own), Method)]
+
+
 def make_reward(
     method: str,
     observation_space: Any,
@@ -110,50 +121,33 @@ def make_reward(
         MethodError: no such method, no such option, or a scorer for a memory that has nothing to score.
         EnvError: a space that the bonus cannot handle, or without a config images that look like [C, H, W].
     """
-    parsed = parse_method(method)
-    if parsed is None:
+    parts = methods_of(method)
+    if not parts:
         return None
     config = default_for(observation_space) if config is None else config
-    parts = parsed.parts if isinstance(parsed, Mixture) else ((1.0, method),)
-    _check_options([name for _, name in parts], options)
-    spaces = observation_space, action_space
-    made = [_make_one(name, spaces, config, device, seed + index, options) for index, (_, name) in enumerate(parts)]
-    return MixedReward(made, [weight for weight, _ in parts], method) if isinstance(parsed, Mixture) else made[0]
-
-
-def _make_one(
-    name: str,
-    spaces: tuple[Any, Any],
-    config: IntrinsicConfig,
-    device: str | torch.device,
-    seed: int,
-    options: Mapping[str, Any],
-) -> Reward:
-    method = parse_method(name)
-    assert isinstance(method, Method)  # parts of a mixture are no mixtures
-    generator = torch.Generator().manual_seed(seed)
-    make = BONUSES.find(method.bonus)
-    own = {key: value for key, value in options.items() if key in _options(name)}
-    bonus = make(*spaces, config, generator, **own).to(device)
-    if isinstance(bonus, Predictor):
-        return IntrinsicReward(bonus, SCORERS.find(method.scorer)(config, bonus), config, generator, name=name)
-    return MemoryReward(bonus, config, device, name, method.scorer, generator)
-
-
-def _options(name: str) -> list[str]:
-    """The options of a method's bonus."""
-    method = parse_method(name)
-    assert isinstance(method, Method)
-    arguments = inspect.signature(BONUSES.find(method.bonus)).parameters.values()
-    return [each.name for each in arguments if each.kind is each.KEYWORD_ONLY]
-
-
-def _check_options(names: list[str], options: Mapping[str, Any]) -> None:
-    known = [option for name in names for option in _options(name)]
+    known = [option for _, _, each in parts for option in _options(each)]
     unknown = sorted(set(options) - set(known))
     if unknown:
         wanted = f"options out of {', '.join(known)}" if known else "no options"
-        raise MethodError(f"{', '.join(names)}: expected {wanted}, got {', '.join(unknown)}")
+        names = ", ".join(name for _, name, _ in parts)
+        raise MethodError(f"{names}: expected {wanted}, got {', '.join(unknown)}")
+    made: list[Reward] = []
+    for index, (_, name, each) in enumerate(parts):
+        generator = torch.Generator().manual_seed(seed + index)
+        own = {key: value for key, value in options.items() if key in _options(each)}
+        bonus = BONUSES.find(each.bonus)(observation_space, action_space, config, generator, **own).to(device)
+        if isinstance(bonus, Predictor):
+            made.append(IntrinsicReward(bonus, each.scorer, config, generator, name))
+        else:
+            made.append(MemoryReward(bonus, config, device, name, each.scorer, generator))
+    weights = [weight for weight, _, _ in parts]
+    return MixedReward(made, weights, method) if isinstance(parse_method(method), Mixture) else made[0]
+
+
+def _options(method: Method) -> list[str]:
+    """The options of a method's bonus."""
+    arguments = inspect.signature(BONUSES.find(method.bonus)).parameters.values()
+    return [each.name for each in arguments if each.kind is each.KEYWORD_ONLY]
 
 
 def default_for(observation_space: Any) -> IntrinsicConfig:

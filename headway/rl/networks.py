@@ -224,30 +224,10 @@ Network = ConvNet | Perceptron | Encoded
 def network_for(
     space: Any, outputs: int, config: PPOConfig, generator: torch.Generator, last_gain: float = 1.0
 ) -> Network:
-    """A network from observations of a space to some numbers; otherwise as `make_network`.
-
-    Raises:
-        MethodError: as `make_network`.
-        EnvError: a space that has no coding.
-    """
-    by_name = config.network in ("nature", "impala")
-    if not is_joint(space) and not (by_name and is_image(space)):
-        if by_name:
-            raise MethodError(f"network: expected 'mlp' or 'auto' for {space}, got {config.network!r}, for images")
-        return make_network(space.shape, outputs, config, generator, last_gain)
-    for _, part in leaves(space):
-        if is_image(part):
-            _check_layout(part.shape, config)
-    return _with_gain(Encoded(space, outputs, config, generator), config, last_gain)
-
-
-def make_network(
-    shape: Sequence[int], outputs: int, config: PPOConfig, generator: torch.Generator, last_gain: float = 1.0
-) -> Network:
-    """A network from observations of a shape to some numbers.
+    """A network from observations of a space to some numbers.
 
     Args:
-        shape: of one observation.
+        space: the observation space of one environment.
         outputs: how many numbers.
         config: its kind, widths and initialisation.
         generator: where the weights come from.
@@ -256,31 +236,35 @@ def make_network(
     Raises:
         MethodError: convolutions for observations that are no images, or images that look like [C, H, W] and are not
             said to be.
+        EnvError: a space that has no coding.
     """
-    widths = [*config.hidden, outputs]
+    by_name, shape = config.network in ("nature", "impala"), space.shape
+    if by_name and not is_joint(space) and not is_image(space):
+        raise MethodError(f"network: expected 'mlp' or 'auto' for {space}, got {config.network!r}, for images")
     network: Network
-    if config.network == "mlp" or (config.network == "auto" and len(shape) != 3):
-        network = Perceptron(perceptron([math.prod(shape), *widths], generator, _initialisation(config)))
+    if by_name or is_joint(space):
+        for _, part in leaves(space):
+            if is_image(part):
+                _check_layout(part.shape, config)
+        network = Encoded(space, outputs, config, generator)
+    elif config.network == "mlp" or (config.network == "auto" and len(shape) != 3):
+        widths = [math.prod(shape), *config.hidden, outputs]
+        network = Perceptron(perceptron(widths, generator, _initialisation(config)))
     elif len(shape) == 3:
         _check_layout(shape, config)
-        network = ConvNet(shape, widths, config, generator)
+        network = ConvNet(shape, [*config.hidden, outputs], config, generator)
     else:
         raise MethodError(
             f"network: expected 'mlp' for observations of shape {list(shape)}, got 'cnn', which takes [H, W, C]"
         )
-    return _with_gain(network, config, last_gain)
-
-
-def _initialisation(config: PPOConfig) -> Initialise:
-    return orthogonal if config.initialisation == "orthogonal" else uniform
-
-
-def _with_gain(network: Network, config: PPOConfig, last_gain: float) -> Network:
-    """Give the rows of the last layer their length."""
     if config.initialisation == "orthogonal":
         with torch.no_grad():
             network.layers[-1].weight.mul_(last_gain / math.sqrt(2.0))  # type: ignore[operator]
     return network
+
+
+def _initialisation(config: PPOConfig) -> Initialise:
+    return orthogonal if config.initialisation == "orthogonal" else uniform
 
 
 def _check_layout(shape: Sequence[int], config: PPOConfig) -> None:

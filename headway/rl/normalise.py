@@ -6,16 +6,13 @@ All are modules without trainable parameters: their state is in `state_dict()`, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from headway.errors import MethodError, StateError
-
-Array = npt.NDArray[Any]
+from headway.rl.spaces import Array
 
 HORIZON = 256
 """Steps over which the mean of intrinsic rewards is taken, where a rollout is shorter."""
@@ -60,6 +57,19 @@ class RunningMoments(nn.Module):
         """The standard deviation, in the shape of one value."""
         return self.variance.sqrt()
 
+    @property
+    def divisor(self) -> Tensor:
+        """The standard deviation, and 1 where it is zero."""
+        return torch.where(self.deviation > 0, self.deviation, 1.0)
+
+    def or_of(self, values: Tensor) -> RunningMoments:
+        """These statistics; while nothing was seen, those of values [B, *shape]."""
+        if not self.is_empty:
+            return self
+        own = RunningMoments(tuple(self.mean.shape)).to(values.device)
+        own.update(values)
+        return own
+
     @torch.no_grad()
     def update(self, values: Tensor) -> None:
         """Take in a batch of values [B, *shape]; none at all is fine.
@@ -98,13 +108,8 @@ class ObservationNormaliser(nn.Module):
         An entry that has been constant so far, such as a wall of the grid, is only centred. While nothing was seen, the
         statistics are those of `batch`, or of the observations.
         """
-        moments = self.moments
-        if moments.is_empty:
-            moments = RunningMoments(tuple(moments.mean.shape)).to(observations.device)
-            moments.update(observations if batch is None else batch)
-        deviation = moments.deviation
-        scale = torch.where(deviation > 0, deviation, 1.0)
-        centred = (observations - moments.mean.to(observations)) / scale.to(observations)
+        moments = self.moments.or_of(observations if batch is None else batch)
+        centred = (observations - moments.mean.to(observations)) / moments.divisor.to(observations)
         return centred.clamp(-self.clip, self.clip)
 
     def update(self, observations: Tensor) -> None:
@@ -173,9 +178,9 @@ class RewardNormaliser(nn.Module):
     @property
     def scale(self) -> Tensor:
         """What rewards are divided by, one number; 1 as long as they do not differ."""
-        deviation = self.moments.deviation
         if not self.centre:
-            return torch.where(deviation > 0, deviation, 1.0)
+            return self.moments.divisor
+        deviation = self.moments.deviation
         span = 1 / max(1 - self.gamma, 1 / OWN_HORIZON)
         return torch.where(deviation > ROUNDING * self.mean.abs(), deviation * span, 1.0)
 

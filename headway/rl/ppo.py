@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -34,9 +33,8 @@ from headway.rl.learning import (
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import IntrinsicResult, Reward
 from headway.rl.rollout import EpisodeLog, Rollout, collect, remembering
-from headway.rl.spaces import is_joint
+from headway.rl.spaces import Array, is_joint
 
-Array = npt.NDArray[Any]
 Mark = Callable[[str], None]
 OnRollout = Callable[[Array, Array], None]
 """Told the advantages [T, N] of each rollout, and the intrinsic rewards [T, N] as they are scored."""

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from headway.rl.agent import ActionHead
 from headway.rl.episodes import Episodes, Step, Transitions
+from headway.rl.spaces import Array, Mask
 
-Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
 Act = Callable[[Array], Array]
 """The outputs of a policy [N, outputs] for observations [N, ...]."""
 
@@ -57,9 +55,8 @@ class Rollout:
 
     def transitions(self) -> Transitions:
         """Those steps in which there was a transition, in the order of time."""
-        envs = np.broadcast_to(np.arange(self.valid.shape[1]), self.valid.shape)
-        parts = (self.obs, self.env_actions, self.next_obs, self.terminated, self.noise_on, self.ended, envs)
-        return Transitions(*(torch.from_numpy(each[self.valid]) for each in parts))
+        same = {name: getattr(self, name) for name in ("obs", "next_obs", "terminated", "noise_on", "ended")}
+        return Transitions.of_rollout(self.valid, actions=self.env_actions, **same)
 
 
 def remembering(act: Act) -> Act:

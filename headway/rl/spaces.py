@@ -12,11 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, MissingExtraError
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
 
 PICTURES = (1, 3, 4)
 """Numbers of channels that pictures have: grey, colours, and colours with a depth, or four frames."""

@@ -15,7 +15,7 @@ from headway.rl.agent import Policy
 from headway.rl.envs.make_room import make_room
 from headway.rl.envs.rooms import PIXELS, Room
 from headway.rl.episodes import Episodes
-from headway.rl.methods import Method, Mixture, make_reward, parse_method
+from headway.rl.methods import make_reward, methods_of
 from headway.rl.ppo import PPO, Mark, ignore, never
 from headway.rl.reward import Reward
 from headway.rl.rollout import Rollout, collect
@@ -186,10 +186,8 @@ def make(spec: RunSpec, context: Context) -> ArenaPPO:
 
 
 def _reward(method: str, env: Room, protocol: ArenaProtocol, seed: int, device: str = "cpu") -> Reward | None:
-    parsed = parse_method(method)
-    names = [name for _, name in parsed.parts] if isinstance(parsed, Mixture) else [method]
-    bonuses = [each.bonus for name in names if isinstance(each := parse_method(name), Method)]
-    options = {"capacity": protocol.re3_capacity} if "re3" in bonuses else {}
+    has_re3 = any(each.bonus == "re3" for _, _, each in methods_of(method))
+    options = {"capacity": protocol.re3_capacity} if has_re3 else {}
     spaces = env.single_observation_space, env.single_action_space
     return make_reward(method, *spaces, protocol.reward, device, seed, **options)
 

@@ -14,8 +14,7 @@ from headway.runs.experiments import Context
 from headway.study.image_environment import CONDITIONS
 from headway.study.keeper import Keeper, length_of, one_thread, seconds_of
 from headway.study.protocols.classification import Protocol
-from headway.study.signals import SIGNALS
-from headway.study.trial import Trial
+from headway.study.trial import SIGNALS, Trial
 
 EXPERIMENT = "controlled"
 CALIBRATION_BATCHES = 40

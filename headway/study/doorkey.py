@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 
 from headway.errors import EnvError, MethodError, MissingExtraError, SpecError, StateError, did_you_mean
@@ -28,8 +27,9 @@ from headway.study.protocols.minigrid import ExplorationProtocol
 
 try:
     import gymnasium
-    from gymnasium.utils import seeding
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+    from headway.rl.envs.farama import Replayable
 except ImportError:
     raise MissingExtraError("gymnasium", "rl") from None
 
@@ -239,7 +239,7 @@ class ReplayableVectorEnv(SyncVectorEnv):
     """N environments of a user, one after the other, with a state: how their episodes came about."""
 
     def __init__(self, make: MakeEnv, num_envs: int, autoreset_mode: AutoresetMode) -> None:
-        self._replayed = [_Replayable(make()) for _ in range(num_envs)]
+        self._replayed = [Replayable(make()) for _ in range(num_envs)]
         super().__init__([partial(_same, env) for env in self._replayed], autoreset_mode=autoreset_mode)
 
     def state_dict(self) -> dict[str, Any]:
@@ -258,46 +258,5 @@ class ReplayableVectorEnv(SyncVectorEnv):
             env.load_state_dict(episode)
 
 
-class _Replayable(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose state is the generator at the beginning of the episode, and the actions since."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self._start: Mapping[str, Any] | None = None
-        self._actions: list[Any] = []
-        self._seen: Any = None
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        generator = self.unwrapped.np_random if seed is None else seeding.np_random(seed)[0]
-        self._start, self._actions = generator.bit_generator.state, []
-        self._seen, infos = self.env.reset(seed=seed, options=options)
-        return self._seen, infos
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Act."""
-        self._actions.append(np.asarray(action).tolist())
-        self._seen, *rest = self.env.step(action)
-        return (self._seen, *rest)
-
-    def state_dict(self) -> dict[str, Any]:
-        """How the episode came about, and what is seen now, to tell whether it comes out the same."""
-        return {"start": self._start, "actions": list(self._actions), "seen": np.asarray(self._seen).tolist()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Play the episode of a state again."""
-        if state["start"] is None:
-            return
-        self.unwrapped.np_random.bit_generator.state = state["start"]
-        self.reset()
-        for action in state["actions"]:
-            self.step(np.asarray(action) if isinstance(action, list) else action)
-        if np.asarray(self._seen).tolist() != state["seen"]:
-            raise StateError(
-                "expected the episode to come out as it was saved, got another one; does all randomness of the "
-                "environment come from self.np_random?"
-            )
-
-
-def _same(env: _Replayable) -> _Replayable:
+def _same(env: Replayable) -> Replayable:
     return env

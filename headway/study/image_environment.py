@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,16 +48,11 @@ class Environment:
         condition: str,
         protocol: Protocol,
         generator: torch.Generator,
-        groups: Sequence[Sequence[int]] | None = None,
         device: str = "cpu",
     ) -> None:
         if condition not in CONDITIONS:
             raise DataError(f"expected a condition out of {', '.join(CONDITIONS)}, got {condition!r}")
-        groups = groups_of(len(dataset.class_names)) if groups is None else groups
-        if sorted(label for group in groups for label in group) != list(range(len(dataset.class_names))):
-            raise DataError(
-                f"expected groups that hold each of the {len(dataset.class_names)} classes once, got {list(groups)}"
-            )
+        groups = groups_of(len(dataset.class_names))
         self.condition = condition
         self._generator = generator
         self._device = device

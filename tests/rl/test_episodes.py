@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from headway.errors import EnvError, StateError
-from headway.rl.episodes import Episodes, Step, autoreset_mode, with_last_observations
+from headway.rl.episodes import Episodes, Step, Transitions, autoreset_mode, with_last_observations
 
 MODES = list(AutoresetMode)
 
@@ -188,3 +188,15 @@ def test_a_last_observation_that_is_missing() -> None:
 def test_an_info_that_nobody_gives() -> None:
     step = play(clocks(AutoresetMode.SAME_STEP), 1)[0]
     assert step.info("noise").tolist() == [0, 0, 0]
+
+
+def test_the_transitions_of_a_rollout_are_in_the_order_of_time() -> None:
+    obs = np.arange(6.0).reshape(3, 2, 1)
+    valid = np.array([[True, False], [True, True], [False, True]])
+    ended = np.array([[True, False], [False, True], [False, False]])
+    parts = {"obs": obs, "actions": np.zeros((3, 2)), "next_obs": obs + 1}
+    batch = Transitions.of_rollout(valid, **parts, ended=ended)
+    assert batch.obs.flatten().tolist() == [0.0, 2.0, 3.0, 5.0]
+    assert (batch.envs.tolist(), batch.ended.tolist()) == ([0, 0, 1, 1], [True, False, True, False])
+    every = Transitions.of_rollout(**parts)
+    assert (len(every), every.envs) == (6, None)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from gymnasium.spaces import Box
 from torch import nn
 
 from headway.errors import MethodError
 from headway.rl import make_env
 from headway.rl.agent import Policy
 from headway.rl.config import PPOConfig
-from headway.rl.networks import make_network
+from headway.rl.networks import Network, network_for
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def make_network(shape: tuple[int, ...], *args: Any, **options: Any) -> Network:
+    return network_for(Box(-1, 1, shape), *args, **options)
 
 
 def test_convolutions_are_those_of_torch() -> None:
@@ -105,7 +112,7 @@ def test_images_that_look_like_channels_first_have_to_be_said_to_be() -> None:
         ({"gamma": 1.5}, r"gamma: expected a number in \[0, 1\], got 1.5"),
         ({"entropy_weight": -0.1}, "entropy_weight: expected a number of at least 0"),
         ({"hidden": (8, 0)}, "hidden: expected widths of at least 1"),
-        ({"value_heads": 3}, "value_heads: expected 1 or 2, got 3"),
+        ({"value_heads": 3}, "value_heads: expected one of 1, 2, got 3"),
         ({"truncation": "ignore"}, "truncation: expected one of bootstrap, terminate, got 'ignore'"),
     ],
 )

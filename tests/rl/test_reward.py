@@ -308,7 +308,7 @@ def test_a_state_that_does_not_fit_changes_nothing() -> None:
         ({"hidden": 0}, "hidden: expected at least 1, got 0"),
         ({"beta_m": 1.0}, "beta_m: expected a decay rate"),
         ({"floor": 0.0}, "floor: expected a number above 0"),
-        ({"floor_unit": "kg"}, "floor_unit: expected 'sample', 'batch' or 'relative', got 'kg'"),
+        ({"floor_unit": "kg"}, "floor_unit: expected one of sample, batch, relative, got 'kg'"),
         ({"train_share": 0.0}, "train_share: expected a share"),
         ({"max_grad_norm": 0.0}, "max_grad_norm: expected a number above 0 or none"),
         ({"icm_inverse_weight": -1.0}, "icm_inverse_weight: expected a number of at least 0"),

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from headway import Meter
 from headway.selection import perceptron
 from headway.study.protocols.classification import Protocol
-from headway.study.signals import SIGNALS, make_signal
-from headway.study.trial import PerceptronMeter
+from headway.study.trial import SIGNALS, PerceptronMeter
 
 BATCH, INPUTS, ARMS = 64, 48, 4
 
@@ -32,8 +31,8 @@ def test_losses_gradients_and_scores_are_those_of_the_meter(name: str, preset: s
     protocol = dataclasses.replace(Protocol.named(preset), delta_window=None if preset == "released" else 20)
     model = perceptron([INPUTS, 32, 32, 10], torch.Generator().manual_seed(0))
     twin = copy.deepcopy(model)
-    own = PerceptronMeter(model, make_signal(name, protocol, ARMS))
-    meter = Meter(twin, make_signal(name, protocol, ARMS))
+    own = PerceptronMeter(model, SIGNALS.find(name)(protocol, ARMS))
+    meter = Meter(twin, SIGNALS.find(name)(protocol, ARMS))
     steps = [torch.optim.SGD(one.parameters(), 0.1) for one in (model, twin)]
     scored = False
     for place, (pixels, labels, arms) in enumerate(batches(12)):
@@ -51,7 +50,7 @@ def test_losses_gradients_and_scores_are_those_of_the_meter(name: str, preset: s
             own.end_epoch()
             meter.end_epoch()
         if place == 7:  # a state of the meter can be continued
-            own = PerceptronMeter(model, make_signal(name, protocol, ARMS))
+            own = PerceptronMeter(model, SIGNALS.find(name)(protocol, ARMS))
             own.load_state_dict(meter.state_dict())
             meter.load_state_dict(own.state_dict())
     assert scored == (name != "uniform")

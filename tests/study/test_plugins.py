@@ -17,7 +17,7 @@ from headway.study import doorkey, register_env, register_signal
 from headway.study.protocols.classification import Protocol
 from headway.study.protocols.minigrid import ExplorationProtocol
 from headway.study.protocols.names import groups_of
-from headway.study.signals import make_signal
+from headway.study.trial import SIGNALS
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 EXAMPLE = re.compile(r"```python\n# (\w+)\.py\n(.*?)```\n+```sh\nheadway (.*?)\n```", re.DOTALL)
@@ -91,7 +91,7 @@ def test_names_are_registered_once_and_listed_on_a_miss() -> None:
     with pytest.raises(EnvError, match="letters"):
         register_env("a b")
     with pytest.raises(SignalError, match="expected a signal out of uniform, curiosity"):
-        make_signal("gmcc", Protocol.demo(), 4)
+        SIGNALS.find("gmcc")(Protocol.demo(), 4)
 
 
 def test_a_plugin_that_cannot_be_imported_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,7 @@ from headway.errors import SelectionError
 from headway.selection import Actor
 from headway.signals import GMC, Cosine, DeltaLoss, DotProduct, NormAll, NormLast, Projection, Signal
 from headway.study.protocols.classification import Protocol
-from headway.study.signals import make_signal
-from headway.study.trial import RunningMeans, Trial
+from headway.study.trial import SIGNALS, RunningMeans, Trial
 
 SMALL = {"hidden": 8, "actor_hidden": 8, "batch_size": 32, "test_batches": 4}
 RELEASED = dataclasses.replace(Protocol.released(), **SMALL)
@@ -57,14 +56,14 @@ def trial(protocol: Protocol, signal: str = "gmc", condition: str = "noise") -> 
     ],
 )
 def test_signals_are_those_of_the_protocol(name: str, released: Signal, paper: Signal) -> None:
-    assert make_signal(name, Protocol.released(), 4) == released
-    assert make_signal(name, Protocol.paper(), 4) == paper
+    assert SIGNALS.find(name)(Protocol.released(), 4) == released
+    assert SIGNALS.find(name)(Protocol.paper(), 4) == paper
 
 
 def test_constants_of_gmc_come_from_the_protocol() -> None:
     protocol = dataclasses.replace(Protocol.paper(), beta=0.9, beta_v=0.99, floor=1e-3, gate_level=2.0)
     with pytest.warns(UserWarning, match="differ"):
-        signal = make_signal("gmc_hard", protocol, 4)
+        signal = SIGNALS.find("gmc_hard")(protocol, 4)
     assert isinstance(signal, GMC)
     assert (signal.beta, signal.floor, signal.gate_level) == ((0.9, 0.99), 1e-3, 2.0)
 
@@ -151,12 +150,6 @@ def test_training_that_diverges_is_an_error_and_not_a_curriculum() -> None:
     own = trial(dataclasses.replace(RELEASED, learning_rate=1e30), "curiosity")
     with pytest.raises(SelectionError, match="has the training diverged"):
         own.run_epoch(lambda: False)
-
-
-def test_other_groups_make_other_arms() -> None:
-    own = Trial(dataset(), "noise", "gmc", RELEASED, seed=0, groups=[range(5), range(5, 10)])
-    own.train_batch()
-    assert len(own.test()["test_loss"]) == 2
 
 
 def test_scores_in_units_of_the_greatest_running_mean() -> None:

@@ -16,9 +16,10 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from headway.errors import EnvError, MethodError
 from headway.integrations.rewards import Intercept, check_unit, fixed_floor
-from headway.integrations.sb3.callback import Array, IntrinsicCallback, flat
+from headway.integrations.sb3.callback import IntrinsicCallback, flat
 from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
+from headway.rl.spaces import Array
 
 
 class OnPolicyIntrinsicCallback(IntrinsicCallback):
@@ -101,32 +102,23 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
 
     def _transitions(self) -> Transitions:
         """All transitions of the rollout, [steps * environments]."""
-        buffer, shape = self.model.rollout_buffer, tuple(self._space(self.model).shape)
-        observations = self._seen(buffer.observations)
+        buffer = self.model.rollout_buffer
+        ended = np.zeros(buffer.rewards.shape, dtype=bool)
+        observations = self._seen(buffer.observations).reshape(*ended.shape, *self._space(self.model).shape)
         last = np.asarray(self._seen(self.locals["new_obs"])).reshape(observations.shape[1:])
         following = np.concatenate([observations[1:], last[None].astype(observations.dtype)])
-        ended = np.zeros(buffer.rewards.shape, dtype=bool)
         for step, environment, observation in self._ends:
             following[step, environment] = observation
             ended[step, environment] = True
-        envs = np.broadcast_to(np.arange(buffer.n_envs), ended.shape)
-        return Transitions(
-            flat(observations, shape),
-            self._actions(),
-            flat(following, shape),
-            ended=flat(ended, ()),
-            envs=flat(envs, ()),
-        )
+        return Transitions.of_rollout(obs=observations, actions=self._actions(), next_obs=following, ended=ended)
 
-    def _actions(self) -> torch.Tensor:
-        """The actions that the environments were given: within bounds, where the policy's are not."""
-        space, policy = self.model.action_space, self.model.policy
-        actions = flat(self.model.rollout_buffer.actions, tuple(space.shape or ()))
+    def _actions(self) -> Array:
+        """The actions [T, N, ...] that the environments were given: within bounds, where the policy's are not."""
+        space, policy, buffer = self.model.action_space, self.model.policy, self.model.rollout_buffer
+        actions: Array = buffer.actions.reshape(*buffer.rewards.shape, *(space.shape or ()))
         if not isinstance(space, spaces.Box):
             return actions
-        if policy.squash_output:
-            return torch.from_numpy(policy.unscale_action(actions.numpy()))
-        return torch.from_numpy(np.clip(actions.numpy(), space.low, space.high))
+        return policy.unscale_action(actions) if policy.squash_output else np.clip(actions, space.low, space.high)
 
 
 def _last_observation(info: dict[str, Any], environment: int) -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -21,7 +20,7 @@ from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward
-from headway.rl.spaces import looks_channels_first
+from headway.rl.spaces import Array, looks_channels_first
 
 ATTRIBUTE = "intrinsic_reward"
 """The model's attribute. Stable-Baselines3 saves every attribute that it does not know better."""
@@ -70,7 +69,6 @@ def on_cpu(value: Any) -> Any:
     return value
 
 
-Array = npt.NDArray[Any]
 Coefficient = float | Callable[[float], float]
 SelfCallback = TypeVar("SelfCallback", bound="IntrinsicCallback")
 

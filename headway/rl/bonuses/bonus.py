@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+from headway.errors import MethodError
 from headway.registry import Registry
 from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
@@ -60,7 +61,8 @@ class Prediction:
 class Predictor(nn.Module, ABC):
     """Guesses something about transitions, and learns to guess better.
 
-    Those of headway, and its memories, are made with the four arguments that `register_bonus` names (`common`).
+    Those of headway, and its memories, are made with the four arguments that `register_bonus` names, and with options
+    of their own.
 
     Attributes:
         scored: the module whose gradients scorers look at.
@@ -182,6 +184,17 @@ class Memory(nn.Module, ABC):
     def metrics(self) -> dict[str, float]:
         """Numbers worth watching, by name."""
         return {}
+
+
+def check_least(least: int, **numbers: float) -> None:
+    """Refuse options below a number.
+
+    Raises:
+        MethodError: it names the first such option.
+    """
+    for name, number in numbers.items():
+        if not number >= least:
+            raise MethodError(f"{name}: expected at least {least}, got {number}")
 
 
 MakeBonus = Callable[..., Predictor | Memory]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.errors import MethodError
-from headway.rl.bonuses.bonus import Memory, register_bonus
+from headway.rl.bonuses.bonus import Memory, check_least, register_bonus
 from headway.rl.bonuses.episodic import EpisodicMemory
 from headway.rl.bonuses.icm import ICM
 from headway.rl.bonuses.rnd import RND
@@ -66,9 +66,7 @@ class Codes(nn.Module):
         super().__init__()
         if code not in ("auto", "exact", "bins", "simhash"):
             raise MethodError(f"code: expected one of auto, exact, bins, simhash, got {code!r}")
-        for name, number in (("bins", bins), ("bits", bits)):
-            if number < 1:
-                raise MethodError(f"{name}: expected at least 1, got {number}")
+        check_least(1, bins=bins, bits=bits)
         self._observations = Observations(observation_space, config)
         parts = [part for _, part in leaves(observation_space)]
         size = self._observations.size
@@ -114,7 +112,6 @@ class Counts(Memory):
     A Study of Count-Based Exploration for Deep Reinforcement Learning (2017).
 
     Args:
-        common: see `register_bonus`.
         code: how states are told apart, see `Codes`.
         bins: cells per dimension.
         bits: length of a hash.
@@ -123,9 +120,18 @@ class Counts(Memory):
         MethodError: no such code, or a number below 1.
     """
 
-    def __init__(self, *common: Any, code: str = "auto", bins: int = 10, bits: int = 32) -> None:
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        config: IntrinsicConfig,
+        generator: torch.Generator,
+        *,
+        code: str = "auto",
+        bins: int = 10,
+        bits: int = 32,
+    ) -> None:
         super().__init__()
-        observation_space, _, config, generator = common
         self.codes = Codes(observation_space, config, generator, code, bins, bits)
         self._visits: dict[bytes, int] = {}
 
@@ -196,16 +202,22 @@ class RIDE(EpisodicCounts):
     (2020).
 
     Args:
-        common: see `register_bonus`.
         code: how states are told apart within an episode, see `Codes`.
     """
 
     trained = ("icm",)
 
-    def __init__(self, *common: Any, code: str = "auto") -> None:
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        config: IntrinsicConfig,
+        generator: torch.Generator,
+        *,
+        code: str = "auto",
+    ) -> None:
         super().__init__()
-        observation_space, _, config, generator = common
-        self.icm = ICM(*common)
+        self.icm = ICM(observation_space, action_space, config, generator)
         self.actions = self.icm.actions
         self.codes = Codes(observation_space, config, generator, code)
 
@@ -227,7 +239,6 @@ class NovelD(EpisodicCounts):
     Simple yet Effective Exploration Criterion (2021).
 
     Args:
-        common: see `register_bonus`.
         alpha: what the novelty of the state that is left counts; 1 is BeBold.
         code: how states are told apart within an episode, see `Codes`.
 
@@ -238,13 +249,21 @@ class NovelD(EpisodicCounts):
     trained = ("rnd",)
     scored = "rnd"
 
-    def __init__(self, *common: Any, alpha: float = 0.5, code: str = "auto") -> None:
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        config: IntrinsicConfig,
+        generator: torch.Generator,
+        *,
+        alpha: float = 0.5,
+        code: str = "auto",
+    ) -> None:
         super().__init__()
         if not alpha >= 0:
             raise MethodError(f"alpha: expected a number of at least 0, got {alpha}")
         self.alpha = alpha
-        observation_space, _, config, generator = common
-        self.rnd = RND(*common)
+        self.rnd = RND(observation_space, action_space, config, generator)
         self.codes = Codes(observation_space, config, generator, code)
 
     def finish(self, results: Tensor, batch: Transitions, store: bool) -> Tensor:

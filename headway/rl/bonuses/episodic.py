@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from headway.errors import MethodError
-from headway.rl.bonuses.bonus import Memory, register_bonus
+from headway.rl.bonuses.bonus import Memory, check_least, register_bonus
 from headway.rl.bonuses.icm import ICM
 from headway.rl.bonuses.rnd import RND
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions, segments
 from headway.rl.normalise import RunningMoments
 
@@ -121,7 +122,6 @@ class E3B(EpisodicMemory[Tensor, Tensor]):
     M. Henaff, R. Raileanu, M. Jiang and T. Rocktaeschel, Exploration via Elliptical Episodic Bonuses (2022).
 
     Args:
-        common: see `register_bonus`.
         ridge: the size of C when an episode begins; the first bonus is the squared length of the features over it.
 
     Raises:
@@ -130,12 +130,20 @@ class E3B(EpisodicMemory[Tensor, Tensor]):
 
     trained = ("icm",)
 
-    def __init__(self, *common: Any, ridge: float = 0.1) -> None:
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        config: IntrinsicConfig,
+        generator: torch.Generator,
+        *,
+        ridge: float = 0.1,
+    ) -> None:
         super().__init__()
         if not ridge > 0:
             raise MethodError(f"ridge: expected a number above 0, got {ridge}")
         self.ridge = ridge
-        self.icm = ICM(*common)
+        self.icm = ICM(observation_space, action_space, config, generator)
         self.actions = self.icm.actions
 
     def read(self, batch: Transitions) -> Tensor:
@@ -171,7 +179,6 @@ class NGU(EpisodicMemory[tuple[Tensor, Tensor], Tensor]):
     A. Puigdomenech Badia et al., Never Give Up: Learning Directed Exploration Strategies (2020).
 
     Args:
-        common: see `register_bonus`.
         neighbours: k.
         capacity: features of an episode that are stored, the newest ones.
         limit: of what novelty over the agent's life can multiply a reward by.
@@ -183,14 +190,22 @@ class NGU(EpisodicMemory[tuple[Tensor, Tensor], Tensor]):
     trained = ("icm", "rnd")
     scored = "rnd"
 
-    def __init__(self, *common: Any, neighbours: int = 10, capacity: int = 5000, limit: float = 5.0) -> None:
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        config: IntrinsicConfig,
+        generator: torch.Generator,
+        *,
+        neighbours: int = 10,
+        capacity: int = 5000,
+        limit: float = 5.0,
+    ) -> None:
         super().__init__()
-        for name, number in (("neighbours", neighbours), ("capacity", capacity), ("limit", limit)):
-            if not number >= 1:
-                raise MethodError(f"{name}: expected at least 1, got {number}")
+        check_least(1, neighbours=neighbours, capacity=capacity, limit=limit)
         self.neighbours, self.capacity, self.limit = neighbours, capacity, limit
-        self.icm = ICM(*common)
-        self.rnd = RND(*common)
+        self.icm = ICM(observation_space, action_space, config, generator)
+        self.rnd = RND(observation_space, action_space, config, generator)
         self.actions = self.icm.actions
         self.distances, self.novelty = RunningMoments(), RunningMoments()
 
@@ -217,21 +232,9 @@ class NGU(EpisodicMemory[tuple[Tensor, Tensor], Tensor]):
         if store:
             self.distances.update(near)
             self.novelty.update(novelty)
-        return _episodic(results, _known(self.distances, near).mean) * self._modulation(novelty)
-
-    def _modulation(self, novelty: Tensor) -> Tensor:
-        moments = _known(self.novelty, novelty)
-        deviation = torch.where(moments.deviation > 0, moments.deviation, 1.0)
-        return (1 + (novelty - moments.mean) / deviation).clamp(1, self.limit).to(novelty)
-
-
-def _known(moments: RunningMoments, values: Tensor) -> RunningMoments:
-    """Statistics, or those of the values [n] where there are none yet."""
-    if not moments.is_empty:
-        return moments
-    own = RunningMoments().to(values.device)
-    own.update(values)
-    return own
+        moments = self.novelty.or_of(novelty)
+        factors = (1 + (novelty - moments.mean) / moments.divisor).clamp(1, self.limit)
+        return _episodic(results, self.distances.or_of(near).mean) * factors.to(novelty)
 
 
 def _episodic(squares: Tensor, mean: Tensor) -> Tensor:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.errors import MethodError
-from headway.rl.bonuses.bonus import Memory, register_bonus
+from headway.rl.bonuses.bonus import Memory, check_least, register_bonus
 from headway.rl.bonuses.forward import Forward
+from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
 from headway.rl.spaces import Coding, Observations
 
@@ -33,7 +33,6 @@ class IAC(Memory):
     that are in the region, since the model only learns between updates. A region's first update is worth zero.
 
     Args:
-        common: see `register_bonus`.
         size: transitions with which a region is cut.
         window: updates over which progress is measured.
         regions: how many there are at most.
@@ -45,14 +44,22 @@ class IAC(Memory):
     trained = ("forward_model",)
     actions: Coding
 
-    def __init__(self, *common: Any, size: int = 250, window: int = 10, regions: int = 64) -> None:
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        config: IntrinsicConfig,
+        generator: torch.Generator,
+        *,
+        size: int = 250,
+        window: int = 10,
+        regions: int = 64,
+    ) -> None:
         super().__init__()
-        for name, number, least in (("size", size, 2), ("window", window, 2), ("regions", regions, 1)):
-            if number < least:
-                raise MethodError(f"{name}: expected at least {least}, got {number}")
+        check_least(2, size=size, window=window)
+        check_least(1, regions=regions)
         self.size, self.window, self.regions = size, window, regions
-        observation_space, _, config, _ = common
-        self.forward_model = Forward(*common)
+        self.forward_model = Forward(observation_space, action_space, config, generator)
         self._observations = Observations(observation_space, config)
         self.actions = self.forward_model.actions
         self._cuts: list[tuple[int, int, float]] = []  # region, coordinate, value; above it is a region of its own

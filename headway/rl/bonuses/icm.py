@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.errors import MethodError
-from headway.rl.bonuses.bonus import Prediction, Predictor, register_bonus
+from headway.rl.bonuses.bonus import Prediction, Predictor, check_least, register_bonus
 from headway.rl.config import IntrinsicConfig
 from headway.rl.distinct import distinct_rows
 from headway.rl.episodes import Transitions, segments
@@ -94,7 +93,7 @@ class MultiStep(ICM):
     Guaranteed Discovery of Control-Endogenous Latent States with Multi-Step Inverse Models (AC-State, 2022).
 
     Args:
-        common: see `register_bonus`; the numbers of steps come from the generator too.
+        generator: where weights and numbers of steps come from.
         steps: the largest k; where the rollout or the episode ends before, the last observation counts.
 
     Raises:
@@ -104,12 +103,18 @@ class MultiStep(ICM):
     is_episodic = True
     draws: Tensor
 
-    def __init__(self, *common: Any, steps: int = 5) -> None:
-        if steps < 1:
-            raise MethodError(f"steps: expected at least 1, got {steps}")
-        super().__init__(*common)
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        config: IntrinsicConfig,
+        generator: torch.Generator,
+        *,
+        steps: int = 5,
+    ) -> None:
+        check_least(1, steps=steps)
+        super().__init__(observation_space, action_space, config, generator)
         self.steps = steps
-        _, _, config, generator = common
         inputs = 2 * config.features + steps
         self.inverse = perceptron([inputs, config.hidden, self.actions.size], generator)
         self.register_buffer("draws", torch.randint(2**62, (), generator=generator))

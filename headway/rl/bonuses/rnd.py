@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headway.errors import MethodError
-from headway.rl.bonuses.bonus import Memory, Prediction, Predictor, register_bonus
+from headway.rl.bonuses.bonus import Memory, Prediction, Predictor, check_least, register_bonus
 from headway.rl.config import IntrinsicConfig
 from headway.rl.distinct import distinct_rows, padded
 from headway.rl.episodes import Transitions
@@ -70,7 +69,6 @@ class RE3(Memory):
     Y. Seo et al., State Entropy Maximization with Random Encoders for Efficient Exploration (2021).
 
     Args:
-        common: see `register_bonus`.
         neighbours: k.
         capacity: transitions that are stored, the newest ones.
 
@@ -81,13 +79,19 @@ class RE3(Memory):
     stored: Tensor
     count: Tensor
 
-    def __init__(self, *common: Any, neighbours: int = 3, capacity: int = 10_000) -> None:
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        config: IntrinsicConfig,
+        generator: torch.Generator,
+        *,
+        neighbours: int = 3,
+        capacity: int = 10_000,
+    ) -> None:
         super().__init__()
-        for name, number in (("neighbours", neighbours), ("capacity", capacity)):
-            if number < 1:
-                raise MethodError(f"{name}: expected at least 1, got {number}")
+        check_least(1, neighbours=neighbours, capacity=capacity)
         self.neighbours = neighbours
-        observation_space, _, config, generator = common
         self._observations = Observations(observation_space, config)
         self.encoder = make_encoder(
             self._observations.shape, config.features, config.hidden, generator, orthogonal, config.encoder

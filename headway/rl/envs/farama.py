@@ -1,10 +1,13 @@
-"""Farama's own MiniGrid environments behind the same interface: any id, seen in full or in part."""
+"""Farama's own MiniGrid environments behind the same interface: any id, seen in full or in part.
+
+`Replayable` gives any Gymnasium environment a state.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -44,22 +47,22 @@ class MiniGridVectorEnv(GridVectorEnv):
         if view not in VIEWS:
             raise EnvError(f"expected a view among {', '.join(VIEWS)}, got {view!r}")
         self.view = view
-        self.envs = [Replayable(_make(env_id, view)) for _ in range(check_num_envs(num_envs))]
-        first = self.envs[0]
+        self.envs = [_make(env_id, view) for _ in range(check_num_envs(num_envs))]
+        first: Any = self.envs[0]
         self._has_door: bool | None = None
         self._seeds: list[int | None] = [None] * num_envs
-        shape = first.env.observation_space["image"].shape[:2]
+        shape = first.observation_space["image"].shape[:2]
         self._seen = np.zeros((num_envs, *shape, 3), dtype=np.uint8)
         self._doors: list[NDArray[np.intp]] = [np.zeros((0, 2), dtype=np.intp)] * num_envs
-        super().__init__(env_id, num_envs, shape, int(first.env.action_space.n), seed, autoreset_mode)
+        super().__init__(env_id, num_envs, shape, int(first.action_space.n), seed, autoreset_mode)
 
     @property
     def has_door(self) -> bool:
         """Whether a door was found in one of a few layouts, looked at in an environment apart."""
         if self._has_door is None:
-            probe = Replayable(_make(self.env_id, self.view))
+            probe = _make(self.env_id, self.view)
             self._has_door = any(_has_door(probe, seed) for seed in range(PROBES))
-            probe.env.close()
+            probe.close()
         return self._has_door
 
     def grids(self) -> Grids:
@@ -75,17 +78,23 @@ class MiniGridVectorEnv(GridVectorEnv):
 
     def _restart(self, rows: Rows, options: Mapping[str, Any]) -> None:
         for row in rows.tolist():
-            self._seen[row] = self.envs[row].reset(self._seeds[row])
+            self.envs[row].reset(seed=self._seeds[row])
             self._seeds[row] = None  # the next reset goes on with the stream
-            self._doors[row] = _doors(self.envs[row])
+            self._look(row)
 
     def _advance(self, actions: NDArray[np.intp], live: Mask | None) -> Outcome:
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros(self.num_envs, dtype=bool), np.zeros(self.num_envs, dtype=bool)
         for row, action in enumerate(actions.tolist()):
             if live is None or live[row]:
-                self._seen[row], rewards[row], terminated[row], truncated[row] = self.envs[row].step(action)
+                seen, rewards[row], terminated[row], truncated[row], _ = self.envs[row].step(action)
+                self._seen[row] = seen["image"]
         return rewards, terminated, truncated
+
+    def _look(self, row: int) -> None:
+        """Take note of what an environment shows, and of its doors."""
+        self._seen[row] = self.envs[row].seen["image"]
+        self._doors[row] = _doors(self.envs[row])
 
     def _observe(self) -> Grids:
         return self._seen.copy()
@@ -94,13 +103,13 @@ class MiniGridVectorEnv(GridVectorEnv):
         distances = np.full(self.num_envs, NO_DOOR, dtype=np.int64)
         for row, doors in enumerate(self._doors):
             if len(doors):
-                distances[row] = np.abs(doors - np.asarray(self.envs[row].world.agent_pos)).sum(1).min()
+                distances[row] = np.abs(doors - np.asarray(_world(self.envs[row]).agent_pos)).sum(1).min()
         return distances
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the environments."""
         for each in self.envs:
-            each.env.close()
+            each.close()
 
     def _inner_state(self) -> dict[str, Any]:
         return {"seeds": list(self._seeds), "episodes": [each.state_dict() for each in self.envs]}
@@ -108,80 +117,91 @@ class MiniGridVectorEnv(GridVectorEnv):
     def _load_inner_state(self, state: Mapping[str, Any]) -> None:
         self._seeds = list(state["seeds"])
         for row, episode in enumerate(state["episodes"]):
-            image = self.envs[row].load_state_dict(episode)
-            if image is not None:
-                self._seen[row] = image
-                self._doors[row] = _doors(self.envs[row])
+            self.envs[row].load_state_dict(episode)
+            if episode["start"] is not None:
+                self._look(row)
 
     def _identity(self) -> dict[str, Any]:
         return {**super()._identity(), "view": self.view}
 
 
-class Replayable:
-    """A MiniGrid environment whose state is how its episode came about.
+class Replayable(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose state is how its episode came about.
 
-    The environments keep objects of many kinds (rooms, targets, instructions, obstacles that move), which could be
-    stored only by knowing each of them or by pickling. But an episode is a function of the random generator's state
-    at its beginning and of the actions since. Those are stored; loading plays them again, and a fingerprint of
-    the outcome tells whether it is the same.
+    Environments keep objects of many kinds (rooms, targets, instructions, obstacles that move), which could be stored
+    only by knowing each of them or by pickling. But an episode is a function of the random generator's state at its
+    beginning and of the actions since. Those are stored; loading plays them again, and a record of the outcome tells
+    whether it is the same.
+
+    Attributes:
+        record: what the record is called in a state.
+        doubt: what may be wrong where the outcome is another.
     """
 
+    record: ClassVar[str] = "seen"
+    doubt: ClassVar[str] = "does all randomness of the environment come from self.np_random?"
+
     def __init__(self, env: Any) -> None:
-        self.env = env
-        self.world = env.unwrapped
+        super().__init__(env)
+        self.seen: Any = None
         self._start: Mapping[str, Any] | None = None
-        self._actions: list[int] = []
+        self._actions: list[Any] = []
 
-    def reset(self, seed: int | None) -> Grids:
-        """Begin an episode and return its first image."""
-        generator = self.world.np_random if seed is None else seeding.np_random(seed)[0]
-        self._start = generator.bit_generator.state
-        self._actions = []
-        image: Grids = self.env.reset(seed=seed)[0]["image"]
-        return image
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        generator = self.unwrapped.np_random if seed is None else seeding.np_random(seed)[0]
+        self._start, self._actions = generator.bit_generator.state, []
+        self.seen, infos = self.env.reset(seed=seed, options=options)
+        return self.seen, infos
 
-    def step(self, action: int) -> tuple[Grids, float, bool, bool]:
-        """Act; return the image, the reward, and whether the episode terminated or was truncated."""
-        self._actions.append(action)
-        observation, reward, terminated, truncated, _ = self.env.step(action)
-        return observation["image"], float(reward), bool(terminated), bool(truncated)
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Act."""
+        self._actions.append(np.asarray(action).tolist())
+        self.seen, *rest = self.env.step(action)
+        return (self.seen, *rest)
 
     def state_dict(self) -> dict[str, Any]:
-        """How the episode came about, and a fingerprint of where it stands."""
-        fingerprint = None if self._start is None else self._fingerprint()
-        return {"start": self._start, "actions": list(self._actions), "fingerprint": fingerprint}
+        """How the episode came about, and a record of where it stands."""
+        record = None if self._start is None else self._record()
+        return {"start": self._start, "actions": list(self._actions), self.record: record}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> Grids | None:
-        """Play the episode of a state again; return the last image, or None if no episode had begun.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Play the episode of a state again.
 
         Raises:
             StateError: it comes out differently.
         """
         if state["start"] is None:
-            self._start, self._actions = None, []
-            return None
-        self.world.np_random.bit_generator.state = state["start"]
-        image = self.reset(None)
+            self.seen, self._start, self._actions = None, None, []
+            return
+        self.unwrapped.np_random.bit_generator.state = state["start"]
+        self.reset()
         for action in state["actions"]:
-            image = self.step(action)[0]
-        if self._fingerprint() != state["fingerprint"]:
-            raise StateError(
-                "expected the episode to come out as it was saved, got another one; "
-                "the state is from another version of minigrid, or the environment was changed from outside"
-            )
-        return image
+            self.step(np.asarray(action) if isinstance(action, list) else action)
+        if self._record() != state[self.record]:
+            raise StateError(f"expected the episode to come out as it was saved, got another one; {self.doubt}")
 
-    def _fingerprint(self) -> str:
-        carrying = self.world.carrying
+    def _record(self) -> Any:
+        return np.asarray(self.seen).tolist()
+
+
+class ReplayableGrid(Replayable):
+    """One of Farama's environments, with a fingerprint of its grid as the record."""
+
+    record = "fingerprint"
+    doubt = "the state is from another version of minigrid, or the environment was changed from outside"
+
+    def _record(self) -> str:
+        world = _world(self)
         facts = (
-            self.world.np_random.bit_generator.state,
-            [int(each) for each in self.world.agent_pos],
-            int(self.world.agent_dir),
-            int(self.world.step_count),
-            None if carrying is None else [int(code) for code in carrying.encode()],
-            str(self.world.mission),
+            world.np_random.bit_generator.state,
+            [int(each) for each in world.agent_pos],
+            int(world.agent_dir),
+            int(world.step_count),
+            None if world.carrying is None else [int(code) for code in world.carrying.encode()],
+            str(world.mission),
         )
-        return hashlib.sha256(self.world.grid.encode().tobytes() + repr(facts).encode()).hexdigest()
+        return hashlib.sha256(world.grid.encode().tobytes() + repr(facts).encode()).hexdigest()
 
 
 def minigrid_ids() -> list[str]:
@@ -198,28 +218,34 @@ def minigrid_ids() -> list[str]:
     return sorted(spec.id for spec in registered if str(spec.entry_point).startswith("minigrid."))
 
 
-def _make(env_id: str, view: str) -> Any:
+def _make(env_id: str, view: str) -> ReplayableGrid:
     try:
         from minigrid.wrappers import FullyObsWrapper
     except ImportError:
         raise MissingExtraError("minigrid", "rl") from None
     env = gymnasium.make(env_id, disable_env_checker=True)
-    return FullyObsWrapper(env) if view == "full" else env
+    return ReplayableGrid(FullyObsWrapper(env) if view == "full" else env)
 
 
-def _whole_grid(env: Replayable) -> Grids:
+def _world(env: ReplayableGrid) -> Any:
+    """The environment itself, with Farama's own attributes."""
+    return env.unwrapped
+
+
+def _whole_grid(env: ReplayableGrid) -> Grids:
     """The grid with the agent in it [width, height, 3], whatever the agent sees of it."""
-    grid: Grids = env.world.grid.encode()
-    x, y = env.world.agent_pos
-    grid[x, y] = (Thing.AGENT, Colour.RED, env.world.agent_dir)
+    world = _world(env)
+    grid: Grids = world.grid.encode()
+    x, y = world.agent_pos
+    grid[x, y] = (Thing.AGENT, Colour.RED, world.agent_dir)
     return grid
 
 
-def _has_door(env: Replayable, seed: int) -> bool:
-    env.reset(seed)
+def _has_door(env: ReplayableGrid, seed: int) -> bool:
+    env.reset(seed=seed)
     return len(_doors(env)) > 0
 
 
-def _doors(env: Replayable) -> NDArray[np.intp]:
+def _doors(env: ReplayableGrid) -> NDArray[np.intp]:
     """Columns and rows of the doors [doors, 2]; they stay where they are during an episode."""
-    return np.argwhere(env.world.grid.encode()[..., 0] == Thing.DOOR)
+    return np.argwhere(_world(env).grid.encode()[..., 0] == Thing.DOOR)

@@ -1,7 +1,7 @@
-"""Grids: the numbers that MiniGrid writes into them, and pictures of them, drawn with NumPy alone.
+"""Grids: the numbers that MiniGrid writes into them, its rules, and pictures of them, drawn with NumPy alone.
 
 The numbers are Farama's (`minigrid.core.constants`, `minigrid.core.actions`), written down here so that the vectorised
-environment and the drawing work without that package. A test compares the two.
+environments and the drawing work without that package. A test compares the two.
 """
 
 from __future__ import annotations
@@ -66,6 +66,99 @@ class Action(IntEnum):
 
 TURN = np.array([3, 1, 0, 0, 0, 0, 0], dtype=np.intp)
 """Quarters clockwise that each action turns the agent by."""
+
+EMPTY = (int(Thing.EMPTY), 0, 0)
+WALL = (int(Thing.WALL), int(Colour.GREY), 0)
+GOAL = (int(Thing.GOAL), int(Colour.GREEN), 0)
+DOOR = (int(Thing.DOOR), int(Colour.YELLOW), int(Door.LOCKED))
+KEY = (int(Thing.KEY), int(Colour.YELLOW), 0)
+
+# Plain integers: to look a member of an enumeration up takes longer than to compare an array with it.
+_, _, _FORWARD, _PICKUP, _DROP, _TOGGLE, _ = (int(each) for each in Action)
+_EMPTY, _DOOR, _KEY, _BALL, _GOAL = (int(each) for each in (Thing.EMPTY, Thing.DOOR, Thing.KEY, Thing.BALL, Thing.GOAL))
+_OPEN, _CLOSED, _LOCKED = (int(each) for each in Door)
+
+HELD = -1
+"""Stands for the cell of an object that the agent carries."""
+
+
+def worth(steps: NDArray[np.int64], max_steps: int) -> NDArray[np.float64]:
+    """The reward of reaching the goal after so many steps [N]: 1 - 0.9 t / max_steps."""
+    return 1 - 0.9 * (steps / max_steps)
+
+
+class GridWorld:
+    """N grids of one size under MiniGrid's rules: in each an agent, and doors, keys and balls.
+
+    Environments inherit it, and fill the arrays in when an episode begins. Cells are numbered x * height + y.
+
+    Attributes:
+        _codes: what is in the grids, without the agents [N, width, height, 3].
+        _agent: the cell of each agent [N].
+        _direction: where it looks [N]: right, down, left, up.
+        _door_cells: the cells of the doors [N, doors].
+        _objects: the cell of each key and ball [N, objects]; `HELD` for the one that the agent carries.
+    """
+
+    def _make_world(self, num_envs: int, width: int, height: int, doors: int, objects: NDArray[np.uint8]) -> None:
+        """Make the arrays, for so many doors and for objects with these codes [objects, 3]."""
+        self._codes = np.zeros((num_envs, width, height, 3), dtype=np.uint8)
+        self._by_cell = self._codes.reshape(-1, 3)  # all cells of all grids
+        self._numbers = self._codes.reshape(-1)  # code c of cell i of all grids is at 3 i + c
+        self._first = np.arange(num_envs) * (width * height)  # of all cells, the first of each grid
+        self._ahead = np.array([height, 1, -height, -1])  # by direction
+        self._kinds = objects
+        self._agent, self._direction = (np.zeros(num_envs, dtype=np.intp) for _ in range(2))
+        self._door_cells = np.zeros((num_envs, doors), dtype=np.intp)
+        self._objects = np.zeros((num_envs, len(objects)), dtype=np.intp)
+
+    @property
+    def _doors(self) -> NDArray[np.intp]:
+        """The state of each door [N, doors]."""
+        return self._by_cell[self._first[:, None] + self._door_cells, 2].astype(np.intp)
+
+    @_doors.setter
+    def _doors(self, states: NDArray[np.intp]) -> None:
+        self._by_cell[self._first[:, None] + self._door_cells, 2] = states
+
+    def _put_objects(self, rows: NDArray[np.intp]) -> None:
+        """Write those objects of some grids that nobody carries into the codes."""
+        for number, kind in enumerate(self._kinds):
+            lying = rows[self._objects[rows, number] != HELD]
+            self._by_cell[self._first[lying] + self._objects[lying, number]] = kind
+
+    def _act(self, actions: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Act in all grids; tells whose goal is reached [N], by walking onto it or by picking up a ball."""
+        ahead = self._agent + self._ahead.take(self._direction)
+        cells = self._first + ahead
+        thing, state = self._numbers.take(3 * cells), self._numbers.take(3 * cells + 2)
+        goes, at_door = actions == _FORWARD, thing == _DOOR
+        reached = goes & (thing == _GOAL)
+        walks = reached | (goes & ((thing == _EMPTY) | (at_door & (state == _OPEN))))
+        held = self._objects == HELD
+        picks = (actions == _PICKUP) & ~held.any(axis=1)
+        self._direction = (self._direction + TURN.take(actions)) & 3
+        self._agent = np.where(walks, ahead, self._agent)
+        rows, which = ((self._objects == ahead[:, None]) & picks[:, None]).nonzero()
+        if len(rows):
+            self._objects[rows, which] = HELD
+            self._by_cell[cells[rows]] = EMPTY
+            reached[rows] = thing[rows] == _BALL
+        rows, which = (held & ((actions == _DROP) & (thing == _EMPTY))[:, None]).nonzero()
+        if len(rows):
+            self._objects[rows, which] = ahead[rows]
+            self._by_cell[cells[rows]] = self._kinds[which]
+        rows = ((actions == _TOGGLE) & at_door).nonzero()[0]
+        if len(rows):
+            self._toggle(cells[rows], held[rows])
+        return reached
+
+    def _toggle(self, cells: NDArray[np.intp], held: NDArray[np.bool_]) -> None:
+        """Close open doors, open closed ones, and locked ones with a key of their colour."""
+        colour, state = self._by_cell[cells, 1], self._by_cell[cells, 2]
+        fits = held & (self._kinds[:, 0] == _KEY) & (self._kinds[:, 1] == colour[:, None])
+        opens = (state == _CLOSED) | ((state == _LOCKED) & fits.any(axis=1))
+        self._by_cell[cells, 2] = np.where(state == _OPEN, _CLOSED, np.where(opens, _OPEN, state))
 
 
 Picture = NDArray[np.uint8]

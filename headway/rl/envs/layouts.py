@@ -1,7 +1,7 @@
-"""Layouts of DoorKey: where the wall, the door, the key and the agent are when an episode begins.
+"""Layouts: where everything is when an episode of DoorKey begins, and in the grid rooms of the arena.
 
-A wall splits the room from top to bottom, with a locked door in it. The agent and the key are to its left, the
-goal is in the lower right corner.
+In DoorKey a wall splits the room from top to bottom, with a locked door in it. The agent and the key are to its left,
+the goal is in the lower right corner.
 
     wall       uniform over the columns 2 ... size - 3
     door       uniform over the rows 1 ... size - 3: never in the goal's row
@@ -9,7 +9,8 @@ goal is in the lower right corner.
     key        uniform over those cells but the agent's
 
 This is the distribution of Farama's generator. That one draws cells until a free one is found, which makes the
-choice uniform over the free cells; here they are counted and one is chosen.
+choice uniform over the free cells; here they are counted and one is chosen. The layouts of the arena are drawn as
+Farama's generators draw theirs, one for all rooms of a run.
 """
 
 from __future__ import annotations
@@ -20,15 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.errors import EnvError
-from headway.rl.envs.grids import Colour, Door, Thing
+from headway.rl.envs.grids import DOOR, EMPTY, GOAL, KEY, WALL, Colour, Door, Thing
 from headway.rl.envs.streams import Rows, Streams
 
 SMALLEST = 5
-EMPTY = (int(Thing.EMPTY), 0, 0)
-WALL = (int(Thing.WALL), int(Colour.GREY), 0)
-GOAL = (int(Thing.GOAL), int(Colour.GREEN), 0)
-DOOR = (int(Thing.DOOR), int(Colour.YELLOW), int(Door.LOCKED))
-KEY = (int(Thing.KEY), int(Colour.YELLOW), 0)
+LAYOUT_STREAM = 1
+"""The purpose of the stream that a layout of the arena is drawn from."""
+MULTI_ROOMS, MULTI_SIZE, MULTI_SIDE, MULTI_TRIES = 4, 5, 25, 8
+"""MultiRoom-N4-S5: rooms, their longest side with walls, the side of the grid, ways that are tried from a room."""
 Integers = NDArray[np.intp]
 
 
@@ -125,3 +125,129 @@ def _scaled(uniform: NDArray[np.float64], count: int | Integers) -> Integers:
 def _excerpt(values: object) -> str:
     text = repr(values)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where everything is when an episode begins.
+
+    Attributes:
+        codes: the grid [width, height, 3] without the agent, as MiniGrid encodes it.
+        agent: the agent's column and row.
+        direction: where it looks: right, down, left, up.
+        max_steps: after which an episode is truncated.
+    """
+
+    codes: NDArray[np.uint8]
+    agent: tuple[int, int]
+    direction: int
+    max_steps: int
+
+
+def layout_generator(seed: int) -> np.random.Generator:
+    """Draws the layout of a room of the arena."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(LAYOUT_STREAM,)))
+
+
+def doorkey(size: int, seed: int) -> Layout:
+    """DoorKey: fetch the key, unlock the door, walk to the goal; as `DoorKeyVectorEnv` draws it."""
+    drawn = draw_layouts(size, Streams(1, seed, LAYOUT_STREAM), np.arange(1))
+    codes = draw_rooms(size, drawn.wall)[0]
+    codes[drawn.wall[0], drawn.door[0]] = DOOR
+    codes[drawn.key_x[0], drawn.key_y[0]] = KEY
+    agent = int(drawn.agent_x[0]), int(drawn.agent_y[0])
+    return Layout(codes, agent, int(drawn.direction[0]), 10 * size**2)
+
+
+def keycorridor(seed: int) -> Layout:
+    """KeyCorridor-S3R1: three rooms of one cell in a row. The key is on the left, the ball behind a locked door."""
+    choose = layout_generator(seed)
+    locked, ball, other = choose.permutation(len(Colour))[:3]
+    codes = np.empty((7, 3, 3), dtype=np.uint8)
+    codes[:] = WALL
+    codes[[1, 3], 1] = EMPTY
+    codes[1, 1] = (Thing.KEY, locked, 0)
+    codes[2, 1] = (Thing.DOOR, other, Door.CLOSED)
+    codes[4, 1] = (Thing.DOOR, locked, Door.LOCKED)
+    codes[5, 1] = (Thing.BALL, ball, 0)
+    return Layout(codes, (3, 1), int(choose.integers(4)), 30 * 3**2)
+
+
+@dataclass(frozen=True)
+class _Box:
+    """A room of MultiRoom: its upper left corner, its size with walls, and the door by which it is entered."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+    door: tuple[int, int]
+
+    def touches(self, other: _Box) -> bool:
+        """Whether the two share a cell."""
+        across = self.x < other.x + other.width and other.x < self.x + self.width
+        return across and self.y < other.y + other.height and other.y < self.y + self.height
+
+
+def multiroom(seed: int) -> Layout:
+    """MultiRoom-N4-S5: four rooms in a winding row with a closed door between each two, the goal in the last."""
+    choose = layout_generator(seed)
+    boxes: list[_Box] = []
+    while len(boxes) < MULTI_ROOMS:
+        first = int(choose.integers(MULTI_SIDE - 2)), int(choose.integers(MULTI_SIDE - 2))
+        found = _row_of_rooms([], 2, first, choose)
+        boxes = found if found and len(found) > len(boxes) else boxes
+    codes = np.empty((MULTI_SIDE, MULTI_SIDE, 3), dtype=np.uint8)
+    codes[:] = WALL
+    for box in boxes:
+        codes[box.x + 1 : box.x + box.width - 1, box.y + 1 : box.y + box.height - 1] = EMPTY
+    colour = -1
+    for box in boxes[1:]:  # no door has the colour of the one before
+        colour = int(choose.choice([each for each in range(len(Colour)) if each != colour]))
+        codes[box.door] = (Thing.DOOR, colour, Door.CLOSED)
+    agent, goal = (_inside(box, choose) for box in (boxes[0], boxes[-1]))
+    codes[goal] = GOAL
+    low_x, low_y = min(box.x for box in boxes), min(box.y for box in boxes)
+    high_x, high_y = max(box.x + box.width for box in boxes), max(box.y + box.height for box in boxes)
+    cut = codes[low_x:high_x, low_y:high_y]  # walls alone are left out, so that observations are short
+    start = agent[0] - low_x, agent[1] - low_y
+    return Layout(cut, start, int(choose.integers(4)), 20 * MULTI_ROOMS)
+
+
+def _inside(box: _Box, choose: np.random.Generator) -> tuple[int, int]:
+    """A cell within the walls of a room."""
+    x, y = box.x + choose.integers(1, box.width - 1), box.y + choose.integers(1, box.height - 1)
+    return int(x), int(y)
+
+
+def _row_of_rooms(
+    before: list[_Box], wall: int, door: tuple[int, int], choose: np.random.Generator
+) -> list[_Box] | None:
+    """Rooms before, one that is entered by a door in this wall of it (right, lower, left, upper), and those after it.
+
+    Returns:
+        as many as fit; None if not even this one does.
+    """
+    width, height = (int(choose.integers(4, MULTI_SIZE + 1)) for _ in range(2))
+    x, y = door
+    if before and wall in (0, 2):
+        x, y = (x - width + 1 if wall == 0 else x), int(choose.integers(y - height + 2, y))
+    elif before:
+        x, y = int(choose.integers(x - width + 2, x)), (y - height + 1 if wall == 1 else y)
+    box = _Box(x, y, width, height, door)
+    if x < 0 or y < 0 or x + width > MULTI_SIDE or y + height >= MULTI_SIDE:
+        return None
+    if any(box.touches(each) for each in before[:-1]):  # the one before shares a wall with it
+        return None
+    found = [*before, box]
+    if len(found) == MULTI_ROOMS:
+        return found
+    for _ in range(MULTI_TRIES):
+        out = int(choose.choice([each for each in range(4) if each != wall]))
+        along = int(choose.integers(1, (height if out in (0, 2) else width) - 1))
+        ends = {0: (x + width - 1, y + along), 1: (x + along, y + height - 1), 2: (x, y + along), 3: (x + along, y)}
+        x_out, y_out = (int(each) for each in ends[out])
+        following = _row_of_rooms(found, (out + 2) % 4, (x_out, y_out), choose)
+        if following:
+            return following
+    return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from headway.rl.config import IntrinsicConfig, PPOConfig
-from headway.study.protocols.fields import Fields
+from headway.study.protocols.fields import Fields, whole_rollouts
 
 TELEVISIONS: Mapping[str, str] = {
     "house-none": "House, no television",
@@ -121,5 +121,4 @@ class ArenaProtocol(Fields):
 
     def steps_for(self, steps: int | None = None) -> int:
         """The length of a run: `steps`, or the protocol's, rounded up to whole rollouts."""
-        rollout = self.num_envs * self.ppo.rollout_steps
-        return -(-(steps or self.steps) // rollout) * rollout
+        return whole_rollouts(steps or self.steps, self.num_envs, self.ppo.rollout_steps)

@@ -149,6 +149,12 @@ def _flat_fields(protocol: Any) -> dict[str, _Flat]:
     return {name: found[name] for name in dict.fromkeys((*protocol.order, *found))}
 
 
+def whole_rollouts(steps: int, envs: int, rollout_steps: int) -> int:
+    """Steps of all environments, rounded up to whole rollouts."""
+    rollout = envs * rollout_steps
+    return -(-steps // rollout) * rollout
+
+
 def read(name: str, value: Any, kind: Any) -> Any:
     """Read one value of a field's type, from text or from a plain value such as TOML has."""
     if get_origin(kind) in (Union, types.UnionType):

@@ -10,7 +10,7 @@ from headway.runs import RunSpec
 from headway.runs.spec import LATER, compared
 from headway.study.protocols.arena import ArenaProtocol
 from headway.study.protocols.classification import Protocol
-from headway.study.protocols.fields import Fields
+from headway.study.protocols.fields import Fields, whole_rollouts
 from headway.study.protocols.minigrid import ExplorationProtocol
 from headway.study.protocols.mixtures import MixtureProtocol
 
@@ -141,7 +141,7 @@ def _usual_steps(protocol: Mapping[str, Any]) -> int | None:
     """The protocol's number of steps, rounded up to whole rollouts."""
     steps, envs, rollout = (protocol.get(name) for name in ("steps", "num_envs", "rollout_steps"))
     if isinstance(steps, int) and isinstance(envs, int) and isinstance(rollout, int) and envs * rollout > 0:
-        return -(-steps // (envs * rollout)) * envs * rollout
+        return whole_rollouts(steps, envs, rollout)
     return None
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from headway.errors import MethodError, ProtocolError
 from headway.rl.config import IntrinsicConfig, PPOConfig
-from headway.study.protocols.fields import Fields
+from headway.study.protocols.fields import Fields, whole_rollouts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,5 +165,4 @@ class ExplorationProtocol(Fields):
 
     def steps_for(self, steps: int | None = None) -> int:
         """The length of a run: `steps`, or the protocol's, rounded up to whole rollouts."""
-        rollout = self.num_envs * self.ppo.rollout_steps
-        return -(-(steps or self.steps) // rollout) * rollout
+        return whole_rollouts(steps or self.steps, self.num_envs, self.ppo.rollout_steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 from typing import Any
 
@@ -155,3 +156,11 @@ def test_names_that_there_are_not_list_those_that_there_are() -> None:
 def test_options_that_make_no_sense_are_refused_by_name(method: str, option: dict[str, Any]) -> None:
     with pytest.raises(MethodError, match=next(iter(option))):
         make_reward(method, VECTOR, DISCRETE, SMALL, **option)
+
+
+@pytest.mark.parametrize("name", [each for each in BONUSES.names() if BONUSES.find(each).__module__[:7] == "headway"])
+def test_a_signature_names_the_arguments(name: str) -> None:
+    arguments = inspect.signature(BONUSES.find(name)).parameters.values()
+    common = [each.name for each in arguments if each.kind is each.POSITIONAL_OR_KEYWORD]
+    assert common == ["observation_space", "action_space", "config", "generator"]
+    assert all(each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) for each in arguments)

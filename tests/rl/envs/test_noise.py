@@ -139,7 +139,7 @@ def test_partial_view_uses_the_true_distance() -> None:
         assert obs.shape == (2, 7, 7, 4)
         grids = env.env.grids()
         for lane in range(2):
-            world = env.env.envs[lane].world
+            world = env.env.envs[lane].unwrapped
             (door,) = [each.cur_pos for each in world.grid.grid if each is not None and each.type == "door"]
             near = distance_from(grids[lane], door) <= 1
             assert infos["noise_on"][lane] == near
@@ -153,7 +153,7 @@ def test_the_nearest_of_several_doors_counts() -> None:
     env = make_env("MiniGrid-MultiRoom-N4-S5", 2, noise="door", backend="minigrid", seed=1)
     _, infos = env.reset()
     for lane in range(2):
-        world = env.env.envs[lane].world
+        world = env.env.envs[lane].unwrapped
         things = {(x, y): world.grid.get(x, y) for x in range(world.width) for y in range(world.height)}
         doors = [place for place, each in things.items() if each is not None and each.type == "door"]
         assert len(doors) > 1

@@ -191,6 +191,6 @@ def test_views_are_told_apart() -> None:
 def test_an_environment_changed_from_outside_is_noticed() -> None:
     env = make_env(ID, backend="minigrid")
     env.reset()
-    env.env.envs[0].world.agent_dir = (env.env.envs[0].world.agent_dir + 1) % 4
+    env.env.envs[0].unwrapped.agent_dir = (env.env.envs[0].unwrapped.agent_dir + 1) % 4
     with pytest.raises(StateError, match="expected the episode to come out as it was saved, got another one"):
         make_env(ID, backend="minigrid").load_state_dict(env.state_dict())
