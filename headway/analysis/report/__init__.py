@@ -20,7 +20,7 @@ from headway.analysis.charts.model import FORMATS, Chart, can_compare
 from headway.analysis.claims import ClaimResult, evaluate_claims
 from headway.analysis.claims.verdicts import exploration_label
 from headway.analysis.report import findings, overview
-from headway.analysis.report.findings import MOST_SENTENCES, Areas, Findings, Overall
+from headway.analysis.report.findings import Areas, Findings, Overall
 from headway.analysis.report.overview import Origin, Overview, ProtocolFields, Recording
 from headway.analysis.report.rendering import Links, chart_data, render_page
 from headway.analysis.results import (
@@ -327,7 +327,7 @@ def make_view(
         made_at=now,
         results=results,
         settings=settings,
-        findings=_opened_by(studies, findings.findings_of(single, areas, rewards, charts)),
+        findings=findings.findings_of(single, areas, rewards, charts).after(studies),
         overview=overview.overview_of(results, settings),
         areas={key: area for key, area in areas.items() if key in keys},
         overall=overall,
@@ -355,15 +355,6 @@ def _grids_and_gates(settings: Sequence[Setting]) -> tuple[Sequence[GridView], G
     from headway.analysis.charts.sensitivity import gates_of, grid_views
 
     return grid_views([setting for setting in settings if setting.finished]), gates_of(settings)
-
-
-def _opened_by(studies: Sequence[Study], found: Findings) -> Findings:
-    """The findings after what studies conclude, with the figure of what comes first."""
-    said = [study for study in studies if study.conclusion]
-    if not said:
-        return found
-    sentences = [f"{study.title}: {study.conclusion}" for study in said]
-    return Findings([*sentences, *found.sentences][:MOST_SENTENCES], said[0].charts)
 
 
 def _without(telemetry: Sequence[Telemetry], results: Results) -> Results:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +31,9 @@ from headway.analysis.tables import (
 )
 from headway.runs.text import count
 from headway.study.protocols.names import GROUP_NAMES, title
+
+if TYPE_CHECKING:
+    from headway.analysis.studies import Study
 
 
 @dataclass(frozen=True)
@@ -224,6 +228,14 @@ class Findings:
     sentences: Sequence[str] = ()  # what happened, in words
     # the figure that shows what the first sentence says; empty if there is none
     charts: Sequence[Chart] = field(default_factory=tuple)
+
+    def after(self, studies: Sequence[Study]) -> Findings:
+        """The same after what studies conclude, with the figure of what comes first."""
+        said = [study for study in studies if study.conclusion]
+        if not said:
+            return self
+        sentences = [f"{study.title}: {study.conclusion}" for study in said]
+        return Findings([*sentences, *self.sentences][:MOST_SENTENCES], said[0].charts)
 
 
 def findings_of(
