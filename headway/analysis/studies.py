@@ -42,7 +42,8 @@ def _arena(results: Results) -> Study | None:
     text = (
         "Covered is the share of places that the agent has visited. Noise preference is the mean bonus per step in the "
         "noise over that elsewhere; 1 is indifference. A run is solved if half of its last episodes reach the goal. "
-        "Covered and noise preference are interquartile means over rooms and seeds."
+        "Covered and noise preference are interquartile means over rooms and seeds. Leaderboards rank methods, and "
+        "compare them with PPO, by coverage in television rooms and by return in exploration rooms."
     )
     short = _short(arena_tables.leaderboard(own, arena_tables.common_rooms(own)), arena_tables.SHORT)
     return Study("Arena", text, arena_tables.conclusion(own), tables, [arena_tables.chart(own)], short)

@@ -27,7 +27,7 @@ class Uses:
         self._calls: set[tuple[Any, ...]] = set()
 
     def add(self, names: Sequence[str], place: str, tensors: Sequence[Tensor], call: Hashable) -> None:
-        """See `Engine.count_use`."""
+        """Count a use of these parameters, and note the call: its place and the shapes of its tensors."""
         for name in names:
             self._counts[name] = self._counts.get(name, 0) + 1
         self._calls.add((place, call, *(tensor.shape[:2] for tensor in tensors)))

@@ -67,7 +67,7 @@ class Moments:
     Args:
         parameters: the parameters by name.
         decay: rates and bias correction.
-        parts: how the parameters are shared out over ranks. Then m and v are this rank's shards, and what is said of
+        parts: how the parameters are sharded across ranks. Then m and v are this rank's shards, and what is said of
             all numbers is said of those of all ranks, which have to ask together.
     """
 

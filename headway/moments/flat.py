@@ -12,7 +12,7 @@ from headway.errors import StateError
 
 
 class Parts(Protocol):
-    """How tensors beside parameters are shared out over ranks, see `headway.grads.sharded.Sharding`.
+    """How tensors beside parameters are sharded across ranks, see `headway.grads.sharded.Sharding`.
 
     A shard is this rank's part of a tensor, a plain tensor.
     """

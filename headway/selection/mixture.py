@@ -39,7 +39,7 @@ class Mixture:
         prior: the shares to start from, by name or in the sources' order, in any unit (sizes will do); equal ones by
             default. The rule's shares are multiplied with them.
         hold: how far shares are held to the prior, in [0, 1]: hold * prior + (1 - hold) * shares. By default 0.2 with
-            the default rule, as the study of mixtures chose it, and 0 with another, whose shares are its own then.
+            the default rule, as the study of mixtures chose it, and 0 with any other rule.
         smoothing: how much of a source's smoothed score is kept from one batch to the next, in [0, 1). It is raised to
             the power of the batches since the latest that was scored, as `update` has counted them.
         seed: for rules that draw random numbers.

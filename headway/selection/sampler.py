@@ -36,7 +36,7 @@ class SourceSampler(EpochSampler):
         floor: the least share of every source, or of some by name.
         ceiling: the greatest share of every source, or of some by name.
         prior: the shares to start from, see `Mixture`; "sizes" for those of the sources.
-        hold: how far shares are held to the prior, see `Mixture`; 0.2 by default.
+        hold: how far shares are held to the prior, see `Mixture`; 0.2 by default, 0 if a rule is passed.
         smoothing: how much of a source's smoothed score is kept when new scores of it come.
         replacement: draw from all samples of a source each time.
         seed: where all randomness starts; the same in every replica.

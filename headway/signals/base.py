@@ -48,7 +48,7 @@ class Scope:
         plan: the reductions that were asked for with certain weights, which stay where they are.
         warns: whether the signal may still warn of a floor that decides nearly all.
         version: the state of the moments that `cache` and `ratios` belong to.
-        parts: how the parameters are shared out over ranks. Sharded ones are DTensors, and weights are either DTensors
+        parts: how the parameters are sharded across ranks. Sharded ones are DTensors, and weights are either DTensors
             or this rank's shards, as those of the moments are.
     """
 
