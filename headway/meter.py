@@ -209,7 +209,8 @@ class Meter(Generic[Scores]):
                 f"expected a batch whose forward pass was observed, got one that every={self.every} leaves out; "
                 f"use a meter with every=1 for score()"
             )
-        return self._deliver(self._score(losses, batch, self._since_step.weights(losses), False, retain_graph))
+        weights = self._since_step.weights(losses)
+        return self._deliver(self._score(losses, batch, weights, backward=False, retain_graph=retain_graph))
 
     def end_epoch(self) -> None:
         """Tell signals that look back over epochs that one has ended."""
@@ -367,15 +368,14 @@ class Meter(Generic[Scores]):
 
     def _run_aux(self, aux: Tensor, scale: Tensor | None, retain_graph: bool) -> None:
         """Add the gradient of a loss that belongs to no sample."""
-        scaled = aux if scale is None else aux * scale
         with self._engine.deaf():
-            (scaled / self._since_step.steps).backward(retain_graph=retain_graph)
+            ((aux if scale is None else aux * scale) / self._since_step.steps).backward(retain_graph=retain_graph)
 
     def _observe(self, batch: Batch) -> None:
         """Take the batch into the signals' memory."""
         nothing: Any = BaseSignal.observe
         observers = {name: s for name, s in self._signals.items() if type(s).observe is not nothing}
-        with self._together() if observers else nullcontext():
+        with self._together() if observers else nullcontext():  # signals that remember nothing cost no all-reduce
             for name, signal in observers.items():
                 signal.observe(self._scopes[name], batch)
 

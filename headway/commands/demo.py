@@ -22,7 +22,7 @@ from headway.study.controlled import specs
 from headway.study.image_environment import CONDITIONS
 from headway.study.protocols.classification import Protocol
 from headway.study.protocols.names import GROUP_NAMES
-from headway.study.trial import SIX
+from headway.study.signals import SIX
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -359,11 +359,13 @@ def _announce(campaign: Campaign, how: RunOptions) -> None:
 
 def _show_studies(work: Work) -> None:
     """Show how the methods of the arena or of the mixture study did so far, where their runs are in a folder."""
-    if not isinstance(work.how.out, Path) or any(spec.experiment not in ("arena", "mixture") for spec in work.specs):
+    if not isinstance(work.how.out, Path):
         return
     try:
-        from headway.analysis.results import load_results, studies_of
+        from headway.analysis.results import STUDIES, load_results, studies_of
 
+        if any(spec.experiment not in STUDIES for spec in work.specs):
+            return
         studies = studies_of(load_results(work.how.out))
     except MissingExtraError as error:
         emit(f"No table: {error}")

@@ -263,10 +263,10 @@ class IntrinsicRewardWrapper(VectorWrapper):
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Act in all environments, and reward it."""
-        before = self._episodes.obs
+        _ = self._episodes.obs  # an environment that was not reset is refused before it acts
         taken = np.array(actions)  # a copy: it waits for the predictor, and whoever gave it may use it again
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
-        step = self._episodes.take(before, taken, obs, rewards, terminated, truncated, infos)
+        step = self._episodes.take(taken, obs, rewards, terminated, truncated, infos)
         raw, scaled = self._pay(step)
         infos = {**infos, RAW: raw, f"_{RAW}": step.valid, SCALED: scaled, f"_{SCALED}": step.valid.copy()}
         if self.add:

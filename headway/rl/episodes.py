@@ -113,14 +113,14 @@ class Episodes:
 
     def step(self, actions: Array) -> Step:
         """Act in all environments: actions [N, ...]."""
-        step = self.take(self.obs, actions, *self.env.step(actions))
+        _ = self.obs  # an environment that was not reset is refused before it acts
+        step = self.take(actions, *self.env.step(actions))
         if self.mode.name == "DISABLED" and step.ended.any():
             self.begin(self.env.reset(options={"reset_mask": step.ended})[0])
         return step
 
     def take(
         self,
-        before: Array,
         actions: Array,
         obs: Any,
         rewards: Array,
@@ -128,11 +128,11 @@ class Episodes:
         truncated: Any,
         infos: Mapping[str, Any],
     ) -> Step:
-        """The step that led from observations [N, ...] to what the environments returned.
+        """The step that led from `self.obs` to what the environments returned.
 
         Under DISABLED, environments whose episode ended wait for a reset; see `begin`.
         """
-        valid = ~self._over
+        before, valid = self.obs, ~self._over
         self._obs = following = np.array(pack(obs))
         ends = np.array(terminated, dtype=bool), np.array(truncated, dtype=bool)
         ended = ends[0] | ends[1]

@@ -88,9 +88,13 @@ def methods_of(name: str) -> list[tuple[float, str, Method]]:
     Raises:
         MethodError: there is no such method.
     """
-    parsed = parse_method(name)
-    parts = parsed.parts if isinstance(parsed, Mixture) else ((1.0, name),)
-    return [(weight, own, each) for weight, own in parts if isinstance(each := parse_method(own), Method)]
+    return _parts(name, parse_method(name))
+
+
+def _parts(name: str, parsed: Method | Mixture | None) -> list[tuple[float, str, Method]]:
+    if isinstance(parsed, Mixture):
+        return [(weight, own, each) for weight, own in parsed.parts if isinstance(each := parse_method(own), Method)]
+    return [] if parsed is None else [(1.0, name, parsed)]
 
 
 def make_reward(
@@ -121,27 +125,45 @@ def make_reward(
         MethodError: no such method, no such option, or a scorer for a memory that has nothing to score.
         EnvError: a space that the bonus cannot handle, or without a config images that look like [C, H, W].
     """
-    parts = methods_of(method)
-    if not parts:
+    parsed = parse_method(method)
+    if parsed is None:
         return None
     config = default_for(observation_space) if config is None else config
+    parts = _parts(method, parsed)
+    _check_options(parts, options)
+    spaces = observation_space, action_space
+    made = [
+        _make_one(name, each, spaces, config, device, seed + index, options)
+        for index, (_, name, each) in enumerate(parts)
+    ]
+    weights = [weight for weight, _, _ in parts]
+    return MixedReward(made, weights, method) if isinstance(parsed, Mixture) else made[0]
+
+
+def _make_one(
+    name: str,
+    method: Method,
+    spaces: tuple[Any, Any],
+    config: IntrinsicConfig,
+    device: str | torch.device,
+    seed: int,
+    options: Mapping[str, Any],
+) -> Reward:
+    generator = torch.Generator().manual_seed(seed)
+    own = {key: value for key, value in options.items() if key in _options(method)}
+    bonus = BONUSES.find(method.bonus)(*spaces, config, generator, **own).to(device)
+    if isinstance(bonus, Predictor):
+        return IntrinsicReward(bonus, method.scorer, config, generator, name)
+    return MemoryReward(bonus, config, device, name, method.scorer, generator)
+
+
+def _check_options(parts: Sequence[tuple[float, str, Method]], options: Mapping[str, Any]) -> None:
     known = [option for _, _, each in parts for option in _options(each)]
     unknown = sorted(set(options) - set(known))
     if unknown:
         wanted = f"options out of {', '.join(known)}" if known else "no options"
         names = ", ".join(name for _, name, _ in parts)
         raise MethodError(f"{names}: expected {wanted}, got {', '.join(unknown)}")
-    made: list[Reward] = []
-    for index, (_, name, each) in enumerate(parts):
-        generator = torch.Generator().manual_seed(seed + index)
-        own = {key: value for key, value in options.items() if key in _options(each)}
-        bonus = BONUSES.find(each.bonus)(observation_space, action_space, config, generator, **own).to(device)
-        if isinstance(bonus, Predictor):
-            made.append(IntrinsicReward(bonus, each.scorer, config, generator, name))
-        else:
-            made.append(MemoryReward(bonus, config, device, name, each.scorer, generator))
-    weights = [weight for weight, _, _ in parts]
-    return MixedReward(made, weights, method) if isinstance(parse_method(method), Mixture) else made[0]
 
 
 def _options(method: Method) -> list[str]:

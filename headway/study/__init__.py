@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headway.study.doorkey import register_env
     from headway.study.requests import Request, register_request
-    from headway.study.trial import register_signal
+    from headway.study.signals import register_signal
 
 __all__ = ["Request", "register_env", "register_request", "register_signal"]
 
@@ -16,7 +16,7 @@ _HOMES = {
     "Request": "requests",
     "register_env": "doorkey",
     "register_request": "requests",
-    "register_signal": "trial",
+    "register_signal": "signals",
 }
 
 

@@ -14,7 +14,8 @@ from headway.runs.experiments import Context
 from headway.study.image_environment import CONDITIONS
 from headway.study.keeper import Keeper, length_of, one_thread, seconds_of
 from headway.study.protocols.classification import Protocol
-from headway.study.trial import SIGNALS, Trial
+from headway.study.signals import SIGNALS
+from headway.study.trial import Trial
 
 EXPERIMENT = "controlled"
 CALIBRATION_BATCHES = 40

@@ -312,22 +312,31 @@ class MixtureRequest(Request):
 
     quick_mixtures: ClassVar[tuple[str, ...]] = ("digits", "clusters")
     quick_methods: ClassVar[tuple[str, ...]] = ("uniform", "oracle", "loss/4", "gmc/4", "head+paced/12~0.2")
+    quick_seeds: ClassVar[tuple[int, ...]] = (0, 1)
+    all_mixtures: ClassVar[tuple[str, ...]] = (*TUNING, *HELD_OUT)
+    usual_methods: ClassVar[tuple[str, ...]] = ("uniform", "oracle", "loss", "gmc/4")
+    usual_seeds: ClassVar[tuple[int, ...]] = (0, 1, 2)
     summary = "mixtures of easy, slow, redundant and noisy sources"
     description = (
         "Compares signals and rules that set the shares of sources, at equal samples and at equal time. --quick runs "
-        f"{', '.join(quick_methods)} on the mixtures {' and '.join(quick_mixtures)} with seeds 0 and 1: 20 runs, about "
-        "a minute on two cores."
+        f"{', '.join(quick_methods)} on the mixtures {' and '.join(quick_mixtures)} with seeds "
+        f"{' and '.join(map(str, quick_seeds))}: {len(quick_methods) * len(quick_mixtures) * len(quick_seeds)} runs, "
+        "about a minute on two cores."
     )
 
-    mixture: tuple[str, ...] = option((), names, f"out of {', '.join((*TUNING, *HELD_OUT))} (default: all)")
+    mixture: tuple[str, ...] = option((), names, f"out of {', '.join(all_mixtures)} (default: all)")
     method: tuple[str, ...] = option(
-        (), names, "also proportional, or SCORE[+RULE][/EVERY][~HOLD] (default: uniform oracle loss gmc/4)"
+        (), names, f"also proportional, or SCORE[+RULE][/EVERY][~HOLD] (default: {' '.join(usual_methods)})"
     )
-    seeds: tuple[int, ...] = option((), seeds, f"{SEEDS} (default: 0 1 2)", metavar="SEEDS")
+    seeds: tuple[int, ...] = option((), seeds, f"{SEEDS} (default: {' '.join(map(str, usual_seeds))})", metavar="SEEDS")
     protocol: str = option("standard", word, "standard, or quick: 20 steps, for tests", metavar="NAME")
     set: Mapping[str, Any] = option({}, settings, "change a field; repeatable", metavar="FIELD=VALUE", **REPEATED)
     quick: bool = option(
-        False, truth, "a first table: 5 methods, 2 mixtures, 2 seeds, where no others are given", action="store_true"
+        False,
+        truth,
+        f"a first table: {len(quick_methods)} methods, {len(quick_mixtures)} mixtures, {len(quick_seeds)} seeds, where "
+        "no others are given",
+        action="store_true",
     )
 
     def expand(self) -> list[RunSpec]:
@@ -335,9 +344,9 @@ class MixtureRequest(Request):
         from headway.study.mixture import specs
         from headway.study.protocols.mixtures import MixtureProtocol
 
-        quick = self.quick_mixtures, self.quick_methods, (0, 1)
-        whole = (*TUNING, *HELD_OUT), ("uniform", "oracle", "loss", "gmc/4"), (0, 1, 2)
-        mixtures, methods, own = quick if self.quick else whole
+        quick = self.quick_mixtures, self.quick_methods, self.quick_seeds
+        usual = self.all_mixtures, self.usual_methods, self.usual_seeds
+        mixtures, methods, own = quick if self.quick else usual
         protocol = MixtureProtocol.named(self.protocol).override(self.set)
         return specs(self.mixture or mixtures, self.method or methods, self.seeds or own, protocol)
 
@@ -349,21 +358,28 @@ class ArenaRequest(Request):
 
     quick_rooms: ClassVar[tuple[str, ...]] = ("house-none", "house-button", "house-door", "chain")
     quick_methods: ClassVar[tuple[str, ...]] = ("ppo", "forward", "forward+gmc", "icm", "rnd", "counts")
+    quick_seeds: ClassVar[tuple[int, ...]] = (0, 1)
+    usual_seeds: ClassVar[tuple[int, ...]] = (0, 1, 2)
     summary = "every bonus in small rooms, with and without televisions"
     description = (
         "Compares bonuses of the same mean size: where they pay, and how far the agent gets. --quick runs "
-        f"{', '.join(quick_methods)} in {', '.join(quick_rooms)} with seeds 0 and 1: 48 runs of 100,000 steps, about "
-        "two minutes on two idle cores."
+        f"{', '.join(quick_methods)} in {', '.join(quick_rooms)} with seeds {' and '.join(map(str, quick_seeds))}: "
+        f"{len(quick_methods) * len(quick_rooms) * len(quick_seeds)} runs of 100,000 steps, about two minutes on two "
+        "idle cores."
     )
 
     room: tuple[str, ...] = option((), names, "which rooms, such as house-button or chain-tv (default: all)")
     method: tuple[str, ...] = option((), names, "which methods, as of headway run doorkey (default: all)")
-    seeds: tuple[int, ...] = option((), seeds, f"{SEEDS} (default: 0 1 2)", metavar="SEEDS")
+    seeds: tuple[int, ...] = option((), seeds, f"{SEEDS} (default: {' '.join(map(str, usual_seeds))})", metavar="SEEDS")
     preset: str = option("standard", word, "standard or long", metavar="NAME")
     steps: int | None = option(None, whole, "length of each run in steps, up to whole rollouts", metavar="N")
     set: Mapping[str, Any] = option({}, settings, "change a field; repeatable", metavar="FIELD=VALUE", **REPEATED)
     quick: bool = option(
-        False, truth, "a first leaderboard: 6 methods, 4 rooms, 2 seeds, where no others are given", action="store_true"
+        False,
+        truth,
+        f"a first leaderboard: {len(quick_methods)} methods, {len(quick_rooms)} rooms, {len(quick_seeds)} seeds, where "
+        "no others are given",
+        action="store_true",
     )
 
     def expand(self) -> list[RunSpec]:
@@ -374,5 +390,5 @@ class ArenaRequest(Request):
         check_said_once("the length of runs", "steps", self.steps, ["steps"], self.set)
         protocol = ArenaProtocol.named(self.preset).override(self.set)
         rooms, methods = (self.quick_rooms, self.quick_methods) if self.quick else (tuple(ROOMS), METHODS)
-        own = self.seeds or ((0, 1) if self.quick else (0, 1, 2))
+        own = self.seeds or (self.quick_seeds if self.quick else self.usual_seeds)
         return specs(self.room or rooms, self.method or methods, own, protocol, self.preset, self.steps)

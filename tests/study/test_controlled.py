@@ -18,7 +18,7 @@ from headway.runs import RunSpec, RunStore, State
 from headway.runs.experiments import Context, Stopped
 from headway.study import controlled
 from headway.study.protocols.classification import Protocol
-from headway.study.trial import SIGNALS
+from headway.study.signals import SIGNALS
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = dataclasses.replace(Protocol.demo(), hidden=8, actor_hidden=8, batch_size=256, test_batches=1)

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from headway import Meter
 from headway.selection import perceptron
 from headway.study.protocols.classification import Protocol
-from headway.study.trial import SIGNALS, PerceptronMeter
+from headway.study.signals import SIGNALS
+from headway.study.trial import PerceptronMeter
 
 BATCH, INPUTS, ARMS = 64, 48, 4
 

@@ -17,7 +17,7 @@ from headway.study import doorkey, register_env, register_signal
 from headway.study.protocols.classification import Protocol
 from headway.study.protocols.minigrid import ExplorationProtocol
 from headway.study.protocols.names import groups_of
-from headway.study.trial import SIGNALS
+from headway.study.signals import SIGNALS
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 EXAMPLE = re.compile(r"```python\n# (\w+)\.py\n(.*?)```\n+```sh\nheadway (.*?)\n```", re.DOTALL)

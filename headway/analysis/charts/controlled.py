@@ -12,7 +12,7 @@ import numpy as np
 
 from headway.analysis import summaries
 from headway.analysis.charts import model
-from headway.analysis.charts.model import Axis, Chart, Item, Line, Omission, Panel, Runs, Style, of_part
+from headway.analysis.charts.model import FEW_RUNS, Axis, Chart, Item, Line, Omission, Panel, Runs, Style, of_part
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import Estimate, Profile
 from headway.analysis.summaries import Band
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 LOSS = Axis("test loss (nats)")
 RATIO = Axis("loss area / Uniform's\n(lower is better)")
-FEW_RUNS = 5  # With fewer seeds than this the page draws single runs: an interval of three seeds can fill a whole panel
 MEAN = Style("mean", model.INK, (0, (5, 2)), "")  # The mean over groups
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from headway.analysis import summaries
 from headway.analysis.charts import model
 from headway.analysis.charts.controlled import having
-from headway.analysis.charts.model import Axis, Chart, Item, Omission, Panel, Picture, Runs
+from headway.analysis.charts.model import FEW_RUNS, Axis, Chart, Item, Omission, Panel, Picture, Runs
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.summaries import Band
 from headway.analysis.tables import EXPLORATION, Setting, headings, slug
@@ -27,8 +27,6 @@ REWARD_COLUMNS = ("env_steps", "episode_return")
 NOISE_COLUMNS = ("noise_reward_share", "noise_time_share")
 NOISE_SEED = 3  # Seed of the noise in pictures of the environment
 MOST_COLUMNS = 4  # Panels in a row
-FEW_RUNS = 5
-"""Exploration runs differ so much that with fewer seeds intervals fill a panel: the single runs are drawn instead."""
 
 
 def reward_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:

@@ -29,6 +29,7 @@ LINES, BARS, MAP = "lines", "bars", "map"
 EPOCHS, STEPS = ("epoch", "epoch"), ("step", "environment steps")
 """Horizontal axes: what a position is called, and the label."""
 
+FEW_RUNS = 5  # With fewer seeds single runs are drawn: an interval of three can fill a whole panel
 FORMATS = ("pdf", "svg", "png")  # The formats that figures for print can be written in
 
 Runs = Mapping[str, Sequence[RunData]]  # Runs by method

@@ -327,7 +327,7 @@ def make_view(
         made_at=now,
         results=results,
         settings=settings,
-        findings=findings.findings_of(single, areas, rewards, charts).after(studies),
+        findings=findings.findings_of(single, areas, rewards, charts).preceded_by(studies),
         overview=overview.overview_of(results, settings),
         areas={key: area for key, area in areas.items() if key in keys},
         overall=overall,

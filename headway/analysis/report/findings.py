@@ -229,7 +229,7 @@ class Findings:
     # the figure that shows what the first sentence says; empty if there is none
     charts: Sequence[Chart] = field(default_factory=tuple)
 
-    def after(self, studies: Sequence[Study]) -> Findings:
+    def preceded_by(self, studies: Sequence[Study]) -> Findings:
         """The same after what studies conclude, with the figure of what comes first."""
         said = [study for study in studies if study.conclusion]
         if not said:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headway.rl.envs.grid_rooms import GridRoom
 from headway.rl.envs.grids import Thing
 from headway.rl.envs.layouts import Layout, keycorridor, multiroom
-from headway.rl.envs.make_room import GridRoom
 from headway.rl.envs.rooms import Screen
 
 IDS = ("MiniGrid-DoorKey-5x5-v0", "MiniGrid-KeyCorridorS3R1-v0", "MiniGrid-MultiRoom-N4-S5-v1")
