@@ -325,6 +325,8 @@ def _total(plans: Sequence[Plan], no_estimate: str = "") -> str:
     seconds = sum(plan.total_seconds() for plan in plans)
     unknown = sum(plan.is_unknown for plan in plans)
     guess = f"about {duration(seconds)} with {count(max(1, *(plan.workers for plan in plans)), 'worker')}"
+    kinds, tried = (sum(plan.kinds[place] for plan in plans) for place in (0, 1))
+    guess += f", by trying {tried} of {kinds} kinds of runs" if tried < kinds else ""
     guess += f", without {count(unknown, 'section')} of unknown length" if unknown else ""
     return f"{count(len(records), 'run')}: {counts}; {no_estimate or guess}"
 

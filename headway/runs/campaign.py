@@ -65,12 +65,14 @@ class Plan:
         seconds: how long each run that is left would take on one core, by its id; empty when unknown.
         workers: how many runs go on at once.
         is_unknown: whether nobody knows how long they would take.
+        kinds: how many kinds of runs are left, seeds aside, and how many of them were tried for the estimate.
     """
 
     records: tuple[RunRecord, ...]
     seconds: Mapping[str, float]
     workers: int
     is_unknown: bool = False
+    kinds: tuple[int, int] = (0, 0)
 
     def total_seconds(self) -> float:
         """How long the whole would take: runs go to whichever worker is free, in their order."""
@@ -88,24 +90,25 @@ def make_plan(campaign: Campaign, workers: int, with_estimate: bool = True) -> P
     over = {State.DONE} if campaign.retry_failed else {State.DONE, State.FAILED}
     each = zip(campaign.specs, records, strict=True)  # a record may have no spec that can be read
     left = [(record, replace(spec, seed=0)) for spec, record in each if record.state not in over]
-    whole = _estimates(list(dict.fromkeys(model for _, model in left)), campaign.context)
+    models = list(dict.fromkeys(model for _, model in left))
+    tried = _try(models, campaign.context)
+    mean = sum(tried.values()) / max(1, len(tried))
     seconds = {}
     for record, model in left:
         status = record.status
         done = min(1.0, status.step / status.total) if status and status.total else 0.0
-        seconds[record.run_id] = whole[model.run_id] * (1.0 - done)
-    return Plan(records, seconds, workers)
+        seconds[record.run_id] = tried.get(model.run_id, mean) * (1.0 - done)
+    return Plan(records, seconds, workers, kinds=(len(models), len(tried)))
 
 
-def _estimates(models: Sequence[RunSpec], context: Context) -> dict[str, float]:
-    """Seconds of each run by its id; what has not been tried within `PATIENCE` counts like the mean of what has."""
+def _try(models: Sequence[RunSpec], context: Context) -> dict[str, float]:
+    """Seconds of runs by their ids, of as many as can be tried within `PATIENCE`; the others count like their mean."""
     tried: dict[str, float] = {}
     end = time.monotonic() + PATIENCE
     for model in random.Random(0).sample(models, len(models)):
         if not tried or time.monotonic() < end:
             tried[model.run_id] = find_experiment(model.experiment).estimate(model, context)
-    mean = sum(tried.values()) / max(1, len(tried))
-    return {model.run_id: tried.get(model.run_id, mean) for model in models}
+    return tried
 
 
 def run_campaign(

@@ -71,7 +71,9 @@ class Mixture:
             raise SelectionError(f"expected the names of {self._kind}s, got {names!r}; pass [{names!r}]")
         if not 0 <= smoothing < 1:
             raise SelectionError(f"expected smoothing in [0, 1), got {smoothing}")
-        hold = (_HOLD if rule is None else 0.0) if hold is None else hold
+        by_default = hold is None
+        if hold is None:
+            hold = _HOLD if rule is None else 0.0
         if not 0 <= hold <= 1:
             raise SelectionError(f"expected hold from 0 to 1, got {hold}")
         rule = MultiplicativeWeights() if rule is None else rule
@@ -80,8 +82,8 @@ class Mixture:
         self.names = tuple(names)
         self._bounds = Bounds(self.names, floor, ceiling, kind=self._kind)
         self.prior = _as_shares(self.names, prior)
-        self._has_prior = prior is not None or hold > 0
-        self._hold = hold
+        self._has_prior = prior is not None
+        self._hold, self._follows_state = hold, by_default
         self._smoothing = smoothing
         self._sync = sync
         self._learner = rule.begin(len(self.names), seed)
@@ -212,7 +214,7 @@ class Mixture:
 
     def _set_shares(self) -> None:
         shares = self._learner.shares()
-        if self._has_prior:
+        if self._has_prior or self._hold > 0:
             tilted = shares * self.prior
             shares = torch.lerp(tilted / tilted.sum(), self.prior, self._hold)
         self._apply(self._bounds.apply(shares), self.version + 1)
@@ -277,11 +279,12 @@ class Mixture:
             "seen": self._seen.clone(),
             "unscored": self._unscored,
             "skipped": self.skipped,
+            "hold": self._hold,
             "rule": self._learner.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state.
+        """Continue from a state, also with its hold if none was given here (earlier states had 0 by default).
 
         Raises:
             StateError: it belongs to other sources or another rule.
@@ -299,6 +302,8 @@ class Mixture:
         self._seen = state["seen"].clone()
         self._complete = bool((self._seen > 0).all())
         self._unscored = state.get("unscored", 0)
+        if self._follows_state:
+            self._hold = float(state.get("hold", 0.0))
         self.skipped = state["skipped"]
         self._set_shares()
 

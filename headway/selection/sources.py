@@ -130,7 +130,7 @@ class Sources:
 def listed(names: Sequence[str], most: int = 10) -> str:
     """Names in words; of many, the first ones and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(map(str, names[:most])) + more
 
 
 def numbers_of(names: Sequence[str], wanted: Iterable[str], kind: str = "source") -> Tensor:

@@ -55,7 +55,9 @@ def test_an_estimate_leaves_out_what_is_done(store: RunStore, monkeypatch: pytes
 def test_an_estimate_does_not_try_hundreds_of_kinds_of_runs(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     specs = [spec_of(steps=steps) for steps in range(1, 201)]
     monkeypatch.setattr(campaign, "PATIENCE", 0.0)
-    seconds = make_plan(Campaign(specs, store), 2).seconds
+    plan = make_plan(Campaign(specs, store), 2)
+    seconds = plan.seconds
+    assert plan.kinds == (200, 1)
     assert seconds.keys() == {spec.run_id for spec in specs}
     assert len(set(seconds.values())) == 1  # one was tried, and stands for all
 

@@ -212,3 +212,17 @@ def test_the_default_rule_is_held_to_the_prior_and_a_given_one_is_not() -> None:
         mixture.update(["a", "b"], [1.0, 4.0])
     assert own.weights == free.weights
     assert default.weights["a"] == pytest.approx(0.2 * 0.75 + 0.8 * free.weights["a"])
+
+
+def test_a_state_brings_its_hold_unless_one_is_given() -> None:
+    old, new = Mixture(["a", "b"], hold=0.0), Mixture(["a", "b"])
+    for mixture in (old, new):
+        mixture.update(["a", "b"], [1.0, 9.0])
+    earlier = {key: value for key, value in old.state_dict().items() if key != "hold"}  # of a version without it
+    for state, wanted in ((old.state_dict(), old), (earlier, old), (new.state_dict(), new)):
+        resumed = Mixture(["a", "b"])
+        resumed.load_state_dict(state)
+        assert resumed.weights == wanted.weights
+    given = Mixture(["a", "b"], hold=0.5)
+    given.load_state_dict(old.state_dict())
+    assert given.weights["a"] == pytest.approx(0.25 + 0.5 * old.weights["a"])
