@@ -92,7 +92,7 @@ class WrongVersionError(HeadwayError, ImportError):
 
 
 def _install(extra: str, option: str = "") -> str:
-    return f"pip install {option}'headway-torch[{extra}]'"
+    return f"pip install {option}'headway-torch[{extra}]', or in a clone: pip install {option}'.[{extra}]'"
 
 
 class IntegrationError(HeadwayError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import shlex
 import textwrap
 from collections import Counter
@@ -18,7 +17,7 @@ from headway.commands.options import Place, RunOptions, Url, add_options, check_
 from headway.data import load
 from headway.errors import DataError, HeadwayError, MissingExtraError, UsageError
 from headway.runs import RunSpec, RunStore, State
-from headway.runs.campaign import Campaign, Plan, make_plan, run_campaign
+from headway.runs.campaign import Campaign, Plan, busy_text, make_plan, run_campaign
 from headway.runs.experiments import WEIGHTS_FILE, Context, load_plugins, needed_datasets
 from headway.runs.launchers import Request as LauncherRequest
 from headway.runs.launchers import cores, make_named_launcher
@@ -329,16 +328,6 @@ def _total(plans: Sequence[Plan], no_estimate: str = "") -> str:
     guess += f", by trying {tried} of {kinds} kinds of runs" if tried < kinds else ""
     guess += f", without {count(unknown, 'section')} of unknown length" if unknown else ""
     return f"{count(len(records), 'run')}: {counts}; {no_estimate or guess}"
-
-
-def busy_text() -> str:
-    """A sentence that the machine is busy, with its load; empty if less than half of it is in use."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if load <= cores() / 2:
-        return ""
-    return (
-        f"the machine is busy (load {load:.1f} on {count(cores(), 'core')}): an idle one takes less time than estimated"
-    )
 
 
 def _announce(campaign: Campaign, how: RunOptions) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from headway.runs.experiments import Context, find_experiment
 from headway.runs.launchers import Job, Launcher, StopRequest, cores, stop_on_signals
 from headway.runs.processes import LocalProcesses
 from headway.runs.progress import CampaignProgress, Ended, Event, Notify, Outcome
-from headway.runs.text import last_line
+from headway.runs.text import count, last_line
 
 PATIENCE = 20.0
 """Seconds that the estimate of a campaign may take: an arena has hundreds of kinds of runs."""
@@ -109,6 +110,16 @@ def _try(models: Sequence[RunSpec], context: Context) -> dict[str, float]:
         if not tried or time.monotonic() < end:
             tried[model.run_id] = find_experiment(model.experiment).estimate(model, context)
     return tried
+
+
+def busy_text() -> str:
+    """A sentence that the machine is busy, with its load; empty if less than half of it is in use."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load <= cores() / 2:
+        return ""
+    return (
+        f"the machine is busy (load {load:.1f} on {count(cores(), 'core')}): an idle one takes less time than estimated"
+    )
 
 
 def run_campaign(

@@ -51,12 +51,12 @@ def run(words: list[str], missing: str = EXTRAS) -> subprocess.CompletedProcess[
 def test_a_command_names_the_extra_that_it_needs(words: list[str], extra: str) -> None:
     done = run(words)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].endswith(f"is not installed; run: pip install 'headway-torch[{extra}]'")
+    assert f"is not installed; run: pip install 'headway-torch[{extra}]'" in done.stderr.splitlines()[-1]
 
 
 def test_exploration_names_its_extra() -> None:
     done = run(["run", "doorkey", "--dry-run"], "gymnasium,minigrid")
-    assert done.stderr.splitlines()[-1].endswith("'headway-torch[rl]'")
+    assert "pip install 'headway-torch[rl]'" in done.stderr.splitlines()[-1]
 
 
 def test_status_needs_no_extra(store: Path) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from headway.commands.main import main
-from headway.commands.run import busy_text
 from headway.runs import RunStore, State
+from headway.runs.campaign import busy_text
 from headway.study.trial import Trial
 from tests.runs.dummy import spec_of
 
@@ -273,7 +273,7 @@ def test_five_frames_lead_from_the_command_to_the_training_loop(
 
 
 def test_a_busy_machine_is_told_by_its_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headway.commands.run.cores", lambda: 4)
+    monkeypatch.setattr("headway.runs.campaign.cores", lambda: 4)
     monkeypatch.setattr("os.getloadavg", lambda: (2.0, 9.0, 9.0))
     assert busy_text() == ""
     monkeypatch.setattr("os.getloadavg", lambda: (3.5, 0.0, 0.0))
