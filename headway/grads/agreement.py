@@ -44,8 +44,9 @@ class Agreement:
             ModelError: another rank has met an error in the same block of `together`.
         """
         if self._inside:
-            self.note(f"sum {tuple(number.shape)} {number.dtype} {dims}")
-            self._parted = self._parted or self._meet(_SUM)
+            if self._parted is None:
+                self.note(f"sum {tuple(number.shape)} {number.dtype} {dims}")
+                self._parted = self._meet(_SUM)
             if self._parted is not None:
                 raise self._parted
         return self._sum(number, dims)
