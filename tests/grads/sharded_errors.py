@@ -200,8 +200,9 @@ class Failing(BaseSignal):
         length = scope.length(scope.parameters.values(), batch.losses)
         self._fail("scores")
         self._fail("swallowed")
+        other = "shape" in self.fails and self.rank == 1
         try:
-            scope.parts.total(batch.losses.sum())
+            scope.parts.total(batch.losses.sum().double().expand(3) if other else batch.losses.sum())
         except HeadwayError:
             if "swallowed" not in self.fails:
                 raise
@@ -234,7 +235,7 @@ def own_signals(place: Place) -> Results:
     if place.world > 1:
         attempt("init", lambda: Meter(model, kinds))
     meter = Meter(model, kinds)
-    for where in ("reductions", "before", "scores", "swallowed", "observe") if place.world > 1 else ():
+    for where in ("reductions", "before", "scores", "swallowed", "observe", "shape") if place.world > 1 else ():
         attempt(where, lambda: meter.backward(losses_of(model, batch(0)[place.part])))
         assert all(parameter.grad is None for parameter in model.parameters())
     return found | {f"{n} {name}": score for n in range(3) for name, score in step(place, model, meter, n).items()}

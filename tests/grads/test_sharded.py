@@ -152,6 +152,7 @@ def test_an_error_in_a_signal_of_ones_own_is_an_error_of_all_ranks(ranks: Ranks)
         assert first[where].startswith("ModelError: expected no error on any rank, got one on rank 1;")
         assert second[where] == f"ZeroDivisionError: {where}"
     for found in (first, second):
+        assert found["shape"].startswith("ModelError: expected the same sums and reductions on all ranks")
         assert_same({name: found[name] for name in want}, want, 1e-9)
 
 
