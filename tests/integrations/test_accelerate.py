@@ -45,7 +45,7 @@ def test_noise_on_inputs_like_the_rules_takes_a_curve_for_each_source() -> None:
         stream = points(apart=False)
         train(stream, SourceAccelerator(cpu=True, signals=signal, sampler=stream), STEPS)
         shares[signal.name] = stream.weights["noise"]
-    assert shares["learnability"] < 0.36  # between 0.29 and 0.33 with six seeds
+    assert shares["learnability"] < 0.36  # 0.31 here, and 0.30 with another seed
     assert shares["gmc"] > 0.5
 
 
