@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,12 +19,14 @@ from headway.study.protocols.names import GROUPS
 LONG_CURVE = 100  #: Curves with more points than this are averaged in blocks
 ROLLOUT_BLOCK = 10  #: Rollouts whose rewards are averaged to one point of a curve, if the protocol does not say
 LAST_PART = 0.1  #: The part of a curve, at its end, that counts as the end
+RESAMPLED = 10_000  #: Samples that a bootstrap of means draws
 SMOOTHED = 0.05  #: Width of the moving average that finds peaks, as a part of the curve
 
 FALLS_AT_FIRST: Mapping[str, tuple[int, ...]] = {"curiosity": (0,)}
 """Groups whose visits fall at the start of a curriculum: the peak after that counts, as the paper's text says."""
 
 Curve: TypeAlias = Callable[[RunData], Array]
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -356,3 +358,12 @@ def _equally_long(runs: Sequence[RunData]) -> Sequence[RunData]:
     if len(lengths) != 1:
         raise ValueError(f"expected finished runs of one length, got {sorted(lengths)}")
     return runs
+
+
+def resampled_means(samples: Mapping[Key, Array], rng: np.random.Generator) -> dict[Key, Array]:
+    """Means of each sample [n] drawn with replacement, [resamples]; each has a stream of its own."""
+    streams = rng.spawn(len(samples))
+    drawn = {
+        key: s.integers(0, len(x), (RESAMPLED, len(x))) for s, (key, x) in zip(streams, samples.items(), strict=True)
+    }
+    return {key: np.asarray(x[drawn[key]].mean(1)) for key, x in samples.items()}

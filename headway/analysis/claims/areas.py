@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -32,7 +33,7 @@ from headway.analysis.claims.verdicts import (
 )
 from headway.analysis.rundata import Array
 from headway.analysis.stats import Estimate, contrast, scipy_stats, t_interval, unpaired_ratio, welch, why_untested
-from headway.analysis.summaries import final_return
+from headway.analysis.summaries import final_return, resampled_means
 from headway.analysis.tables import relative_area
 from headway.study.protocols.names import title
 
@@ -51,6 +52,7 @@ PAPER_T: Mapping[tuple[str, str], Sequence[tuple[float, str]]] = {
 }
 """The paper's Welch table, t of GMC against each of BASELINES with its mark: ** p < 0.001, * p < 0.05."""
 CONDITIONS = tuple(PAPER_T)
+NOT_WORSE = f"contradicted where it is comparable to Uniform's: the interval reaches 1 and ends below {1 + COMPARABLE}"
 STRICT = 1 - 0.05 / len(CONDITIONS)  # Confidence where one condition is enough to decide
 ROWS = len(CONDITIONS) * len(BASELINES)
 LEVELS = {"**": 0.001, "*": 0.05}
@@ -93,35 +95,50 @@ def _only_gmc(evidence: Evidence) -> Iterator[Finding]:
 @register(
     "C9",
     "noise: NormLast and Curiosity are far worse than Uniform; NormAll and DeltaLoss moderately",
-    "AUC relative to Uniform; far: worse than both of the moderate ones",
+    f"AUC relative to Uniform; far: worse than both of the moderate ones; {NOT_WORSE}",
 )
 def _worse_under_noise(evidence: Evidence) -> Iterator[Finding]:
     for on in evidence.conditions("noise"):
         for method in (*FAR_WORSE, *WORSE):
             how = "far above 1" if method in FAR_WORSE else "above 1"
-            yield on.find(f"{title(method)} / Uniform", how, area_ratio, method, "uniform", above, 1.0)
+            yield on.find(f"{title(method)} / Uniform", how, area_ratio, method, "uniform", worse)
         yield on.find("NormLast and Curiosity against NormAll and DeltaLoss", "both higher than both", _far_apart)
 
 
 @register(
     "C10",
     "curriculum: NormAll and DeltaLoss have poor AUC and high variance; NormLast about Uniform",
-    "AUC relative to Uniform; spread over seeds against Uniform's by Levene's test",
+    f"AUC relative to Uniform; spread over seeds against Uniform's by Levene's test; {NOT_WORSE}",
 )
 def _worse_in_the_curriculum(evidence: Evidence) -> Iterator[Finding]:
     limits = 1 - COMPARABLE, 1 + COMPARABLE
     for on in evidence.conditions("curriculum"):
         for method in WORSE:
-            yield on.find(f"{title(method)} / Uniform", "above 1", area_ratio, method, "uniform", above, 1.0)
+            yield on.find(f"{title(method)} / Uniform", "above 1", area_ratio, method, "uniform", worse)
             yield on.find(f"{title(method)}, spread over seeds", "above Uniform's", _wider, method)
         yield on.find("NormLast / Uniform", "about 1", area_ratio, "norm_last", "uniform", within, *limits)
 
 
 def area_ratio(on: Condition, method: str, other: str, decide: Decide, *limits: float) -> Judgement:
     """How does the area of a signal compare with another's, seed by seed?"""
-    theirs = on.areas(other)
-    estimate = relative_area(on.areas(method), theirs)
+    estimate = relative_area(on.areas(method), on.areas(other))
     return decide(estimate, *limits, estimate.text(".4f"))
+
+
+def worse(estimate: Estimate, ours: str) -> Judgement:
+    """Is it above 1? Not so where it is comparable, as in C8: the interval reaches 1 and ends below 1 + COMPARABLE."""
+    found, ends = above(estimate, 1.0, ours), 1 + COMPARABLE
+    if found.verdict is not Verdict.UNDECIDED or estimate.n < MIN_SEEDS or not estimate.is_bounded:
+        return found
+    if estimate.is_below(ends):
+        return replace(found, verdict=Verdict.CONTRADICTED, why="comparable to Uniform's", needed=None)
+    limits = (1.0, ends) if estimate.value > 1 else (ends,)
+    needed = _known(seeds_needed(estimate, limit) for limit in limits)
+    return replace(found, why=f"the interval covers 1 and {ends}", needed=min(needed, default=None))
+
+
+def _known(numbers: Iterable[int | None]) -> list[int]:
+    return [number for number in numbers if number is not None]
 
 
 def _welch_row(on: Condition, baseline: str, t: float, mark: str) -> Judgement:
@@ -190,8 +207,7 @@ def _compare(t: float, p: float, n: int, paper_t: float, mark: str, apart: bool)
 
 def _unpaired(on: Condition, method: str, confidence: float) -> Estimate:
     """The area relative to Uniform's, compared as Welch's test does: what is not worse there must not be worse here."""
-    ours, uniform = on.areas(method), on.areas("uniform")
-    return unpaired_ratio(list(ours.values()), list(uniform.values()), confidence)
+    return unpaired_ratio(list(on.areas(method).values()), list(on.areas("uniform").values()), confidence)
 
 
 def _never_worse(everywhere: Sequence[Condition]) -> Judgement:
@@ -213,10 +229,9 @@ def _never_worse(everywhere: Sequence[Condition]) -> Judgement:
     unclear = {name: e for name, e in found.items() if not e.is_below(1 + COMPARABLE) or e.is_above(1)}
     if not unclear:
         return Judgement(Verdict.REPRODUCED, text, n)
+    needed = _known(seeds_needed(e, 1.0 if e.is_above(1) else 1 + COMPARABLE) for e in unclear.values())
     why = f"the interval covers both answers in {', '.join(unclear)}"
-    needed = [seeds_needed(e, 1.0 if e.is_above(1) else 1 + COMPARABLE) for e in unclear.values()]
-    most = max((k for k in needed if k is not None), default=None)
-    return Judgement(Verdict.UNDECIDED, text, n, why, needed=most)
+    return Judgement(Verdict.UNDECIDED, text, n, why, needed=max(needed, default=None))
 
 
 def _somewhere_worse(everywhere: Sequence[Condition], method: str) -> Judgement:
@@ -246,9 +261,9 @@ def _somewhere_worse(everywhere: Sequence[Condition], method: str) -> Judgement:
         return Judgement(Verdict.UNDECIDED, text, n, "; ".join(reasons))
     if all(e.is_below(1 + COMPARABLE) for e in known.values()):
         return Judgement(Verdict.CONTRADICTED, text, n, "nowhere worse")
-    needed = [seeds_needed(e, 1.0, confidence=STRICT) for e in known.values() if e.value > 1]
-    least = min((k for k in needed if k is not None), default=None)
-    return Judgement(Verdict.UNDECIDED, text, n, "the intervals cover both answers", needed=least)
+    needed = _known(seeds_needed(e, 1.0, confidence=STRICT) for e in known.values() if e.value > 1)
+    why = "the intervals cover both answers"
+    return Judgement(Verdict.UNDECIDED, text, n, why, needed=min(needed, default=None))
 
 
 def _texts(found: Mapping[str, Estimate]) -> str:
@@ -285,24 +300,17 @@ def _wider(on: Condition, method: str) -> Judgement:
     p = float(scipy_stats().levene(ours, uniform, center="median").pvalue) if np.ptp(ours) or np.ptp(uniform) else 1.0
     text = f"{ratio:.2f} times Uniform's, {_p_text(p)}"
     if p >= 0.05:
-        needed = _seeds_for_spreads(ratio)
+        # The variance of log(s) is about 1 / 2(n - 1) for each of the two deviations.
+        distance = abs(math.log(ratio)) if 0 < ratio < math.inf else math.nan
+        needed = None if math.isnan(distance) else min(MOST_SEEDS, 1 + math.ceil((1.96 / max(distance, 1e-9)) ** 2))
         return Judgement(Verdict.UNDECIDED, text, n, "the spreads cannot be told apart", needed=needed)
     return Judgement(Verdict.REPRODUCED if ratio > 1 else Verdict.CONTRADICTED, text, n)
-
-
-def _seeds_for_spreads(ratio: float) -> int | None:
-    """About how many seeds tell two deviations of this ratio apart: the variance of log(s) is 1 / 2(n - 1) for each."""
-    if not 0 < ratio < math.inf:
-        return None
-    distance = abs(math.log(ratio))
-    return min(MOST_SEEDS, 1 + math.ceil((1.96 / distance) ** 2)) if distance else MOST_SEEDS
 
 
 # Returns in MiniGrid.
 
 WITHOUT, WITH = "none", "door"
 ROBUST, FRAGILE = ("icm+gmc", "gmc"), ("ppo", "icm")
-RESAMPLES = 10_000
 PROBABLE = "the probability of what the paper has, by bootstrap over seeds"
 
 
@@ -328,17 +336,14 @@ def _order_with_noise(evidence: Evidence) -> Iterator[Finding]:
     for env_id, counts in evidence.environments():
         yield _order(evidence, env_id, WITH, ("icm+gmc", "gmc", "ppo", "icm"), counts)
         for method in ROBUST:
-            part, paper = (
-                f"{_short(env_id)}: loss of return to the noise, {title(method)}",
-                "smaller than PPO's and ICM's",
-            )
+            part = f"{_short(env_id)}: loss of return to the noise, {title(method)}"
+            paper = "smaller than PPO's and ICM's"
             yield find(part, paper, _smaller_drop, evidence, env_id, method, counts=counts)
 
 
 def _order(evidence: Evidence, env_id: str, condition: str, order: Sequence[str], counts: bool) -> Finding:
-    paper = " > ".join(map(title, order)) + " (tentative)"
-    part = f"{_short(env_id)}: order of the final returns, {title(condition)}"
-    return find(part, paper, _in_order, evidence, env_id, condition, order, counts=counts)
+    part, paper = f"{_short(env_id)}: order of the final returns, {title(condition)}", " > ".join(map(title, order))
+    return find(part, f"{paper} (tentative)", _in_order, evidence, env_id, condition, order, counts=counts)
 
 
 def _short(env_id: str) -> str:
@@ -355,9 +360,7 @@ def _in_order(evidence: Evidence, env_id: str, condition: str, order: Sequence[s
 
     means = {method: float(values.mean()) for method, values in rewards.items()}
     found = " > ".join(f"{title(m)} {means[m]:.2f}" for m in sorted(means, key=lambda m: -means[m]))
-    means_of = {
-        method: _resampled_means(values, evidence.rng(), k) for k, (method, values) in enumerate(rewards.items())
-    }
+    means_of = resampled_means(rewards, evidence.rng())
     chance = np.logical_and.reduce([means_of[better] > means_of[worse] for better, worse in steps]).mean()
     found = f"{found}; the paper's order has probability {chance:.2f} ({1 / math.factorial(len(order)):.2f} by chance)"
     return all_positive(make, [f"{title(better)} > {title(worse)}" for better, worse in steps], found)
@@ -376,17 +379,11 @@ def _smaller_drop(evidence: Evidence, env_id: str, method: str) -> Judgement:
 
     drops = {m: float(rewards[m, WITHOUT].mean() - rewards[m, WITH].mean()) for m in methods}
     found = ", ".join(f"{title(m)} {drop:.2f}" for m, drop in drops.items())
-    means_of = {key: _resampled_means(values, evidence.rng(), k) for k, (key, values) in enumerate(rewards.items())}
+    means_of = resampled_means(rewards, evidence.rng())
     lost = {m: means_of[m, WITHOUT] - means_of[m, WITH] for m in methods}
     chance = np.logical_and.reduce([lost[method] < lost[other] for other in FRAGILE]).mean()
     found = f"{found}; that it loses least has probability {chance:.2f} (0.33 by chance)"
     return all_positive(make, [f"less than {title(other)}" for other in FRAGILE], found)
-
-
-def _resampled_means(values: Array, rng: np.random.Generator, place: int) -> Array:
-    """Means of values [n] drawn with replacement, [resamples]; each place has a stream of its own."""
-    drawn = rng.spawn(place + 1)[place].integers(0, len(values), (RESAMPLES, len(values)))
-    return np.asarray(values[drawn].mean(1))
 
 
 def _rewards(evidence: Evidence, env_id: str, condition: str, method: str) -> Array:

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from headway.analysis.claims.areas import BASELINES, CONDITIONS, PAPER_T, _are_apart, _compare
+from headway.analysis.claims.areas import BASELINES, CONDITIONS, PAPER_T, _are_apart, _compare, worse
 from headway.analysis.claims.verdicts import Verdict
 from headway.analysis.rundata import RunData
+from headway.analysis.stats import Estimate
 from tests.analysis.claims.cases import curve_run, judge, many
 
 ALL = ("gmc", *BASELINES)
@@ -164,6 +165,30 @@ def test_c9() -> None:
     result = judge("C9", [r for d in both for r in flat(d, "noise", close, 4)])
     assert result.verdict == "contradicted"
     assert "NormLast > NormAll" in result.findings[4].judgement.why
+
+
+def test_what_is_comparable_to_uniform_is_not_worse() -> None:
+    levels = {"uniform": 1.0, "norm_last": 1.4, "curiosity": 1.5, "norm_all": 1.1, "delta_loss": 1.0}
+    result = judge("C9", flat("mnist", "noise", levels, 4))
+    found = {finding.part: finding.judgement for finding in result.findings}
+    assert found["MNIST: DeltaLoss / Uniform"].verdict == "contradicted"
+    assert found["MNIST: DeltaLoss / Uniform"].why == "comparable to Uniform's"
+    assert result.verdict == "contradicted"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict", "needed"),
+    [
+        (1.001, 1.03, "reproduced", None),  # small, but above 1
+        (0.97, 1.049, "contradicted", None),
+        (0.9, 0.99, "contradicted", None),
+        (0.99, 1.09, "undecided", 12),  # t(11) s / sqrt(12) < 0.04 first at 12, with s = 0.05 * sqrt(8) / t(7)
+    ],
+)
+def test_worse_than_uniform(low: float, high: float, verdict: str, needed: int | None) -> None:
+    judgement = worse(Estimate((low + high) / 2, low, high, 8), "")
+    assert (judgement.verdict, judgement.needed if needed else None) == (verdict, needed)
+    assert worse(Estimate(1.0, 0.99, 1.01, 2), "").verdict == "undecided"
 
 
 def test_c10() -> None:
