@@ -171,7 +171,7 @@ def leaderboard(
             _text(improvement(strata, other, by)),
             _text(_middle(strata, _preference)),
             float(np.mean([run.noise for run in runs])),
-            float(np.mean(ended)) if (ended := [run.returned for run in runs if np.isfinite(run.returned)]) else None,
+            _text(_middle(strata, _returned)),
             f"{sum(run.reached >= SOLVED for run in runs)} of {len(runs)}",
             float(np.median([run.seconds for run in runs])),
         ]
@@ -181,7 +181,7 @@ def leaderboard(
         *("solved", "seconds"),
     )
     rows = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
-    return Table(columns, rows, "Arena", "arena", {"time in noise": ".0%", "return": ".2f", "seconds": ".1f"})
+    return Table(columns, rows, "Arena", "arena", {"time in noise": ".0%", "seconds": ".1f"})
 
 
 def common_rooms(results: Results) -> list[str]:
