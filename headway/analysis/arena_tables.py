@@ -157,12 +157,12 @@ def _text(estimate: Estimate | None, form: str = ".2f") -> str:
 def leaderboard(
     results: Results, rooms: Iterable[str] | None = None, by: Callable[[Summary], float] = _covered
 ) -> Table:
-    """The methods, by coverage or another number: interquartile means over rooms and seeds, with 95% intervals."""
+    """The methods by interquartile means over rooms and seeds, with 95% intervals; where these are equal, by solved runs."""
     methods = by_method(results, rooms)
     ranked = []
     for name, strata in methods.items():
         runs = [run for own in strata.values() for run in own]
-        rank = _middle(strata, by)
+        rank, solved = _middle(strata, by), sum(run.reached >= SOLVED for run in runs)
         other = None if name == BASELINE else methods.get(BASELINE)
         row: list[Cell] = [
             name,
@@ -172,15 +172,15 @@ def leaderboard(
             _text(_middle(strata, _preference)),
             float(np.mean([run.noise for run in runs])),
             _text(_middle(strata, _returned)),
-            f"{sum(run.reached >= SOLVED for run in runs)} of {len(runs)}",
+            f"{solved} of {len(runs)}",
             float(np.median([run.seconds for run in runs])),
         ]
-        ranked.append((-rank.value if rank else 0.0, row))
+        ranked.append((-round(rank.value, 2) if rank else 0.0, -solved / len(runs), row))
     columns = (
         *("method", "runs", "covered", "better than PPO", "noise preference", "time in noise", "return"),
         *("solved", "seconds"),
     )
-    rows = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
+    rows = [row for *_, row in sorted(ranked, key=lambda rank_and_row: rank_and_row[:2])]
     return Table(columns, rows, "Arena", "arena", {"time in noise": ".0%", "seconds": ".1f"})
 
 
