@@ -63,17 +63,11 @@ class Shot:
 
 @dataclass(frozen=True)
 class Title:
-    """What a film is about: the same in every frame.
+    """What a film is about: the same in every frame."""
 
-    Attributes:
-        method: of the agent.
-        place: where it acts.
-        episodes: how many episodes the film has.
-    """
-
-    method: str
-    place: str
-    episodes: int
+    method: str  # of the agent
+    place: str  # where it acts
+    episodes: int  # how many episodes the film has
 
 
 def write_film(

@@ -23,19 +23,12 @@ from headway.signals import GMC, Curiosity, NormAll
 
 @dataclass(frozen=True)
 class Arm:
-    """Something to learn.
+    """Something to learn."""
 
-    Attributes:
-        name: what it is called.
-        distance: how far the prediction is from the target at first.
-        rate: the share of the distance that a step takes away.
-        noise: the standard deviation of the samples.
-    """
-
-    name: str
-    distance: float
-    rate: float
-    noise: float
+    name: str  # what it is called
+    distance: float  # how far the prediction is from the target at first
+    rate: float  # the share of the distance that a step takes away
+    noise: float  # the standard deviation of the samples
 
 
 @dataclass(frozen=True)
