@@ -185,22 +185,13 @@ class TrainingBatch:
         return outputs.index_select(0, where)
 
 
-@dataclass(frozen=True)
-class PolicyReport:
-    """Means over all minibatches: the loss without the entropy, the entropy, how often and how far the policy moved."""
-
-    policy_loss: float
-    entropy: float
-    clip_fraction: float
-    approx_kl: float
-
-
 def learn_policy(
     policy: Policy, optimizer: torch.optim.Optimizer, batch: TrainingBatch, config: PPOConfig, should_stop: ShouldStop
-) -> PolicyReport | None:
+) -> dict[str, float] | None:
     """Improve a policy; None if asked to stop on the way.
 
-    The loss is -mean(min(ratio A, clip(ratio, 1 - clip, 1 + clip) A)) - entropy_weight * mean(entropy).
+    The loss is -mean(min(ratio A, clip(ratio, 1 - clip, 1 + clip) A)) - entropy_weight * mean(entropy). The result has
+    means over all minibatches: the loss without the entropy, the entropy, how often and how far the policy moved.
     """
     history = []
     for chosen in batch.minibatches:
@@ -221,7 +212,8 @@ def learn_policy(
             is_clipped = ((ratios - 1).abs() > config.clip).float().mean()
             distance = (ratios - 1 - changes).mean()
             history.append(torch.stack([surrogate.detach(), entropy.detach(), is_clipped, distance]))
-    return PolicyReport(*torch.stack(history).double().mean(0).tolist())
+    names = ("policy_loss", "entropy", "clip_fraction", "approx_kl")
+    return dict(zip(names, torch.stack(history).double().mean(0).tolist(), strict=True))
 
 
 def learn_values(

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -247,13 +246,11 @@ class PPO:
     def _learn(self, batch: TrainingBatch, should_stop: Callable[[], bool]) -> dict[str, float] | None:
         """Policy and values, side by side."""
         agent, config = self.agent, self.config
-        report, value_loss = self._parallel.run(
+        metrics, value_loss = self._parallel.run(
             partial(learn_policy, agent.policy, agent.policy_optimizer, batch, config, should_stop),
             partial(learn_values, agent.value, agent.value_optimizer, batch, config, should_stop),
         )
-        if report is None or value_loss is None:
-            return None
-        return {**asdict(report), "value_loss": value_loss}
+        return None if metrics is None or value_loss is None else {**metrics, "value_loss": value_loss}
 
     # State
 
