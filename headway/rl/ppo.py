@@ -145,7 +145,9 @@ class PPO:
         mark("pay and value")
 
         extrinsic = config.extrinsic_scale * rollout.rewards
-        raw = _raw(rollout, result)
+        raw = np.zeros(rollout.rewards.shape)  # as they are scored, zero where there was no transition
+        if result is not None:
+            raw[rollout.valid] = result.rewards.double().cpu().numpy()
         intrinsic = self._intrinsic(rollout, raw, result is not None)
         advantages, returns = estimate(rollout, extrinsic, intrinsic, values, config)
         if self._on_rollout is not None:
@@ -304,11 +306,3 @@ class PPO:
         """End the threads and close the environment."""
         self._parallel.close()
         self.env.close()
-
-
-def _raw(rollout: Rollout, result: IntrinsicResult | None) -> Array:
-    """Intrinsic rewards as they are scored [T, N], zero where there was no transition."""
-    rewards = np.zeros(rollout.rewards.shape, dtype=np.float64)
-    if result is not None:
-        rewards[rollout.valid] = result.rewards.double().cpu().numpy()
-    return rewards
