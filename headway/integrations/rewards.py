@@ -9,7 +9,7 @@ from typing import Any
 
 from headway.errors import MethodError, StateError
 from headway.rl.config import IntrinsicConfig
-from headway.rl.methods import make_reward, parse_method
+from headway.rl.methods import make_reward, methods_of
 from headway.rl.reward import Reward
 from headway.rl.scorers import SignalScorer
 from headway.signals import MomentSignal
@@ -39,7 +39,7 @@ def check_method(method: Any) -> None:
         return
     if not isinstance(method, str):
         raise MethodError(f'expected a method such as "icm+gmc" or an IntrinsicReward, got {method!r}')
-    if parse_method(method) is None:
+    if not methods_of(method):
         raise MethodError(f"expected a method with an intrinsic reward, got {method!r}")
 
 

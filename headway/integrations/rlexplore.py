@@ -84,8 +84,10 @@ class RLeXploreReward:
         config: IntrinsicConfig | None = None,
         seed: int = 0,
     ) -> None:
-        _check("rwd_norm_type", rwd_norm_type, ("rms", "minmax", "none"))
-        _check("obs_norm_type", obs_norm_type, ("rms", "none"))
+        if rwd_norm_type not in (known := ("rms", "minmax", "none")):
+            raise MethodError(f"rwd_norm_type: expected one of {', '.join(known)}, got {rwd_norm_type!r}")
+        if obs_norm_type not in ("rms", "none"):
+            raise MethodError(f"obs_norm_type: expected one of rms, none, got {obs_norm_type!r}")
         check_method(method)
         check_number("beta", beta)
         check_number("kappa", kappa, "a number from 0 to 1")
@@ -263,11 +265,16 @@ class RLeXploreReward:
             if learn:
                 result = self.reward.rewards_and_update(batch)
                 raw[valid] = result.rewards
-                self._note(result.metrics)
+                for name, value in result.metrics.items():
+                    key = "loss" if name == "predictor_loss" else name
+                    self.metrics.setdefault(key, []).append([self.global_step, value])
             else:
                 raw[valid] = self.reward.rewards(batch)
         if learn and len(valid):
-            self._take_in(raw, valid)
+            if self.rwd_norm is not None:
+                self.rwd_norm.update(raw[valid].cpu())
+            if self.discounted is not None:
+                self.discounted.update(raw, valid)
             self._over = self._ended(samples)[-1]
         return raw, valid
 
@@ -297,13 +304,6 @@ class RLeXploreReward:
         flags = (samples[key].to(self.device).bool() for key in ("terminateds", "truncateds"))
         return torch.logical_or(*flags)
 
-    def _take_in(self, raw: Tensor, valid: Tensor) -> None:
-        """Take rewards [n_steps, n_envs] into the running statistics."""
-        if self.rwd_norm is not None:
-            self.rwd_norm.update(raw[valid].cpu())
-        if self.discounted is not None:
-            self.discounted.update(raw, valid)
-
     def _scaled(self, rewards: Tensor, valid: Tensor) -> Tensor:
         """See `scale`; where there is no valid transition, the reward is zero, and nothing counts."""
         counted = rewards[valid]
@@ -318,11 +318,6 @@ class RLeXploreReward:
             deviation = counted.double().std(correction=0) if moments.is_empty else moments.deviation
             scaled = rewards / torch.where(deviation > 0, deviation, 1.0).to(rewards)
         return torch.where(valid, scaled * self.weight, 0.0)
-
-    def _note(self, metrics: Mapping[str, float]) -> None:
-        for name, value in metrics.items():
-            key = "loss" if name == "predictor_loss" else name
-            self.metrics.setdefault(key, []).append([self.global_step, value])
 
     def _shape(self, key: str) -> tuple[int, ...]:
         """The shape of one value."""
@@ -346,8 +341,3 @@ class RLeXploreReward:
         wanted = leading + self._shape(key)
         if found != wanted and found != (*wanted, 1):  # discrete actions often have a last dimension of 1
             raise MethodError(f"{key}: expected shape {list(wanted)}, got {list(found)}")
-
-
-def _check(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise MethodError(f"{name}: expected one of {', '.join(known)}, got {value!r}")

@@ -13,17 +13,11 @@ from headway.errors import MissingExtraError, WrongVersionError
 
 @dataclass(frozen=True)
 class Supported:
-    """What is asked of a package.
+    """What is asked of a package."""
 
-    Attributes:
-        least: the oldest version that works.
-        extra: the extra of headway that installs it.
-        checked: the version that the tests were last run with.
-    """
-
-    least: str
-    extra: str
-    checked: str
+    least: str  # the oldest version that works
+    extra: str  # the extra of headway that installs it
+    checked: str  # the version that the tests were last run with
 
 
 SUPPORTED: Mapping[str, Supported] = {

@@ -7,7 +7,6 @@ only turns its own into actions. Probabilities and entropies are computed for ma
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -23,39 +22,7 @@ from headway.rl.networks import Encoded, network_for
 from headway.rl.spaces import Array, pack
 
 
-class ActionHead(nn.Module, ABC):
-    """Turns the outputs of a policy network into actions.
-
-    Attributes:
-        outputs: numbers that the network has to give for one observation.
-        last_gain: the length of the rows of its last layer when it starts, under orthogonal initialisation.
-    """
-
-    outputs: int
-    last_gain: float = 0.01
-
-    @abstractmethod
-    def noise(self, steps: int, envs: int, generator: torch.Generator) -> Array:
-        """The random numbers for the actions of a rollout [steps, envs, ...]."""
-
-    @abstractmethod
-    def sample(self, outputs: Array, noise: Array) -> Array:
-        """Actions [N, ...] from outputs [N, outputs] and the random numbers of one step."""
-
-    @abstractmethod
-    def to_env(self, actions: Array) -> Array:
-        """Actions as the environment takes them."""
-
-    @abstractmethod
-    def best(self, outputs: Array) -> Array:
-        """The most likely actions [N, ...] for outputs [N, outputs]."""
-
-    @abstractmethod
-    def log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """The log-probabilities of actions [B, ...] under outputs [B, outputs], and the entropies: both [B]."""
-
-
-class CategoricalHead(ActionHead):
+class CategoricalHead(nn.Module):
     """One choice (Discrete), or several at once (MultiDiscrete): the outputs are the logits of all of them.
 
     Drawn actions are [N] for a single choice without a shape, and otherwise [N, choices], counted from 0.
@@ -73,11 +40,11 @@ class CategoricalHead(ActionHead):
         self.outputs = sum(counts)
 
     def noise(self, steps: int, envs: int, generator: torch.Generator) -> Array:
-        """See `ActionHead.noise`: one uniform number for each choice."""
+        """The random numbers for the actions of a rollout [steps, envs, choices], uniform."""
         return torch.rand(steps, envs, len(self._counts), generator=generator, dtype=torch.float64).numpy()
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        """See `ActionHead.sample`: the inverse of the cumulated probabilities."""
+        """Actions from outputs [N, outputs] and the random numbers of one step, by the cumulated probabilities."""
         chosen = []
         for logits, random in zip(self._split(outputs), np.split(noise, len(self._counts), axis=1), strict=True):
             edges = np.exp(logits - logits.max(axis=1, keepdims=True), dtype=np.float64).cumsum(axis=1)
@@ -86,16 +53,19 @@ class CategoricalHead(ActionHead):
         return self._joined(chosen)
 
     def to_env(self, actions: Array) -> Array:
-        """See `ActionHead.to_env`."""
+        """Actions as the environment takes them."""
         rows: Array = actions.reshape(len(actions), -1) + self._starts
         return rows.reshape(len(actions), *self._shape)
 
     def best(self, outputs: Array) -> Array:
-        """See `ActionHead.best`."""
+        """The most likely actions for outputs [N, outputs]."""
         return self._joined([logits.argmax(axis=1) for logits in self._split(outputs)])
 
     def log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionHead.log_probabilities`: choices are independent, so both are sums over them."""
+        """The log-probabilities of actions [B, ...] under outputs [B, outputs], and the entropies: both [B].
+
+        Choices are independent, so both are sums over them.
+        """
         taken, entropies = [], []
         columns = actions.long().reshape(len(actions), len(self._counts))
         for logits, chosen in zip(outputs.split(self._counts, dim=1), columns.split(1, dim=1), strict=True):
@@ -111,7 +81,7 @@ class CategoricalHead(ActionHead):
         return np.stack(columns, axis=1) if self._shape else columns[0]
 
 
-class GaussianHead(ActionHead):
+class GaussianHead(nn.Module):
     """Real numbers (Box): the outputs are means; the deviations are parameters of their own.
 
     What the environment gets is cut to the bounds of the space; probabilities are those of the number that was drawn.
@@ -124,30 +94,36 @@ class GaussianHead(ActionHead):
         self.log_deviation = nn.Parameter(torch.zeros(self.outputs))
 
     def noise(self, steps: int, envs: int, generator: torch.Generator) -> Array:
-        """See `ActionHead.noise`: a normal number for each part of each action."""
+        """The random numbers for the actions of a rollout [steps, envs, outputs], normal."""
         return torch.randn(steps, envs, self.outputs, generator=generator).numpy()
 
     def sample(self, outputs: Array, noise: Array) -> Array:
-        """See `ActionHead.sample`."""
+        """Actions [N, outputs] from outputs [N, outputs] and the random numbers of one step."""
         deviation: Array = self.log_deviation.detach().exp().cpu().numpy()
         return outputs + deviation * noise
 
     def to_env(self, actions: Array) -> Array:
-        """See `ActionHead.to_env`."""
+        """Actions as the environment takes them."""
         shaped = actions.reshape(len(actions), *self._low.shape)
         return np.clip(shaped, self._low, self._high).astype(self._low.dtype)
 
     def best(self, outputs: Array) -> Array:
-        """See `ActionHead.best`."""
+        """The most likely actions for outputs [N, outputs]."""
         return outputs
 
     def log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """See `ActionHead.log_probabilities`."""
+        """As of a `CategoricalHead`."""
         standard = (actions - outputs) * (-self.log_deviation).exp()
         constant = 0.5 * math.log(2 * math.pi)
         logs = -(0.5 * standard.square() + self.log_deviation + constant).sum(1)
         entropy = (self.log_deviation + constant + 0.5).sum()
         return logs, entropy.expand(len(outputs))
+
+
+ActionHead = CategoricalHead | GaussianHead
+"""Turns the outputs of a policy network, `outputs` numbers for one observation, into actions."""
+LAST_GAIN = 0.01
+"""The length of the rows of a policy's last layer when it starts, under orthogonal initialisation."""
 
 
 def make_head(space: Any) -> ActionHead:
@@ -192,7 +168,7 @@ class Policy(nn.Module):
     ) -> None:
         super().__init__()
         self.head = make_head(action_space)
-        self.network = network_for(observation_space, self.head.outputs, config, generator, self.head.last_gain)
+        self.network = network_for(observation_space, self.head.outputs, config, generator, LAST_GAIN)
         self.scale = 1.0 if isinstance(self.network, Encoded) else config.observation_scale  # others scale themselves
 
     def read(self, observations: Array) -> Tensor:

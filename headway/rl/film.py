@@ -38,42 +38,25 @@ Report = Callable[[int, int], object]
 
 @dataclass(frozen=True)
 class Shot:
-    """One moment of an episode.
+    """One moment of an episode."""
 
-    Attributes:
-        grid: the codes of the whole grid [width, height, 3].
-        noise: the noise channel of the observation [any width, any height]; None if it has none.
-        episode: the number of the episode, from 1.
-        step: steps so far.
-        reward: of the last step.
-        total: all rewards of the episode so far.
-        noise_on: whether the observation carries noise.
-        ended: how the episode ended, "solved" (with a reward), "over" (without) or "cut off"; empty while it goes on.
-    """
-
-    grid: Array
-    noise: Array | None
-    episode: int
+    grid: Array  # the codes of the whole grid [width, height, 3]
+    noise: Array | None  # the noise channel of the observation [any width, any height]; None if it has none
+    episode: int  # from 1
     step: int
-    reward: float
-    total: float
-    noise_on: bool
-    ended: str = ""
+    reward: float  # of the last step
+    total: float  # all rewards of the episode so far
+    noise_on: bool  # whether the observation carries noise
+    ended: str = ""  # how: "solved" (with a reward), "over" (without) or "cut off"; empty while it goes on
 
 
 @dataclass(frozen=True)
 class Title:
-    """What a film is about: the same in every frame.
+    """What a film is about: the same in every frame."""
 
-    Attributes:
-        method: of the agent.
-        place: where it acts.
-        episodes: how many episodes the film has.
-    """
-
-    method: str
-    place: str
-    episodes: int
+    method: str  # of the agent
+    place: str  # where it acts
+    episodes: int  # how many episodes the film has
 
 
 def write_film(

@@ -39,17 +39,11 @@ ShouldStop = Callable[[], bool]
 
 @dataclass(frozen=True)
 class Values:
-    """What a value network says about a rollout.
+    """What a value network says about a rollout."""
 
-    Attributes:
-        before: of what was acted on [T, N, heads].
-        after: of what really followed [T, N, heads].
-        last: of what is acted on next [N, heads].
-    """
-
-    before: Array
-    after: Array
-    last: Array
+    before: Array  # of what was acted on [T, N, heads]
+    after: Array  # of what really followed [T, N, heads]
+    last: Array  # of what is acted on next [N, heads]
 
 
 def estimate(
@@ -167,27 +161,16 @@ def onward_values(values: Array, last_values: Array, valid: Mask) -> Array:
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """A rollout of n transitions, ready to learn from.
+    """A rollout of n transitions, ready to learn from."""
 
-    Attributes:
-        frames: the distinct observations [U, ...].
-        where: the observation of each transition among them [n].
-        actions: [n, ...].
-        log_probabilities: of the actions, when they were taken [n].
-        advantages: [n].
-        values: as they were [n, heads].
-        returns: what the values should have been [n, heads].
-        minibatches: transitions to learn from, step by step: indices [m] each.
-    """
-
-    frames: Tensor
-    where: Tensor
-    actions: Tensor
-    log_probabilities: Tensor
-    advantages: Tensor
-    values: Tensor
-    returns: Tensor
-    minibatches: list[Tensor]
+    frames: Tensor  # the distinct observations [U, ...]
+    where: Tensor  # the observation of each transition among them [n]
+    actions: Tensor  # [n, ...]
+    log_probabilities: Tensor  # of the actions, when they were taken [n]
+    advantages: Tensor  # [n]
+    values: Tensor  # as they were [n, heads]
+    returns: Tensor  # what the values should have been [n, heads]
+    minibatches: list[Tensor]  # transitions to learn from, step by step: indices [m] each
 
     def run(self, network: nn.Module, chosen: Tensor) -> Tensor:
         """The outputs of a network for transitions [m]: [m, outputs].
@@ -202,22 +185,13 @@ class TrainingBatch:
         return outputs.index_select(0, where)
 
 
-@dataclass(frozen=True)
-class PolicyReport:
-    """Means over all minibatches: the loss without the entropy, the entropy, how often and how far the policy moved."""
-
-    policy_loss: float
-    entropy: float
-    clip_fraction: float
-    approx_kl: float
-
-
 def learn_policy(
     policy: Policy, optimizer: torch.optim.Optimizer, batch: TrainingBatch, config: PPOConfig, should_stop: ShouldStop
-) -> PolicyReport | None:
+) -> dict[str, float] | None:
     """Improve a policy; None if asked to stop on the way.
 
-    The loss is -mean(min(ratio A, clip(ratio, 1 - clip, 1 + clip) A)) - entropy_weight * mean(entropy).
+    The loss is -mean(min(ratio A, clip(ratio, 1 - clip, 1 + clip) A)) - entropy_weight * mean(entropy). The result has
+    means over all minibatches: the loss without the entropy, the entropy, how often and how far the policy moved.
     """
     history = []
     for chosen in batch.minibatches:
@@ -238,7 +212,8 @@ def learn_policy(
             is_clipped = ((ratios - 1).abs() > config.clip).float().mean()
             distance = (ratios - 1 - changes).mean()
             history.append(torch.stack([surrogate.detach(), entropy.detach(), is_clipped, distance]))
-    return PolicyReport(*torch.stack(history).double().mean(0).tolist())
+    names = ("policy_loss", "entropy", "clip_fraction", "approx_kl")
+    return dict(zip(names, torch.stack(history).double().mean(0).tolist(), strict=True))
 
 
 def learn_values(

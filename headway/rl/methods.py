@@ -40,23 +40,37 @@ class Method:
     scorer: str
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """Several methods by name, with their weights."""
-
-    parts: tuple[tuple[float, str], ...]
-
-
-def parse_method(name: str) -> Method | Mixture | None:
-    """What a method's name stands for; None for "ppo", which has no intrinsic reward.
+def methods_of(name: str) -> list[tuple[float, str, Method]]:
+    """The methods that a name stands for, each with its weight and its own name; none for "ppo".
 
     Raises:
         MethodError: there is no such method; the message lists the names.
     """
     if name == "ppo":
-        return None
-    if "&" in name or "*" in name:
-        return Mixture(tuple(_weighted(part.strip(), name) for part in name.split("&")))
+        return []
+    if _is_mixed(name):
+        return [_weighted(part.strip(), name) for part in name.split("&")]
+    return [(1.0, name, _read(name))]
+
+
+def _is_mixed(name: str) -> bool:
+    return "&" in name or "*" in name
+
+
+def _weighted(part: str, name: str) -> tuple[float, str, Method]:
+    """The weight and the method of a part such as "0.3*counts"; the weight is 1 if none is given."""
+    weight, star, method = part.rpartition("*")
+    try:
+        number = float(weight) if star else 1.0
+    except ValueError:
+        number = math.nan
+    method = method.strip()
+    if not 0 < number < math.inf or method == "ppo":
+        raise MethodError(f"expected parts such as 'icm+gmc' or '0.3*counts' joined by '&', got {part!r} in {name!r}")
+    return number, method, _read(method)
+
+
+def _read(name: str) -> Method:
     bonus, _, scorer = _SHORT.get(name, name).partition("+")
     scorer = scorer or ("error" if "+" not in name else "")
     if bonus not in BONUSES.names() or scorer not in SCORERS.names():
@@ -67,34 +81,6 @@ def parse_method(name: str) -> Method | Mixture | None:
             f"{did_you_mean(name, [*METHODS, *bonuses])}"
         )
     return Method(bonus, scorer)
-
-
-def _weighted(part: str, name: str) -> tuple[float, str]:
-    """The weight and the method of a part such as "0.3*counts"; the weight is 1 if none is given."""
-    weight, star, method = part.rpartition("*")
-    try:
-        number = float(weight) if star else 1.0
-    except ValueError:
-        number = math.nan
-    method = method.strip()
-    if not 0 < number < math.inf or parse_method(method) is None:
-        raise MethodError(f"expected parts such as 'icm+gmc' or '0.3*counts' joined by '&', got {part!r} in {name!r}")
-    return number, method
-
-
-def methods_of(name: str) -> list[tuple[float, str, Method]]:
-    """The methods that a name stands for, each with its weight and its own name; none for "ppo".
-
-    Raises:
-        MethodError: there is no such method.
-    """
-    return _parts(name, parse_method(name))
-
-
-def _parts(name: str, parsed: Method | Mixture | None) -> list[tuple[float, str, Method]]:
-    if isinstance(parsed, Mixture):
-        return [(weight, own, each) for weight, own in parsed.parts if isinstance(each := parse_method(own), Method)]
-    return [] if parsed is None else [(1.0, name, parsed)]
 
 
 def make_reward(
@@ -125,45 +111,26 @@ def make_reward(
         MethodError: no such method, no such option, or a scorer for a memory that has nothing to score.
         EnvError: a space that the bonus cannot handle, or without a config images that look like [C, H, W].
     """
-    parsed = parse_method(method)
-    if parsed is None:
+    parts = methods_of(method)
+    if not parts:
         return None
     config = default_for(observation_space) if config is None else config
-    parts = _parts(method, parsed)
-    _check_options(parts, options)
-    spaces = observation_space, action_space
-    made = [
-        _make_one(name, each, spaces, config, device, seed + index, options)
-        for index, (_, name, each) in enumerate(parts)
-    ]
-    weights = [weight for weight, _, _ in parts]
-    return MixedReward(made, weights, method) if isinstance(parsed, Mixture) else made[0]
-
-
-def _make_one(
-    name: str,
-    method: Method,
-    spaces: tuple[Any, Any],
-    config: IntrinsicConfig,
-    device: str | torch.device,
-    seed: int,
-    options: Mapping[str, Any],
-) -> Reward:
-    generator = torch.Generator().manual_seed(seed)
-    own = {key: value for key, value in options.items() if key in _options(method)}
-    bonus = BONUSES.find(method.bonus)(*spaces, config, generator, **own).to(device)
-    if isinstance(bonus, Predictor):
-        return IntrinsicReward(bonus, method.scorer, config, generator, name)
-    return MemoryReward(bonus, config, device, name, method.scorer, generator)
-
-
-def _check_options(parts: Sequence[tuple[float, str, Method]], options: Mapping[str, Any]) -> None:
     known = [option for _, _, each in parts for option in _options(each)]
     unknown = sorted(set(options) - set(known))
     if unknown:
         wanted = f"options out of {', '.join(known)}" if known else "no options"
         names = ", ".join(name for _, name, _ in parts)
         raise MethodError(f"{names}: expected {wanted}, got {', '.join(unknown)}")
+    made: list[Reward] = []
+    for index, (_, name, each) in enumerate(parts):
+        generator = torch.Generator().manual_seed(seed + index)
+        own = {key: value for key, value in options.items() if key in _options(each)}
+        bonus = BONUSES.find(each.bonus)(observation_space, action_space, config, generator, **own).to(device)
+        if isinstance(bonus, Predictor):
+            made.append(IntrinsicReward(bonus, each.scorer, config, generator, name))
+        else:
+            made.append(MemoryReward(bonus, config, device, name, each.scorer, generator))
+    return MixedReward(made, [weight for weight, _, _ in parts], method) if _is_mixed(method) else made[0]
 
 
 def _options(method: Method) -> list[str]:

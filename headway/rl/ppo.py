@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -146,7 +145,9 @@ class PPO:
         mark("pay and value")
 
         extrinsic = config.extrinsic_scale * rollout.rewards
-        raw = _raw(rollout, result)
+        raw = np.zeros(rollout.rewards.shape)  # as they are scored, zero where there was no transition
+        if result is not None:
+            raw[rollout.valid] = result.rewards.double().cpu().numpy()
         intrinsic = self._intrinsic(rollout, raw, result is not None)
         advantages, returns = estimate(rollout, extrinsic, intrinsic, values, config)
         if self._on_rollout is not None:
@@ -247,13 +248,11 @@ class PPO:
     def _learn(self, batch: TrainingBatch, should_stop: Callable[[], bool]) -> dict[str, float] | None:
         """Policy and values, side by side."""
         agent, config = self.agent, self.config
-        report, value_loss = self._parallel.run(
+        metrics, value_loss = self._parallel.run(
             partial(learn_policy, agent.policy, agent.policy_optimizer, batch, config, should_stop),
             partial(learn_values, agent.value, agent.value_optimizer, batch, config, should_stop),
         )
-        if report is None or value_loss is None:
-            return None
-        return {**asdict(report), "value_loss": value_loss}
+        return None if metrics is None or value_loss is None else {**metrics, "value_loss": value_loss}
 
     # State
 
@@ -307,11 +306,3 @@ class PPO:
         """End the threads and close the environment."""
         self._parallel.close()
         self.env.close()
-
-
-def _raw(rollout: Rollout, result: IntrinsicResult | None) -> Array:
-    """Intrinsic rewards as they are scored [T, N], zero where there was no transition."""
-    rewards = np.zeros(rollout.rewards.shape, dtype=np.float64)
-    if result is not None:
-        rewards[rollout.valid] = result.rewards.double().cpu().numpy()
-    return rewards

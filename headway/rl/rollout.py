@@ -20,33 +20,19 @@ Act = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class Rollout:
-    """T steps in N environments.
+    """T steps in N environments."""
 
-    Attributes:
-        obs: what was acted on [T, N, ...].
-        actions: as they were drawn [T, N, ...] ...
-        env_actions: ... and as the environment took them [T, N, ...].
-        outputs: of the policy, from which the actions were drawn [T, N, outputs].
-        rewards: of the environment [T, N].
-        next_obs: what really followed [T, N, ...]; where an episode ended, its last observation.
-        terminated: the episode ended, for good [T, N].
-        truncated: the episode was cut off [T, N].
-        valid: there was a transition [T, N], see `headway.rl.episodes.Step`.
-        noise_on: the next observation carried noise [T, N].
-        last_obs: what is acted on next [N, ...].
-    """
-
-    obs: Array
-    actions: Array
-    env_actions: Array
-    outputs: Array
-    rewards: Array
-    next_obs: Array
-    terminated: Mask
-    truncated: Mask
-    valid: Mask
-    noise_on: Mask
-    last_obs: Array
+    obs: Array  # what was acted on [T, N, ...]
+    actions: Array  # as they were drawn [T, N, ...] ...
+    env_actions: Array  # ... and as the environment took them [T, N, ...]
+    outputs: Array  # of the policy, from which the actions were drawn [T, N, outputs]
+    rewards: Array  # of the environment [T, N]
+    next_obs: Array  # what really followed [T, N, ...]; where an episode ended, its last observation
+    terminated: Mask  # the episode ended, for good [T, N]
+    truncated: Mask  # the episode was cut off [T, N]
+    valid: Mask  # there was a transition [T, N], see `headway.rl.episodes.Step`
+    noise_on: Mask  # the next observation carried noise [T, N]
+    last_obs: Array  # what is acted on next [N, ...]
 
     @property
     def ended(self) -> Mask:

@@ -23,33 +23,17 @@ from headway.signals import GMC, Curiosity, NormAll
 
 @dataclass(frozen=True)
 class Arm:
-    """Something to learn.
+    """Something to learn."""
 
-    Attributes:
-        name: what it is called.
-        distance: how far the prediction is from the target at first.
-        rate: the share of the distance that a step takes away.
-        noise: the standard deviation of the samples.
-    """
-
-    name: str
-    distance: float
-    rate: float
-    noise: float
+    name: str  # what it is called
+    distance: float  # how far the prediction is from the target at first
+    rate: float  # the share of the distance that a step takes away
+    noise: float  # the standard deviation of the samples
 
 
 @dataclass(frozen=True)
 class BanditConfig:
-    """A bandit.
-
-    Attributes:
-        arms: what there is to learn.
-        steps: batches.
-        copies: independent copies of every arm, to average over.
-        beta: decay rate of both moments.
-        learned: the distance at which an arm counts as learned: the floor under v is its square.
-        gate_level: k of the hard noise gate.
-    """
+    """A bandit, and the signals that score it."""
 
     arms: tuple[Arm, ...] = (
         Arm("learned quickly", 1.0, 0.01, 0.0),
@@ -57,11 +41,11 @@ class BanditConfig:
         Arm("learned already", 0.0, 0.01, 0.0),
         Arm("pure noise", 0.0, 0.01, 1.0),
     )
-    steps: int = 4000
-    copies: int = 100
-    beta: float = 0.999
-    learned: float = 0.01
-    gate_level: float = 4.0
+    steps: int = 4000  # batches
+    copies: int = 100  # independent copies of every arm, to average over
+    beta: float = 0.999  # decay rate of both moments
+    learned: float = 0.01  # the distance at which an arm counts as learned: the floor under v is its square
+    gate_level: float = 4.0  # k of the hard noise gate
 
     def to_dict(self) -> dict[str, object]:
         """All fields, for a JSON file."""

@@ -19,7 +19,6 @@ from headway.rl import make_env
 from headway.rl.agent import Policy
 from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
-from headway.rl.reward import Reward
 from headway.runs import Run, RunSpec
 from headway.runs.experiments import Context, use_common_instructions
 from headway.study.keeper import Keeper, keep_memory, length_of, one_thread, saves, seconds_of
@@ -119,8 +118,10 @@ def carry_out(run: Run, context: Context, make: Make, columns: Sequence[str]) ->
             _train(run, ppo, context, keeper, columns)
         finally:
             ppo.close()
-        run.save(POLICY_FILE, saves(ppo.agent.policy.state_dict()))
-        keeper.finish(_weights(ppo))
+        networks = {"policy": ppo.agent.policy, "value": ppo.agent.value, "predictor": ppo.reward and ppo.reward.bonus}
+        weights = {name: None if each is None else each.state_dict() for name, each in networks.items()}
+        run.save(POLICY_FILE, saves(weights["policy"]))
+        keeper.finish(weights)
 
 
 def _train(run: Run, ppo: PPO, context: Context, keeper: Keeper, columns: Sequence[str]) -> None:
@@ -166,10 +167,11 @@ def make(spec: RunSpec, context: Context) -> PPO:
     """The agent of a run, in its environment, before its first step."""
     protocol = ExplorationProtocol.from_dict(spec.protocol)
     env = make_envs(protocol, str(spec.params["env_id"]), spec.condition, spec.seed, protocol.num_envs)
+    spaces = env.single_observation_space, env.single_action_space
     return PPO(
         env,
         protocol.ppo,
-        _reward(spec, protocol, env, context.device),
+        make_reward(spec.method, *spaces, protocol.reward, context.device, spec.seed),
         seed=spec.seed,
         device=context.device,
         threads=context.threads,
@@ -184,21 +186,6 @@ def load_policy(spec: RunSpec, content: bytes) -> Policy:
     policy = Policy(env.single_observation_space, env.single_action_space, protocol.ppo, torch.Generator())
     policy.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
     return policy
-
-
-def _reward(spec: RunSpec, protocol: ExplorationProtocol, env: Any, device: str) -> Reward | None:
-    spaces = env.single_observation_space, env.single_action_space
-    return make_reward(spec.method, *spaces, protocol.reward, device, spec.seed)
-
-
-def _weights(ppo: PPO) -> dict[str, Any]:
-    """The final weights of all networks."""
-    predictor = None if ppo.reward is None else ppo.reward.bonus.state_dict()
-    return {
-        "policy": ppo.agent.policy.state_dict(),
-        "value": ppo.agent.value.state_dict(),
-        "predictor": predictor,
-    }
 
 
 # Environments by name: the grids of `headway.rl`, and those that users add

@@ -20,19 +20,12 @@ CONDITIONS = tuple(GROUP_NAMES)
 
 @dataclass(frozen=True)
 class Show:
-    """A split as the arms show it.
+    """A split as the arms show it."""
 
-    Attributes:
-        images: pixels [N, inputs], not scaled.
-        group: the group of each image [N].
-        labels: the label that each image was given for good [N], or None if it is drawn each time.
-        pools: the images of every arm.
-    """
-
-    images: Tensor
-    group: Tensor
-    labels: Tensor | None
-    pools: Pools
+    images: Tensor  # pixels [N, inputs], not scaled
+    group: Tensor  # the group of each image [N]
+    labels: Tensor | None  # the label that each image was given for good [N], or None if it is drawn each time
+    pools: Pools  # the images of every arm
 
 
 class Environment:

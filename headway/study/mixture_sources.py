@@ -33,38 +33,23 @@ Change = Callable[[Tensor, Tensor], Samples]
 
 @dataclass(frozen=True)
 class Source:
-    """Where samples come from.
+    """Where samples come from."""
 
-    Attributes:
-        make: draws samples.
-        size: how many there are in the pool; also its share under proportional sampling.
-        noise: whether labels say nothing of inputs.
-        distinct: as many different samples alone, repeated to `size`; all are different by default.
-        make_validation: draws samples to validate with, if not `make`.
-    """
-
-    make: Make
-    size: int
-    noise: bool = False
-    distinct: int | None = None
-    make_validation: Make | None = None
+    make: Make  # draws samples
+    size: int  # how many there are in the pool; also its share under proportional sampling
+    noise: bool = False  # whether labels say nothing of inputs
+    distinct: int | None = None  # as many different samples alone, repeated to `size`; all are different by default
+    make_validation: Make | None = None  # draws samples to validate with, if not `make`
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A mixture before its samples are drawn.
+    """A mixture before its samples are drawn."""
 
-    Attributes:
-        sources: by name.
-        outputs: classes, or 1 for regression.
-        inputs: features of an input, or the length of a text.
-        symbols: how many characters there are; 0 where inputs are features.
-    """
-
-    sources: Mapping[str, Source]
-    outputs: int
-    inputs: int
-    symbols: int = 0
+    sources: Mapping[str, Source]  # by name
+    outputs: int  # classes, or 1 for regression
+    inputs: int  # features of an input, or the length of a text
+    symbols: int = 0  # how many characters there are; 0 where inputs are features
 
 
 MIXTURES: Registry[Callable[[torch.Generator], Recipe]] = Registry("mixture", SpecError)

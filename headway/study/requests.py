@@ -34,15 +34,10 @@ def register_request(name: str) -> Callable[[type[Own]], type[Own]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        summary: what the experiment is, in a few words.
-        description: the same in a sentence.
-    """
-
-    summary: ClassVar[str] = ""
-    description: ClassVar[str] = ""
+    summary: ClassVar[str] = ""  # what the experiment is, in a few words
+    description: ClassVar[str] = ""  # the same in a sentence
 
     @classmethod
     def read(cls: type[Own], values: Mapping[str, Any]) -> Own:

@@ -277,15 +277,15 @@ class Trial:
             return torch.randint(arms, (number,), generator=self._generator)
         return torch.arange(arms).repeat(max(1, number // arms))
 
+    def _parts(self) -> dict[str, Any]:
+        parts = {"model": self.model, "optimizer": self._optimizer, "meter": self.meter}
+        return {**parts, "actor": self.actor, "environment": self.environment}
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that the rest of the run depends on."""
         return {
-            "model": self.model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "meter": self.meter.state_dict(),
-            "actor": self.actor.state_dict(),
+            **{name: part.state_dict() for name, part in self._parts().items()},
             "running": self._running.sums.clone(),
-            "environment": self.environment.state_dict(),
             "generator": self._generator.get_state(),
             "epoch": self.epoch,
             "seen": [list(batch) for batch in self._seen],
@@ -293,12 +293,9 @@ class Trial:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
-        self.model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self.meter.load_state_dict(state["meter"])
-        self.actor.load_state_dict(state["actor"])
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
         self._running.sums.copy_(state.get("running", self._running.sums))
-        self.environment.load_state_dict(state["environment"])
         self._generator.set_state(state["generator"])
         self.epoch = state["epoch"]
         self._seen = []

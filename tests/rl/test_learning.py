@@ -76,10 +76,10 @@ def test_the_policy_loss_is_the_clipped_surrogate() -> None:
     expected = gradients(own.policy)
     report = learn_policy(own.policy, own.policy_optimizer, given, config, never)
     assert report is not None
-    assert report.policy_loss == pytest.approx(-surrogate.item(), rel=1e-5)
-    assert report.entropy == pytest.approx(policy.entropy().mean().item(), rel=1e-5)
-    assert report.clip_fraction == pytest.approx(((ratio < 0.8) | (ratio > 1.2)).float().mean().item())
-    assert report.approx_kl == pytest.approx((ratio - 1 - ratio.log()).mean().item(), rel=1e-4)
+    assert report["policy_loss"] == pytest.approx(-surrogate.item(), rel=1e-5)
+    assert report["entropy"] == pytest.approx(policy.entropy().mean().item(), rel=1e-5)
+    assert report["clip_fraction"] == pytest.approx(((ratio < 0.8) | (ratio > 1.2)).float().mean().item())
+    assert report["approx_kl"] == pytest.approx((ratio - 1 - ratio.log()).mean().item(), rel=1e-4)
     for one, other in zip(gradients(own.policy), expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-7, rtol=1e-4)
 

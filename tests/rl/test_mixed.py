@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from headway.errors import MethodError, StateError
 from headway.rl import IntrinsicConfig, Transitions, make_reward
-from headway.rl.methods import MixedReward, Mixture, parse_method
+from headway.rl.methods import Method, MixedReward, methods_of
 from tests.rl.batches import DISCRETE, VECTOR, transitions
 
 SMALL = IntrinsicConfig(features=4, hidden=8)
@@ -21,9 +21,10 @@ def made(method: str, **options: int) -> MixedReward:
 
 
 def test_names_have_parts_and_weights() -> None:
-    assert parse_method("icm+gmc & counts") == Mixture(((1.0, "icm+gmc"), (1.0, "counts")))
-    assert parse_method("0.7*icm+gmc&0.3 * counts") == Mixture(((0.7, "icm+gmc"), (0.3, "counts")))
-    assert parse_method("2*rnd") == Mixture(((2.0, "rnd"),))
+    icm, counts = Method("icm", "gmc"), Method("counts", "error")
+    assert methods_of("icm+gmc & counts") == [(1.0, "icm+gmc", icm), (1.0, "counts", counts)]
+    assert methods_of("0.7*icm+gmc&0.3 * counts") == [(0.7, "icm+gmc", icm), (0.3, "counts", counts)]
+    assert methods_of("2*rnd") == [(2.0, "rnd", Method("rnd", "error"))]
 
 
 def test_a_reward_is_the_weighted_sum_of_rewards_in_units_of_their_deviation() -> None:

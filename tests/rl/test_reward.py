@@ -19,7 +19,7 @@ from headway.errors import EnvError, MethodError, StateError
 from headway.rl.bonuses import BONUSES, Forward, Prediction, Predictor, register_predictor
 from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.methods import METHODS, Method, make_reward, parse_method
+from headway.rl.methods import METHODS, Method, make_reward, methods_of
 from headway.rl.networks import perceptron
 from headway.rl.reward import IntrinsicReward
 from headway.rl.scorers import SCORERS, ErrorScorer, SignalScorer, register_scorer
@@ -235,15 +235,15 @@ def test_an_action_space_that_a_predictor_cannot_handle_is_refused(method: str) 
 @pytest.mark.parametrize("name", ["ppo+gmc", "", "gmc+icm", "icm+", "+gmc", "icm+gmc+gmc", "ICM", "error"])
 def test_an_unknown_method_lists_the_known_ones(name: str) -> None:
     with pytest.raises(MethodError, match=r"expected a method out of ppo, forward, .*delta_loss.*joined by '\+', got"):
-        parse_method(name)
+        methods_of(name)
 
 
 def test_names_of_methods() -> None:
-    assert parse_method("ppo") is None
+    assert methods_of("ppo") == []
     assert make_reward("ppo", None, None) is None
-    assert parse_method("gmc") == Method("forward", "gmc")
-    assert parse_method("rnd") == Method("rnd", "error")
-    assert parse_method("icm+norm_all") == Method("icm", "norm_all")
+    assert methods_of("gmc") == [(1.0, "gmc", Method("forward", "gmc"))]
+    assert methods_of("rnd") == [(1.0, "rnd", Method("rnd", "error"))]
+    assert methods_of("icm+norm_all") == [(1.0, "icm+norm_all", Method("icm", "norm_all"))]
 
 
 def test_a_predictor_of_ones_own_goes_with_every_scorer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,19 +129,12 @@ def _excerpt(values: object) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where everything is when an episode begins.
+    """Where everything is when an episode begins."""
 
-    Attributes:
-        codes: the grid [width, height, 3] without the agent, as MiniGrid encodes it.
-        agent: the agent's column and row.
-        direction: where it looks: right, down, left, up.
-        max_steps: after which an episode is truncated.
-    """
-
-    codes: NDArray[np.uint8]
-    agent: tuple[int, int]
-    direction: int
-    max_steps: int
+    codes: NDArray[np.uint8]  # the grid [width, height, 3] without the agent, as MiniGrid encodes it
+    agent: tuple[int, int]  # the agent's column and row
+    direction: int  # where it looks: right, down, left, up
+    max_steps: int  # after which an episode is truncated
 
 
 def layout_generator(seed: int) -> np.random.Generator:

@@ -17,17 +17,11 @@ Own = TypeVar("Own", bound="Fields")
 
 @dataclass(frozen=True)
 class _Flat:
-    """A flat field: where its value is kept, and of which type it is.
+    """A flat field: where its value is kept, and of which type it is."""
 
-    Attributes:
-        places: (part, name) pairs; the part is empty for a field of the protocol itself.
-        kind: the type.
-        is_later: whether it is a setting of a part that specs hold only where it differs from the default.
-    """
-
-    places: tuple[tuple[str, str], ...]
-    kind: Any
-    is_later: bool = False
+    places: tuple[tuple[str, str], ...]  # (part, name) pairs; the part is empty for a field of the protocol itself
+    kind: Any  # the type
+    is_later: bool = False  # whether it is a setting of a part that specs hold only where it differs from the default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,18 +31,12 @@ class Fields:
     Specs and command lines see a flat set of fields. A field is a truth value, a number, one of some words, a tuple of
     whole numbers, or any of these or none. A part is a dataclass with settings of its own, whose fields are flat
     fields too; those that `parts` does not list came later, and are left out of specs where they have their default.
-
-    Attributes:
-        experiment: the experiment whose protocols these are.
-        parts: part -> {flat name: name in the part}.
-        derived: names of fields of parts that follow from other fields.
-        order: the order of flat fields; those that it does not name come last.
     """
 
-    experiment: ClassVar[str] = ""
-    parts: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    derived: ClassVar[tuple[str, ...]] = ()
-    order: ClassVar[tuple[str, ...]] = ()
+    experiment: ClassVar[str] = ""  # the experiment whose protocols these are
+    parts: ClassVar[Mapping[str, Mapping[str, str]]] = {}  # part -> {flat name: name in the part}
+    derived: ClassVar[tuple[str, ...]] = ()  # names of fields of parts that follow from other fields
+    order: ClassVar[tuple[str, ...]] = ()  # the order of flat fields; those that it does not name come last
 
     @classmethod
     def presets(cls: type[Own]) -> dict[str, Callable[[], Own]]:

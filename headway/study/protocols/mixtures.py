@@ -50,19 +50,12 @@ _METHOD = re.compile(r"(\w+)(?:\+(\w+))?(?:/(\d{1,4}))?(?:~(0?\.\d{1,4}))?", re.
 
 @dataclass(frozen=True)
 class Method:
-    """How a run chooses its samples, written SCORE[+RULE][/EVERY][~HOLD], such as gmc+exp3s/4 or gmc/4~0.5.
+    """How a run chooses its samples, written SCORE[+RULE][/EVERY][~HOLD], such as gmc+exp3s/4 or gmc/4~0.5."""
 
-    Attributes:
-        score: what samples are scored by, or how fixed shares are made.
-        rule: how scores become shares.
-        every: each so many batches are scored.
-        hold: how far the shares are held to equal ones.
-    """
-
-    score: str
-    rule: str = "weights"
-    every: int = 1
-    hold: float = 0.0
+    score: str  # what samples are scored by, or how fixed shares are made
+    rule: str = "weights"  # how scores become shares
+    every: int = 1  # each so many batches are scored
+    hold: float = 0.0  # how far the shares are held to equal ones
 
     @classmethod
     def read(cls, text: str) -> Method:
