@@ -157,7 +157,7 @@ def _text(estimate: Estimate | None, form: str = ".2f") -> str:
 def leaderboard(
     results: Results, rooms: Iterable[str] | None = None, by: Callable[[Summary], float] = _covered
 ) -> Table:
-    """The methods by interquartile means over rooms and seeds, with 95% intervals; where these are equal, by solved runs."""
+    """The methods by interquartile means over rooms and seeds, with 95% intervals; where equal, by solved runs."""
     methods = by_method(results, rooms)
     ranked = []
     for name, strata in methods.items():
