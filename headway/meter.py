@@ -186,8 +186,10 @@ class Meter(Generic[Scores]):
                 scores = self._score(losses, batch, weights, backward=True, retain_graph=kept)
             else:
                 self._run(losses, weights, backward=True, retain_graph=kept)
-            if aux is not None:
-                self._run_aux(aux, scale, retain_graph)
+            if aux is not None:  # adds the gradient of a loss that belongs to no sample
+                share = (aux if scale is None else aux * scale) / self._since_step.steps
+                with self._engine.deaf():
+                    share.backward(retain_graph=retain_graph)
             self._observe(batch)
         self._advance(batch, scale, scores)
         return self._deliver(scores)
@@ -365,11 +367,6 @@ class Meter(Generic[Scores]):
             return set(self._sharding.gradients(losses, weights, retain_graph))
         grads = torch.autograd.grad(losses, list(self._trainable.values()), weights, retain_graph, allow_unused=True)
         return {name for name, grad in zip(self._trainable, grads, strict=True) if grad is not None}
-
-    def _run_aux(self, aux: Tensor, scale: Tensor | None, retain_graph: bool) -> None:
-        """Add the gradient of a loss that belongs to no sample."""
-        with self._engine.deaf():
-            ((aux if scale is None else aux * scale) / self._since_step.steps).backward(retain_graph=retain_graph)
 
     def _observe(self, batch: Batch) -> None:
         """Take the batch into the signals' memory."""

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_losses(losses: Tensor, groups: Tensor | None) -> None:
-    """Refuse what are not losses of samples.
-
-    Args:
-        losses: one loss per sample [B], with a graph.
-        groups: the group of each sample [B], or None.
+    """Refuse what are not losses of samples [B] with a graph, and groups of these.
 
     Raises:
         LossError: they are something else.
@@ -50,11 +46,7 @@ def check_losses(losses: Tensor, groups: Tensor | None) -> None:
 
 
 def check_aux(aux: Tensor | None, is_parallel: bool) -> None:
-    """Refuse what is no loss of a batch as a whole.
-
-    Args:
-        aux: a number with a graph, or None.
-        is_parallel: whether gradients are averaged over ranks, in one backward pass for each step.
+    """Refuse what is no loss of a batch as a whole: a number with a graph, or None.
 
     Raises:
         LossError: it is something else, or it would need a second backward pass that averages.
@@ -72,11 +64,7 @@ def check_aux(aux: Tensor | None, is_parallel: bool) -> None:
 
 
 def check_complete(missed: Collection[str], doubt: str = "") -> None:
-    """Refuse a batch in which parameters received a gradient, and no scores.
-
-    Args:
-        missed: their names.
-        doubt: what else to say of them, see `Layouts.doubt`.
+    """Refuse a batch in which some parameters received a gradient, and no scores; see `Layouts.doubt`.
 
     Raises:
         UnscoredGradientError: there are any.
@@ -118,10 +106,10 @@ def check_scored(
     Args:
         engine: what has watched the model.
         since_step: what knows which gradients have come.
-        current: the pass.
+        current: the pass over the losses [B].
         plan: what it was to reduce, by parameter.
-        trained: parameters that are known to have received a gradient.
-        losses: the losses [B].
+        trained: parameters that are known to have received a gradient, if not by `.grad`.
+        losses: the losses.
 
     Raises:
         UnscoredGradientError: a parameter has received a gradient, and no scores.
@@ -134,16 +122,7 @@ def check_scored(
         [name for name in missing if name in trained or since_step.was_trained(name)],
         engine.layouts.doubt(losses.shape[0]),
     )
-    if plan and not current.results:
-        check_reached(losses, [engine.in_use(p) for p in engine.model.parameters() if p.requires_grad])
-
-
-def check_reached(losses: Tensor, parameters: Collection[Tensor]) -> None:
-    """Look for the model in the losses' graph, after a pass that scored no parameter: they may all have been idle.
-
-    Raises:
-        LossError: the graph does not reach any of the parameters.
-    """
-    wanted = {id(parameter) for parameter in parameters}
-    if not any(id(leaf) in wanted for leaf in leaves_of(losses)):
-        raise LossError("expected losses that depend on the model, got a graph that does not reach it")
+    if plan and not current.results:  # the parameters may all have been idle
+        wanted = {id(engine.in_use(p)) for p in engine.model.parameters() if p.requires_grad}
+        if not any(id(leaf) in wanted for leaf in leaves_of(losses)):
+            raise LossError("expected losses that depend on the model, got a graph that does not reach it")

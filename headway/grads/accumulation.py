@@ -32,13 +32,8 @@ def scale_of(scaler: LossScaler | None, like: Tensor) -> Tensor | None:
 class Accumulation:
     """The micro-batches since the optimizer's last step, and what they have added to `.grad`.
 
-    Args:
-        parameters: the trained parameters by name.
-        reduction: "mean" or "sum", over the samples of a batch.
-        steps: micro-batches for each step.
-        sharding: how the model is sharded, if it is.
-
     Attributes:
+        steps: micro-batches for each step.
         count: how many there are.
         weight: the sum of what each has multiplied the gradient of its mean loss by.
         incomplete: a gradient was freed before it could be read.
@@ -155,12 +150,8 @@ class Accumulation:
     def note_freed(self, scored: Iterable[str], reduced: bool) -> None:
         """Look for gradients that somebody has used and freed before they could be read; from now on all are caught.
 
-        Args:
-            scored: the parameters that took part in the pass.
-            reduced: whether gradients are averaged over ranks, so that they are not yet final when they arrive.
-
         Raises:
-            ModelError: they are averaged, and one is gone.
+            ModelError: one is gone, and gradients are averaged over ranks, so that they are not final when they arrive.
         """
         if self._sharding is not None and not self._sharding.synchronises:
             return  # FSDP keeps them elsewhere
@@ -183,7 +174,8 @@ class Accumulation:
 
     def was_trained(self, name: str) -> bool:
         """Whether the first micro-batch has changed the gradient of a parameter."""
-        if name in self._caught or (not self.count and _waits(self._parameters[name])):
+        # The gradient of a shard may wait until gradients are averaged over ranks.
+        if name in self._caught or (not self.count and getattr(self._parameters[name], "waits", False)):
             return True
         grad, start = self._parameters[name].grad, self._start.get(name)
         if grad is None or self.count:
@@ -199,13 +191,7 @@ class Accumulation:
 def _version(parameter: Any) -> int:
     """How often the gradient of a parameter, or of the one that a shard is of, was changed in place."""
     own = getattr(parameter, "grad_version", None)
-    version: int = parameter.grad._version if own is None else own
-    return version
-
-
-def _waits(parameter: Any) -> bool:
-    """Whether a gradient of a sharded parameter has come that is not yet averaged over ranks."""
-    return getattr(parameter, "waits", False)
+    return parameter.grad._version if own is None else own
 
 
 def _added(grad: Tensor | None, start: Tensor | None) -> Tensor | None:

@@ -61,8 +61,7 @@ class Agreement:
         """A row of whole numbers from each rank, in the order of the mesh; as many from each."""
         table = torch.zeros(self.count, len(numbers), dtype=torch.int64)
         table[self._numbers.index(self.rank)] = torch.tensor(numbers)
-        rows: list[list[int]] = self._sum(table).tolist()
-        return rows
+        return self._sum(table).tolist()
 
     def note(self, what: str) -> None:
         """Take note of something that all ranks have to do; they compare it when they meet next."""

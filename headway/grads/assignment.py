@@ -7,7 +7,6 @@ shows where each number has gone, and with that to which sample it belongs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from headway.errors import LayoutError
 from headway.grads.fallback import Function, Leaves, Replay, Surroundings, sample_dim, with_tensors
-from headway.grads.layout import Layouts
+from headway.grads.layout import Layouts, flat_way_out, no_samples
 from headway.grads.observe import observe
-from headway.grads.passes import Pass
+from headway.grads.passes import Contribution, Pass
 from headway.grads.persample import Dense, PerSample, promote
 
 if TYPE_CHECKING:
@@ -54,8 +52,8 @@ class Assignment:
         """Keep the call without its tensors; those are saved in the graph."""
         self.engine = origin.engine
         self.names = origin.names
-        self.name = f"{', '.join(origin.names)} in __setitem__"
-        self.engine.count_use(origin.names, self.name, [target])
+        self.path = f"{', '.join(origin.names)} in __setitem__"
+        self.engine.count_use(origin.names, self.path, [target])
         self.engine.note_following()
         leaves, self._spec = tree_flatten(index)
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
@@ -68,7 +66,7 @@ class Assignment:
 
         parameters = {name: self.engine.parameters[name] for name in origin.names}
         surroundings = Surroundings.of(value.device, random=False)
-        self._function = Function(self.name, rebuild, parameters, self.name, {}, surroundings)  # never compared
+        self._function = Function(self.path, rebuild, parameters, self.path, {}, surroundings)  # never compared
 
     def tensors(self, index: Any) -> list[Tensor]:
         """The tensors of an index."""
@@ -80,8 +78,30 @@ class Assignment:
             owners = self._owners(current.samples, grads[0].device)[self._index(saved)]
             places = torch.arange(prod(self._value_shape), device=grads[0].device).view(self._value_shape)
             (grad,) = promote(grads[0])
-            places = _broadcast(places, grad.shape)
-            current.add(Written(self._function, self._value_shape, self._leaf, grad, owners, places))
+            current.add(self._written(grad, owners, _broadcast(places, grad.shape)))
+
+    def _written(self, grad: Tensor, owners: Tensor, places: Tensor) -> Contribution:
+        """The contribution of an assignment.
+
+        Args:
+            grad: the gradient where the value was written.
+            owners: the sample of each number of `grad`.
+            places: the place in the value, flat, from which each number came.
+        """
+        shape, size, function = self._value_shape, prod(self._value_shape), self._function
+
+        def block(start: int, stop: int) -> Mapping[str, PerSample]:
+            """Add up what came from each place, sample by sample, then go back to parameters."""
+            count = stop - start
+            inside = (owners >= start) & (owners < stop)
+            into = torch.where(inside, (owners - start) * size + places, count * size)  # others go to the end
+            sums = grad.new_zeros(count * size + 1).index_add_(0, into.flatten(), grad.flatten())
+            grads = sums[:-1].view(count, *shape)
+            if self._leaf:
+                return {self.names[0]: Dense(grads)}
+            return Replay(function, [], [grads], count, Layouts()).block(0, count)
+
+        return Contribution(self.names, function.numel + size, block)
 
     def _index(self, tensors: Sequence[Tensor]) -> Any:
         return tree_unflatten(with_tensors(self._leaves, self._places, tensors), self._spec)
@@ -89,53 +109,14 @@ class Assignment:
     def _owners(self, samples: int, device: torch.device) -> Tensor:
         """The sample to which each place of the target belongs, in the target's shape."""
         layouts, shape = self.engine.layouts, self._shape
-        each = layouts.rows_each(self.name, shape[0] if shape else 0, samples)
-        preferred = 1 if layouts.declared(self.name) == "positions-first" else 0
+        each = layouts.rows_each(self.path, shape[0] if shape else 0, samples)
+        preferred = 1 if layouts.declared(self.path) == "positions-first" else 0
         target = torch.empty(shape, device="meta")
-        layouts.refuse_two_readings(self.name, target, samples)
+        layouts.refuse_two_readings(self.path, target, samples)
         dim = sample_dim(target, samples * each, preferred)
         if dim is None:
-            raise LayoutError(
-                f"{self.name}: expected a tensor of {samples} samples (one per loss) in dimension 0 or 1 to write "
-                f"into, got shape {list(shape)}; pass layout={{'* in *': 'flat'}} if each sample's rows stand together "
-                f"in dimension 0, or build the tensor with torch.cat or torch.where instead if it is the same for all"
-            )
+            way_out = "or build the tensor with torch.cat or torch.where instead if it is the same for all"
+            where = "dimension 0 or 1 of the tensor that is written into"
+            raise no_samples(self.path, where, shape, samples, f"{flat_way_out('* in *')}, {way_out}")
         owners = torch.arange(samples, device=device).repeat_interleave(each)
         return owners.view(-1, *(1 for _ in shape[dim + 1 :])).expand(shape)
-
-
-@dataclass
-class Written:
-    """The contribution of an assignment.
-
-    Attributes:
-        function: makes the value of the parameters.
-        shape: the value's shape.
-        leaf: the value is the parameter itself.
-        grad: the gradient where the value was written.
-        owners: the sample of each number of `grad`.
-        places: the place in the value, flat, from which each number came.
-    """
-
-    function: Function
-    shape: Sequence[int]
-    leaf: bool
-    grad: Tensor
-    owners: Tensor
-    places: Tensor
-
-    def __post_init__(self) -> None:
-        """Note the parameters and the size of a sample's gradient."""
-        self.params = tuple(self.function.leaves)
-        self.footprint = self.function.numel + prod(self.shape)
-
-    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
-        """See `Contribution.block`: add up what came from each place, sample by sample, then go back to parameters."""
-        count, size = stop - start, prod(self.shape)
-        inside = (self.owners >= start) & (self.owners < stop)
-        into = torch.where(inside, (self.owners - start) * size + self.places, count * size)  # others go to the end
-        sums = self.grad.new_zeros(count * size + 1).index_add_(0, into.flatten(), self.grad.flatten())
-        grads = sums[:-1].view(count, *self.shape)
-        if self.leaf:
-            return {self.params[0]: Dense(grads)}
-        return Replay(self.function, [], [grads], count, Layouts()).block(0, count)

@@ -8,7 +8,6 @@ can: a packed input projection and the output projection, both plain Linear laye
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,15 +16,13 @@ from torch import Tensor, nn
 
 from headway.errors import LayoutError, RuleError
 from headway.grads.compound import Stacked
-from headway.grads.folding import by_sample
-from headway.grads.hooks import Forward
 from headway.grads.linear import linear, outer_footprint, outer_product, several_positions, sum_positions
 from headway.grads.observe import observe
-from headway.grads.passes import Contribution, Pass
+from headway.grads.passes import Contribution
 from headway.grads.persample import Dense, PerSample, promote
 from headway.grads.registry import Inputs, Rule
-from headway.grads.rule_sites import RuleContribution, RuleSite
-from headway.grads.sites import Call, OwnerSite
+from headway.grads.rule_sites import RuleSite
+from headway.grads.sites import Part, PartForms, UnitSite
 
 if TYPE_CHECKING:
     from headway.grads.engine import Engine
@@ -37,7 +34,6 @@ class PackedProjection(nn.Module):
     """The three input projections of self-attention as one Linear over the attention's own parameters."""
 
     def __init__(self, engine: Engine, attention: nn.MultiheadAttention) -> None:
-        """Share the attention's parameters."""
         super().__init__()
         self.weight = engine.in_use(attention.in_proj_weight)
         self.bias = engine.in_use(attention.in_proj_bias)
@@ -52,17 +48,15 @@ class Projection(RuleSite):
 
     def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> Contribution:
         """See `RuleSite.contribution`."""
-        each = self.engine.layouts.require_rows(self.path, grad.shape, samples)
-        return by_sample(RuleContribution(self, saved, grad), each, self._trained)
+        return self.of_rows(saved, grad, samples, self.size)
 
 
-class AttentionSite(OwnerSite):
+class AttentionSite(UnitSite):
     """A watched nn.MultiheadAttention."""
 
     module: nn.MultiheadAttention
 
     def __init__(self, engine: Engine, path: str, module: nn.MultiheadAttention, own: Mapping[str, str]) -> None:
-        """Set up sites for the two projections."""
         super().__init__(engine, path, module, own)
         weight: Tensor | None = module.in_proj_weight
         self.packed: PackedProjection | None = None if weight is None else PackedProjection(engine, module)
@@ -78,13 +72,7 @@ class AttentionSite(OwnerSite):
 
     def attach(self) -> list[Any]:
         """See `Site.attach`."""
-        self.module.forward = Forward(self.module, self._forward)  # type: ignore[method-assign]
         return [*super().attach(), *(handle for part in self._parts for handle in part.attach())]
-
-    def release(self) -> None:
-        """Give the module its own forward back."""
-        super().release()
-        vars(self.module).pop("forward", None)
 
     def release_places(self) -> None:
         """See `Site.release_places`."""
@@ -92,11 +80,7 @@ class AttentionSite(OwnerSite):
         for part in self._parts:
             part.release_places()
 
-    def listen(self, call: Call, args: Any, kwargs: Any, output: Any) -> Any:
-        """The parts have listened already."""
-        return output
-
-    def _forward(
+    def forward(
         self,
         query: Tensor,
         key: Tensor,
@@ -107,20 +91,11 @@ class AttentionSite(OwnerSite):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
+        """The attention in parts; its own forward where nobody listens."""
         module = self.module
         if not self.engine.listening():
-            original = type(module).forward
-            return original(
-                module,
-                query,
-                key,
-                value,
-                key_padding_mask,
-                need_weights,
-                attn_mask,
-                average_attn_weights,
-                is_causal,
-            )
+            options = (key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+            return type(module).forward(module, query, key, value, *options)
         if query.dim() != 3:
             raise LayoutError(
                 f"{self.path}: expected a query of 3 dimensions with a batch, got shape {list(query.shape)}; "
@@ -165,21 +140,24 @@ class AttentionSite(OwnerSite):
         inputs = (query, key, value)
         outputs = [F.linear(x, w, b) for x, w, b in zip(inputs, weights, biases, strict=True)]
         names = ("in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+        return self._observed(names, _separate_projections, outputs, inputs)
+
+    def _observed(
+        self, names: Sequence[str], forms: PartForms, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
+    ) -> Sequence[Tensor]:
+        """Listen to outputs that some of the module's own parameters have made."""
         own = {local: self.own[local] for local in names if local in self.own}
         if not own:
             return outputs
         self.engine.count_use(list(own.values()))
-        return observe(SeparateProjections(self, own), outputs, inputs)
+        return observe(Part(self, own, forms, f"{self.path}.in_proj"), outputs, inputs)
 
     def _extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Append the learned and the zero key and value, where the module has them."""
         module = self.module
         if module.bias_k is not None and module.bias_v is not None:
-            extra = [bias.expand(len(k), 1, -1) for bias in (module.bias_k, module.bias_v)]
-            own = {local: name for local, name in self.own.items() if local in ("bias_k", "bias_v")}
-            if own:
-                self.engine.count_use(list(own.values()))
-                extra = list(observe(LearnedKey(self, own), extra, ()))
+            biases = [bias.expand(len(k), 1, -1) for bias in (module.bias_k, module.bias_v)]
+            extra = self._observed(("bias_k", "bias_v"), _learned_key, biases, ())
             k, v = torch.cat([k, extra[0]], 1), torch.cat([v, extra[1]], 1)
         if module.add_zero_attn:
             zero = k.new_zeros(len(k), 1, k.shape[2])
@@ -187,59 +165,22 @@ class AttentionSite(OwnerSite):
         return k, v
 
 
-@dataclass
-class _Part:
-    """A listener on one place of an attention module, which is its own contribution after `collect`."""
-
-    site: AttentionSite
-    own: Mapping[str, str]
-    inputs: Sequence[Tensor] = ()
-    grads: Sequence[Tensor] = ()
-
-    def __post_init__(self) -> None:
-        """Note the parameters and the size of a sample's gradient."""
-        self.params = tuple(self.own.values())
-        self.footprint = sum(self.site.engine.parameters[name].numel() for name in self.params)
-
-    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-        """See `Listener.collect`."""
-        engine = self.site.engine
-        each = engine.layouts.require_rows(f"{self.site.path}.in_proj", grads[0].shape, current.samples)
-        current.add(by_sample(type(self)(self.site, self.own, saved, grads), each, engine.parameters))
-
-    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
-        """See `Contribution.block`."""
-        inputs = [tensor[start:stop] for tensor in self.inputs]
-        forms = self.forms(inputs, [grad[start:stop] for grad in self.grads])
-        return {name: forms[local] for local, name in self.own.items()}
-
-    def forms(self, inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> Mapping[str, PerSample]:
-        """Gradients by the module's own names."""
-        raise NotImplementedError
-
-
-class SeparateProjections(_Part):
+def _separate_projections(inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> dict[str, PerSample]:
     """Input projections of cross-attention: three inputs, weights packed or apart."""
-
-    def forms(self, inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> Mapping[str, PerSample]:
-        """See `_Part.forms`."""
-        pairs = [promote(a, b) for a, b in zip(inputs, grads, strict=True)]
-        outer = [outer_product(a, b) for a, b in pairs]
-        return {
-            "in_proj_weight": Stacked(outer, [b.shape[-1] for _, b in pairs]),
-            "in_proj_bias": Dense(torch.cat([sum_positions(b).grads for _, b in pairs], 1)),
-            "q_proj_weight": outer[0],
-            "k_proj_weight": outer[1],
-            "v_proj_weight": outer[2],
-        }
+    pairs = [promote(a, b) for a, b in zip(inputs, grads, strict=True)]
+    outer = [outer_product(a, b) for a, b in pairs]
+    return {
+        "in_proj_weight": Stacked(outer, [b.shape[-1] for _, b in pairs]),
+        "in_proj_bias": Dense(torch.cat([sum_positions(b).grads for _, b in pairs], 1)),
+        "q_proj_weight": outer[0],
+        "k_proj_weight": outer[1],
+        "v_proj_weight": outer[2],
+    }
 
 
-class LearnedKey(_Part):
+def _learned_key(inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> dict[str, PerSample]:
     """The learned extra key and value."""
-
-    def forms(self, inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> Mapping[str, PerSample]:
-        """See `_Part.forms`."""
-        return {"bias_k": Dense(promote(grads[0])[0]), "bias_v": Dense(promote(grads[1])[0])}
+    return {"bias_k": Dense(promote(grads[0])[0]), "bias_v": Dense(promote(grads[1])[0])}
 
 
 def _split_heads(x: Tensor, heads: int) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,10 +28,7 @@ from headway.grads.rounding import leaves_of, nodes
 from headway.grads.schedule import Check, Schedule
 
 _NEAR = {torch.float64: 1e-10, torch.float32: 1e-4}
-"""Two sums that are nearer than this, relative to the samples' own gradients, agree, by their dtype."""
-
-_NEAR_LOW = 1e-2
-"""The same for less than float32."""
+"""Two sums that are nearer than this, relative to the samples' own gradients, agree; 1e-2 for other dtypes."""
 
 _TIMES = 8
 """Two sums that are not so near agree if they differ by at most so many times as autograd differs from itself ..."""
@@ -53,7 +51,6 @@ class Checker:
         self._random = torch.Generator().manual_seed(0 if engine.sharding is None else engine.sharding.ranks.rank)
         self._situation: Hashable = None
         self._asked: Autograd | None = None
-        self._expected: dict[str, Tensor] | None = None
         self._has_warned = False
         self._early = False
         engine.checking = self.schedule.expects()
@@ -61,27 +58,21 @@ class Checker:
     def take(self, samples: int) -> bool:
         """Count a batch after its forward pass, and tell whether it is to be checked."""
         self._situation = self._engine.uses.situation(self._engine.layouts, samples)
-        self._expected = self._asked = None
+        self._asked = None
         return self.schedule.take(self._situation)
 
     def begin(self, losses: Tensor, parameters: Mapping[str, Tensor], weights: Tensor, reduced: bool) -> Tensor:
-        """Before a pass that is to be checked.
-
-        Args:
-            losses: losses [B]; the pass has to keep their graph.
-            parameters: the scored parameters by name.
-            weights: the gradient at each loss in the pass [B].
-            reduced: whether gradients are averaged over ranks as they arrive in `.grad`.
+        """Before a pass that is to be checked and has to keep the losses' graph; see `Autograd`.
 
         Returns:
             A random weight for each sample [B], with which the pass is to add up its gradients.
         """
-        self._asked = Autograd(self._engine, losses, parameters, weights, reduced)
         random = self._draw(losses)
+        self._asked = Autograd(self._engine, losses, parameters, weights, reduced, random)
         steps = (getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in parameters.values())
         if self._early or any(steps):
             self._early = True  # an optimizer may change the parameters during the pass
-            self._expected = self._ask(random)
+            self._asked.expected = self._ask(self._asked)
         return random
 
     def _draw(self, losses: Tensor) -> Tensor:
@@ -90,20 +81,23 @@ class Checker:
         weights = (sizes + 0.5).where(signs < 0.5, -sizes - 0.5)
         return weights.to(losses.device, widened(losses.dtype))
 
-    def _ask(self, random: Tensor) -> dict[str, Tensor] | None:
+    def _ask(self, asked: Autograd) -> dict[str, Tensor] | None:
         """What autograd gives, or None, with a warning, where the graph allows no further backward pass."""
-        assert self._asked is not None
         try:
-            return self._asked.gradients(random)
+            return asked.gradients(asked.random)
         except HeadwayError:
             raise
         except Exception as error:
             if "modified by an inplace operation" in str(error) and not self._early:
                 self._early = True  # the next batch is asked before its pass
-            elif not self._has_warned:
-                self._has_warned = True
-                warn(f"headway cannot check the scores of this model: {_explained(error)}")
+            else:
+                self._warn(f"headway cannot check the scores of this model: {_explained(error)}")
             return None
+
+    def _warn(self, message: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            warn(message)
 
     def finish(self, current: Pass) -> None:
         """After a pass: hold its weighted sums against those of autograd; if they are not finite, try the next batch.
@@ -111,23 +105,21 @@ class Checker:
         Raises:
             VerificationError: they differ by more than rounding.
         """
-        asked, random = self._asked, current.check
-        if asked is not None and random is not None:
+        asked, self._asked = self._asked, None
+        if asked is not None:
             early = self._early
-            expected = self._expected or self._ask(random)
-            if expected is None:
+            asked.expected = asked.expected or self._ask(asked)
+            if asked.expected is None:
                 self._engine.layouts.settle(confirmed=False)
                 self.schedule.done(self._situation, compared=early == self._early)  # else the next batch may do better
             else:
-                self._compare(current, expected, asked, random)
-        self._asked = self._expected = None
+                self._compare(current, asked, asked.expected)
         self._engine.checking = self.schedule.expects()
 
-    def _compare(self, current: Pass, expected: Mapping[str, Tensor], asked: Autograd, random: Tensor) -> None:
+    def _compare(self, current: Pass, asked: Autograd, expected: Mapping[str, Tensor]) -> None:
         hidden = current.totals.keys() - expected.keys() if asked.reduced else ()
-        if hidden and not self._has_warned:
-            self._has_warned = True
-            warn(f"headway cannot check all scores of this model: {_REENTRANT}")
+        if hidden:
+            self._warn(f"headway cannot check all scores of this model: {_REENTRANT}")
         names = [name for name in current.plan if name in expected or (name in current.totals and name not in hidden)]
         rows = []
         for name in names:
@@ -139,11 +131,11 @@ class Checker:
         size = dict(zip(names, lengths[:, 1:].amax(1).tolist(), strict=True))
         finite = all(value < float("inf") for value in size.values())  # nor NaN
         if finite:
-            far = [name for name in names if gap[name] > _near(asked.precision(name, expected)) * size[name]]
-            failing = self._beyond_rounding(far, gap, size, expected, asked, random)
+            near = {name: _NEAR.get(asked.precision(name), 1e-2) for name in names}
+            far = [name for name in names if gap[name] > near[name] * size[name]]
+            failing = self._beyond_rounding(far, gap, size, asked, expected)
             if failing:
-                raise self._error(failing, gap, size)
-        if finite:
+                raise self._error({name: gap[name] / max(size[name], 1e-300) for name in failing})
             self._engine.layouts.settle(confirmed=True)
         else:
             self._engine.layouts.forget_tried()
@@ -151,12 +143,11 @@ class Checker:
 
     def _beyond_rounding(
         self,
-        far: Sequence[str],
+        far: list[str],
         gap: Mapping[str, float],
         size: Mapping[str, float],
-        expected: Mapping[str, Tensor],
         asked: Autograd,
-        random: Tensor,
+        expected: Mapping[str, Tensor],
     ) -> list[str]:
         """Those whose sums differ by more than autograd differs from itself.
 
@@ -166,19 +157,19 @@ class Checker:
         """
         for _ in range(_TRIES if far else 0):
             try:
-                noise = self._noise(expected, asked, random)
+                noise = self._noise(asked, expected)
             except RuntimeError:  # parameters have changed since
                 return [name for name in far if gap[name] > 1e-3 * size[name]]
             numbers = {name: self._engine.parameters[name].numel() for name in noise}
             whole = sum(value**2 for value in noise.values()) / max(1, sum(numbers.values()))
             least = {name: (whole * numbers[name]) ** 0.5 for name in noise}
             far = [n for n in far if n not in noise or not gap[n] <= _TIMES * max(noise[n], least[n])]
-        return list(far)
+        return far
 
-    def _noise(self, expected: Mapping[str, Tensor], asked: Autograd, random: Tensor) -> dict[str, float]:
+    def _noise(self, asked: Autograd, expected: Mapping[str, Tensor]) -> dict[str, float]:
         """How far autograd's gradients for r, for other weights, and for both together are from adding up."""
         other = self._draw(asked.losses)
-        second, both = asked.gradients(other), asked.gradients(random + other)
+        second, both = asked.gradients(other), asked.gradients(asked.random + other)
         names = [name for name in expected if name in second and name in both]
         gaps = []
         for name in names:
@@ -194,9 +185,9 @@ class Checker:
         own = torch.stack([row.double().cpu() for row in rows])
         return own if self._engine.sharding is None else self._engine.sharding.lengths(own)
 
-    def _error(self, failing: Sequence[str], gap: Mapping[str, float], size: Mapping[str, float]) -> VerificationError:
-        name = max(failing, key=lambda name: gap[name] / max(size[name], 1e-300))
-        ratio = gap[name] / max(size[name], 1e-300)
+    def _error(self, failing: Mapping[str, float]) -> VerificationError:
+        """The error, from the relative difference of each parameter that fails."""
+        name, ratio = max(failing.items(), key=lambda item: item[1])
         others = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
         tried = self._engine.layouts.forget_tried()
         own_rules = sorted({kind for failed in failing for kind in self._registered(failed)})
@@ -228,29 +219,38 @@ class Checker:
         return [] if rule is None or rule.is_built_in else [type(owner).__name__]
 
 
+@dataclass
 class Autograd:
     """The gradient of weighted sums of some losses, without any part of the engine.
 
     Attributes:
+        engine: the engine, which ignores the passes.
         losses: losses [B]; their graph stays.
+        parameters: the parameters by name.
+        weights: the gradient at each loss in the pass that is checked [B].
         reduced: whether gradients are averaged over ranks as they arrive in `.grad`.
-        divisor: what the sum of a sharded gradient over ranks is divided by.
+        random: the random weights [B].
+        expected: the gradients for these, once they are known.
     """
 
-    def __init__(
-        self, engine: Engine, losses: Tensor, parameters: Mapping[str, Tensor], weights: Tensor, reduced: bool
-    ) -> None:
-        self.losses = losses
-        self.reduced = reduced
-        self._engine = engine
-        self._parameters = parameters
-        self._weights = weights
-        self.divisor = 1.0 if engine.sharding is None else engine.sharding.divisor
+    engine: Engine
+    losses: Tensor
+    parameters: Mapping[str, Tensor]
+    weights: Tensor
+    reduced: bool
+    random: Tensor
+    expected: dict[str, Tensor] | None = None
 
-    def precision(self, name: str, expected: Mapping[str, Tensor]) -> torch.dtype:
+    @property
+    def divisor(self) -> float:
+        """What the sum of a sharded gradient over ranks is divided by."""
+        return 1.0 if self.engine.sharding is None else self.engine.sharding.divisor
+
+    def precision(self, name: str) -> torch.dtype:
         """The least precise of a parameter, its gradient and the losses."""
-        dtypes = self.losses.dtype, expected.get(name, self.losses).dtype, self._engine.parameters[name].dtype
-        return min(dtypes, key=lambda dtype: -torch.finfo(dtype).eps)
+        gradient = (self.expected or {}).get(name, self.losses)
+        dtypes = self.losses.dtype, gradient.dtype, self.engine.parameters[name].dtype
+        return max(dtypes, key=lambda dtype: torch.finfo(dtype).eps)
 
     def gradients(self, random: Tensor) -> dict[str, Tensor]:
         """The gradients for random weights [B] by name; parameters that have none are left out.
@@ -258,20 +258,20 @@ class Autograd:
         A reentrant checkpoint hides its parameters from `torch.autograd.grad`, or refuses it; it is asked by a backward
         pass that fills `.grad`, unless that would involve other ranks.
         """
-        losses, wanted = self.losses, list(self._parameters.values())
-        weights = (self._weights * random).to(losses.dtype)
+        losses, wanted = self.losses, list(self.parameters.values())
+        weights = (self.weights * random).to(losses.dtype)
         found: Sequence[Tensor | None]
         graph = list(nodes(losses))
-        leaves = [*self._engine.model.parameters(), *leaves_of(losses), *(p for n in graph for p in _hidden_leaves(n))]
+        leaves = [*self.engine.model.parameters(), *leaves_of(losses), *(p for n in graph for p in _hidden_leaves(n))]
         devices = [losses.device] if losses.device.type == "cuda" else []
         with (
-            self._engine.deaf(),
+            self.engine.deaf(),
             torch.random.fork_rng(devices, device_type="cuda"),
             _grads_set_aside(list({id(leaf): leaf for leaf in leaves}.values())),
         ):
-            if self._engine.sharding is not None:  # its whole parameters are leaves of the graph, and have no `.grad`
-                due = self._engine.sharding.gradients(losses, weights)
-                return {name: due[name] for name in self._parameters if name in due}
+            if self.engine.sharding is not None:  # its whole parameters are leaves of the graph, and have no `.grad`
+                due = self.engine.sharding.gradients(losses, weights)
+                return {name: due[name] for name in self.parameters if name in due}
             try:
                 found = torch.autograd.grad(losses, wanted, weights, retain_graph=True, allow_unused=True)
                 hidden = any(grad is None for grad in found) and any(map(_runs_a_backward, graph))
@@ -284,14 +284,10 @@ class Autograd:
                     parameter.grad = None
                 losses.backward(weights, retain_graph=True)
                 found = [parameter.grad for parameter in wanted]
-        return {name: grad.to_dense() for name, grad in zip(self._parameters, found, strict=True) if grad is not None}
+        return {name: grad.to_dense() for name, grad in zip(self.parameters, found, strict=True) if grad is not None}
 
 
 _norm = torch.linalg.vector_norm
-
-
-def _near(dtype: torch.dtype) -> float:
-    return _NEAR.get(dtype, _NEAR_LOW)
 
 
 def _both(have: Tensor | None, want: Tensor | None) -> tuple[Tensor, Tensor]:

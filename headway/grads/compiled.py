@@ -10,33 +10,23 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch._functorch.config
 from torch import Tensor
 
 from headway.grads.observe import report
-from headway.grads.passes import Pass
+
+if TYPE_CHECKING:
+    from headway.grads.rule_sites import RuleSite
 
 
-class CompiledListener(Protocol):
-    """A listener that is also told when its module runs."""
-
-    def called(self, output: Tensor) -> None:
-        """The module has run forward and given `output`."""
-        ...
-
-    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-        """See `Listener.collect`."""
-        ...
-
-
-_LISTENERS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_LISTENERS: weakref.WeakValueDictionary[int, RuleSite] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
 
-def register(listener: CompiledListener) -> int:
+def register(listener: RuleSite) -> int:
     """Give a listener the number by which a compiled graph knows it."""
     number = next(_numbers)
     _LISTENERS[number] = listener

@@ -26,6 +26,7 @@ class Geometry:
         dilation: steps within a patch.
         groups: groups of channels.
         mode: how the padding is filled, as in `F.pad`.
+        transposed: it is the adjoint of a convolution.
     """
 
     weight: tuple[int, ...]
@@ -34,6 +35,7 @@ class Geometry:
     dilation: tuple[int, ...]
     groups: int
     mode: str = "constant"
+    transposed: bool = False
 
     @classmethod
     def of(cls, module: nn.Conv2d | nn.ConvTranspose2d) -> Geometry:
@@ -46,18 +48,33 @@ class Geometry:
             module.dilation,
             module.groups,
             mode,
+            module.transposed,
         )
-
-    @property
-    def kernel(self) -> tuple[int, ...]:
-        """Lengths of the kernel."""
-        return self.weight[2:]
 
     def pad(self, x: Tensor) -> Tensor:
         """Padded images, channels last: [c, channels, *size] -> [c, *padded, channels]."""
         if self.mode != "constant":
             return _channels_last(F.pad(x, self.padding, mode=self.mode)).contiguous()
         return F.pad(_channels_last(x), [0, 0, *self.padding]) if any(self.padding) else _channels_last(x).contiguous()
+
+    def patches(self, x: Tensor, size: tuple[int, ...] = ()) -> Tensor:
+        """Cut images [c, channels, *size] into the patches that a kernel sees, at the first `size` places or all.
+
+        The channels stand last, so that a row of the kernel is one run of memory; that makes the cut much
+        faster than an im2col with the channels first.
+
+        Returns:
+            Patches [c * groups, T, d] with d = prod(kernel) * channels / groups, kernel first.
+        """
+        kernel, dims = self.weight[2:], len(self.weight) - 2
+        windows = self.pad(x).unflatten(-1, (self.groups, -1)).movedim(-2, 1)  # [c, groups, *size, channels]
+        for axis in range(dims):
+            span = (kernel[axis] - 1) * self.dilation[axis] + 1
+            windows = windows.unfold(2 + axis, span, self.stride[axis])[..., :: self.dilation[axis]]
+        cut = windows.movedim(2 + dims, -1).flatten(2 + dims)  # channels behind the kernel
+        for axis, length in enumerate(size):  # output_padding may leave room for a patch that no input made
+            cut = cut.narrow(2 + axis, 0, length)
+        return cut.flatten(2, -2).flatten(0, 1)
 
     def outer(self, cut: Tensor | partial[Tensor], maps: Tensor) -> Outer:
         """Gradients of the weight from patches [c * groups, T, d] and channels-first maps at their places."""
@@ -76,57 +93,16 @@ def _channels_last(x: Tensor) -> Tensor:
     return x.movedim(1, -1)
 
 
-def patches(
-    padded: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...], groups: int
-) -> Tensor:
-    """Cut padded images into the patches that a kernel sees.
-
-    The channels stand last, so that a row of the kernel is one run of memory; that makes the cut much
-    faster than an im2col with the channels first.
-
-    Args:
-        padded: images [c, *size, channels].
-        kernel: lengths of the kernel.
-        stride: steps between patches.
-        dilation: steps within a patch.
-        groups: groups of channels.
-
-    Returns:
-        Patches [c, groups, *positions, d] with d = prod(kernel) * channels / groups, kernel first.
-    """
-    dims = len(kernel)
-    windows = padded.unflatten(-1, (groups, -1)).movedim(-2, 1)  # [c, groups, *size, channels]
-    for axis in range(dims):
-        span = (kernel[axis] - 1) * dilation[axis] + 1
-        windows = windows.unfold(2 + axis, span, stride[axis])[..., :: dilation[axis]]
-    return windows.movedim(2 + dims, -1).flatten(2 + dims)  # channels behind the kernel
-
-
-def _patches_of_input(geometry: Geometry, x: Tensor) -> Tensor:
-    """Patches of a convolution's input as [c * groups, T, d]."""
-    cut = patches(geometry.pad(x), geometry.kernel, geometry.stride, geometry.dilation, geometry.groups)
-    return cut.flatten(2, -2).flatten(0, 1)
-
-
-def _patches_of_output(geometry: Geometry, grad_output: Tensor, size: tuple[int, ...]) -> Tensor:
-    """Patches of a transposed convolution's output gradient, one per input position: [c * groups, T, d]."""
-    cut = patches(geometry.pad(grad_output), geometry.kernel, geometry.stride, geometry.dilation, geometry.groups)
-    for axis, length in enumerate(size):  # output_padding may leave room for a patch that no input made
-        cut = cut.narrow(2 + axis, 0, length)
-    return cut.flatten(2, -2).flatten(0, 1)
-
-
 def convolve(geometry: Geometry, x: Tensor, b: Tensor) -> dict[str, PerSample]:
-    """The weight's gradient is sum_t D_t patch_t^T for each group of channels."""
-    x, b = promote(x, b)
-    weight = geometry.outer(partial(_patches_of_input, geometry, x), b)
-    return {"weight": weight, "bias": Dense(b.flatten(2).sum(2))}
+    """The weight's gradient is sum_t D_t patch_t^T for each group of channels.
 
-
-def convolve_transposed(geometry: Geometry, x: Tensor, b: Tensor) -> dict[str, PerSample]:
-    """The adjoint of a convolution: inputs and patches of the output gradient change places."""
+    In a transposed convolution inputs and patches of the output gradient change places.
+    """
     x, b = promote(x, b)
-    weight = geometry.outer(partial(_patches_of_output, geometry, b, tuple(x.shape[2:])), x)
+    if geometry.transposed:
+        weight = geometry.outer(partial(geometry.patches, b, tuple(x.shape[2:])), x)
+    else:
+        weight = geometry.outer(partial(geometry.patches, x), b)
     return {"weight": weight, "bias": Dense(b.flatten(2).sum(2))}
 
 
@@ -148,13 +124,8 @@ def always(inputs: Inputs) -> bool:
     return True
 
 
+@register_rule(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, footprint=conv_footprint, samples_first=True)
 @register_rule(nn.Conv1d, nn.Conv2d, nn.Conv3d, footprint=conv_footprint, samples_first=True, simultaneous=always)
 def convolution(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """See `convolve`."""
     return convolve(Geometry.of(cast(nn.Conv2d, module)), inputs[0], grad_output)
-
-
-@register_rule(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, footprint=conv_footprint, samples_first=True)
-def transposed_convolution(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
-    """See `convolve_transposed`."""
-    return convolve_transposed(Geometry.of(cast(nn.ConvTranspose2d, module)), inputs[0], grad_output)

@@ -147,7 +147,7 @@ def _set_item(engine: Engine, args: Sequence[Any], spec: Any, plain: list[Any], 
     call = Operation(engine, _with_item, spec, plain, origins, others, [0])
     if any(call.carries_samples(plain[i]) for i in others):
         raise RuleError(
-            f"{call.name}: expected samples to be written into a tensor of samples, got one that is made of parameters "
+            f"{call.path}: expected samples to be written into a tensor of samples, got one that is made of parameters "
             f"alone; join the two with torch.cat or torch.where instead"
         )
     target[index] = value

@@ -87,14 +87,10 @@ def refuse_batch_statistics(name: str, module: nn.Module) -> None:
         )
 
 
-@register_rule(
-    nn.BatchNorm1d,
-    nn.BatchNorm2d,
-    nn.BatchNorm3d,
-    nn.SyncBatchNorm,
-    footprint=_activations,
-    samples_first=True,
-)
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+@register_rule(*_BATCH_NORMS, footprint=_activations, samples_first=True)
 def batch_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """BatchNorm with running statistics (eval mode): a fixed affine map per channel."""
     x, b = promote(inputs[0], grad_output)

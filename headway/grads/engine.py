@@ -6,8 +6,9 @@ import weakref
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +17,10 @@ from torch.utils._pytree import tree_leaves
 
 from headway.errors import ModelError, warn
 from headway.grads.attention import AttentionSite
-from headway.grads.containers import Container
 from headway.grads.elementwise import refuse_batch_statistics
 from headway.grads.experts import ExpertsSite, is_experts
 from headway.grads.fallback import Function, Splits
 from headway.grads.hooks import Hook
-from headway.grads.kernels import Kernels
 from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
 from headway.grads.passes import Pass
@@ -31,8 +30,11 @@ from headway.grads.registry import has_usual_names, kind_of, rule_for
 from headway.grads.rule_sites import RuleSite
 from headway.grads.scratch import Scratch
 from headway.grads.sharded import ShardedPass, Sharding
-from headway.grads.sites import Site
+from headway.grads.sites import Container, Site
 from headway.grads.uses import Uses
+
+if TYPE_CHECKING:
+    from headway.grads.triton_kernels import TritonKernels
 
 _ATTACHED: weakref.WeakKeyDictionary[nn.Module, Engine] = weakref.WeakKeyDictionary()
 """The engine that is attached to a module: there can be only one, since it trains what it scores."""
@@ -58,7 +60,7 @@ class Engine:
         layout: where the samples are, see `Layouts`.
         simultaneous: let layers with several positions sum their weight's gradient from the per-sample
             gradients, which saves a product per layer.
-        kernels: what reduces such layers on a device, see `headway.grads.kernels`.
+        kernels: what reduces such layers on a device.
         sharding: how the model is sharded, if it is.
     """
 
@@ -68,10 +70,9 @@ class Engine:
         names: Collection[str],
         layout: Layout | Mapping[str, Layout] | None = None,
         simultaneous: bool = True,
-        kernels: Kernels | None = None,
+        kernels: TritonKernels | None = None,
         sharding: Sharding | None = None,
     ) -> None:
-        """Find out who owns the parameters; hooks come with `attach`."""
         self.model = model
         self.layouts = Layouts(layout)
         self.simultaneous = simultaneous and sharding is None
@@ -163,26 +164,25 @@ class Engine:
             own, kind = self._scored(module), kind_of(module)
             if (isinstance(module, nn.RNNBase) or kind is nn.MultiheadAttention) and not module.batch_first:
                 self.layouts.positions_first_seen = path
-            if isinstance(module, nn.RNNBase) and kind.forward in _RECURRENCES and rule_for(module) is None:
-                if own:
-                    yield RecurrentSite(self, path, module, own)
-            elif kind in _CELLS and rule_for(module) is None and own.keys() <= CELL_PARAMETERS:
-                if own:
-                    yield CellSite(self, path, module, own)
+            rule = rule_for(module)
+            site: Any = None
+            if isinstance(module, nn.RNNBase) and kind.forward in _RECURRENCES and rule is None:
+                site = RecurrentSite
+            elif kind in _CELLS and rule is None and own.keys() <= CELL_PARAMETERS:
+                site = CellSite
             elif kind is nn.MultiheadAttention:
-                if below := self._scored(module, recurse=True):
-                    yield AttentionSite(self, path, module, below)
-                    units.add(f"{path}." if path else "")
-            elif (rule := rule_for(module)) is not None and has_usual_names(module, own):
-                if own:
-                    yield RuleSite(self, path, module, own, rule)
+                site, own = AttentionSite, self._scored(module, recurse=True)
+                units |= {f"{path}." if path else ""} if own else set()
+            elif rule is not None and has_usual_names(module, own):
+                site = partial(RuleSite, rule=rule)
             elif own and is_experts(module, own):
-                yield ExpertsSite(self, path, module, own)
+                site = ExpertsSite
             elif next(module.children(), None) is None:
-                if own:
-                    yield ModuleSite(self, path, module, own)
+                site = ModuleSite
             elif kind not in _PLAIN_CONTAINERS and self.parameters:
                 yield Container(self, path, module)
+            if own and site is not None:
+                yield site(self, path, module, own)
 
     def _scored(self, module: nn.Module, recurse: bool = False) -> dict[str, str]:
         """The names in the model of a module's scored parameters, by their names in the module."""
@@ -263,14 +263,12 @@ class Engine:
             return True
         if self.batch_hint not in tensor.shape[:2] or (tensor.shape[0] == 1 and self.batch_hint > 1):
             return False
-        return tensor.untyped_storage()._cdata not in self._buffers()
+        buffers = {buffer.untyped_storage()._cdata for buffer in self.model.buffers()}
+        return tensor.untyped_storage()._cdata not in buffers
 
     def is_input(self, tensor: Tensor) -> bool:
         """Whether a tensor is one of the model's inputs, or a view of one."""
         return tensor.untyped_storage()._cdata in self._inputs
-
-    def _buffers(self) -> set[int]:
-        return {buffer.untyped_storage()._cdata for buffer in self.model.buffers()}
 
     @property
     def batch_hint(self) -> int | None:
@@ -346,7 +344,7 @@ class Engine:
     @contextmanager
     def run(self, samples: int, plan: Mapping[str, Sequence[Reduction]], check: Tensor | None = None) -> Iterator[Pass]:
         """Open a pass; the backward inside the block is reduced into it. See `Pass` for `check`."""
-        own = (samples, plan, self.uses.several, self._scratch, check, self._sizes)
+        own = (samples, plan, self.uses.once, self._scratch, check, self._sizes)
         self.current = Pass(*own) if self.sharding is None else ShardedPass(self.sharding, *own)
         self.layouts.forget_tried()  # of a pass that ended in an error
         self.layouts.trying = check is not None

@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -55,7 +56,6 @@ class AutoEvery:
     cost: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         if not (self.budget > 0 and self.drift > 0):
             raise LossError(f"expected a budget and a drift above 0, got {self.budget} and {self.drift}")
         if self.most < 1:
@@ -78,12 +78,9 @@ class Interval:
         self.length = length
 
     def advance(self, batches: int, scores: Mapping[str, Tensor] | None, groups: Tensor | None) -> bool:
-        """Take note of a batch, and say whether the next one is scored.
+        """Take note of a batch, the last of so many, and say whether the next one is scored.
 
-        Args:
-            batches: how many there have been, with this one.
-            scores: its scores by signal [B]; None if it was not scored.
-            groups: the group of each sample [B], where it is known.
+        Its scores [B] come by signal, or as None if it was not scored; the groups of its samples [B], where known.
         """
         return batches % self.length == 0
 
@@ -97,11 +94,7 @@ class Interval:
 
 
 class AutoInterval(Interval):
-    """An interval that follows the drift of the scores and what they cost. All ranks decide alike.
-
-    Args:
-        config: see there.
-    """
+    """An interval that follows the drift of the scores and what they cost. All ranks decide alike."""
 
     def __init__(self, config: AutoEvery) -> None:
         super().__init__(1)
@@ -210,15 +203,12 @@ class Movement:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything."""
-        squares = {name: list(own) for name, own in self._squares.items()}
-        before = {name: own.clone() for name, own in self._before.items()}
-        return {"compared": self.compared, "before": before, "squares": squares}
+        return deepcopy({"compared": self.compared, "before": self._before, "squares": self._squares})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
         self.compared = state["compared"]
-        self._before = {name: own.clone() for name, own in state["before"].items()}
-        self._squares = {name: list(own) for name, own in state["squares"].items()}
+        self._before, self._squares = deepcopy(state["before"]), deepcopy(state["squares"])
 
 
 def _sums(scores: Tensor, groups: Tensor | None) -> Tensor:

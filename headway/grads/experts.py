@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from headway.errors import RuleError
-from headway.grads.folding import Folded
 from headway.grads.passes import Contribution
 from headway.grads.persample import PerSample, Rows, widened
 from headway.grads.registry import Inputs, Rule
 from headway.grads.routed import Routed, Routing
-from headway.grads.rule_sites import RuleContribution, RuleSite
+from headway.grads.rule_sites import RuleSite
 
 if TYPE_CHECKING:
     from headway.grads.engine import Engine
@@ -108,7 +107,5 @@ class ExpertsSite(RuleSite):
 
     def contribution(self, saved: Inputs, grad: Tensor, samples: int) -> Contribution:
         """See `RuleSite.contribution`: no sample's gradient of more than one expert is formed at a time."""
-        layouts = self.engine.layouts
-        layouts.try_flat(self.path, grad.shape, samples)
-        each = layouts.require_rows(self.path, grad.shape, samples)
-        return Folded(RuleContribution(self, saved, grad), each, _largest(self.module))
+        self.engine.layouts.try_flat(self.path, grad.shape, samples)
+        return self.of_rows(saved, grad, samples, _largest(self.module))

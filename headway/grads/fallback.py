@@ -10,21 +10,28 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from headway.errors import LayoutError, RuleError
-from headway.grads.layout import BY_SEGMENT, Layouts
+from headway.errors import RuleError
+from headway.grads.layout import BY_SEGMENT, Layouts, flat_or_shared, no_samples
+from headway.grads.passes import Contribution, Pass
 from headway.grads.persample import Dense, PerSample
+
+if TYPE_CHECKING:
+    from headway.grads.engine import Engine
 
 Leaves = Mapping[str, Tensor]
 ReplayFn = Callable[[Leaves, Sequence[Tensor], Tensor], Sequence[Tensor]]
 """(parameters, tensors of one sample, its rows' numbers [T]) -> outputs for a batch of these T rows.
 
 A sample has one row, T = 1, unless the call was declared flat."""
+
+Found = tuple[dict[str, Tensor], list[Tensor]]
+"""What a replay of c samples gives: gradients by name [c, *shape], unless they are left out, and outputs [c, ...]."""
 
 Split = tuple[bool, ...]
 """Which of a call's tensors are split by sample."""
@@ -75,7 +82,9 @@ class Surroundings:
     def restored(self) -> Iterator[None]:
         """Run something as the call was run; the random numbers of the training around it stay as they are."""
         autocast = nullcontext() if self.autocast is None else torch.autocast(self.device.type, dtype=self.autocast)
-        with torch.random.fork_rng(devices=_accelerators(self.device), device_type=_kind(self.device)), autocast:
+        others = _accelerators(self.device)
+        kind = self.device.type if others else "cuda"
+        with torch.random.fork_rng(devices=others, device_type=kind), autocast:
             self.rewind()
             yield
 
@@ -91,10 +100,6 @@ class Surroundings:
 def _accelerators(device: torch.device) -> list[torch.device]:
     """The device, if it has a random generator besides the host's."""
     return [device] if device.type in ("cuda", "xpu") else []
-
-
-def _kind(device: torch.device) -> str:
-    return device.type if _accelerators(device) else "cuda"
 
 
 def _random_states(device: torch.device) -> tuple[Tensor, ...]:
@@ -113,7 +118,6 @@ class Function:
         call: what tells this call from others of the function, as far as the samples are concerned.
         splits: what earlier replays have found; this one adds to it.
         surroundings: autocast as it was, and the random state if the call has drawn random numbers.
-        numel: numbers in the parameters.
         way_out: what to do if its outputs do not show the samples, if not what a module can do.
         loop: whether vmap has failed, so that samples are replayed one after another.
     """
@@ -126,11 +130,11 @@ class Function:
     surroundings: Surroundings
     way_out: str | None = None
     loop: bool = False
-    numel: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Count the parameters."""
-        self.numel = sum(leaf.numel() for leaf in self.leaves.values())
+    @property
+    def numel(self) -> int:
+        """Numbers in the parameters."""
+        return sum(leaf.numel() for leaf in self.leaves.values())
 
 
 def with_tensors(leaves: Sequence[Any], places: Sequence[int], tensors: Sequence[Tensor]) -> list[Any]:
@@ -143,15 +147,12 @@ def with_tensors(leaves: Sequence[Any], places: Sequence[int], tensors: Sequence
 
 def sample_dim(tensor: Tensor, samples: int, preferred: int) -> int | None:
     """The dimension of a tensor that holds the samples, or None."""
-    order = (preferred, 1 - preferred)
-    for dim in order:
-        if tensor.dim() > dim and tensor.shape[dim] == samples:
-            return dim
-    return None
+    found = (dim for dim in (preferred, 1 - preferred) if tensor.dim() > dim and tensor.shape[dim] == samples)
+    return next(found, None)
 
 
 class Replay:
-    """The contribution of one call of a `Function`.
+    """One call of a `Function`, as a contribution.
 
     Args:
         function: what was called.
@@ -175,10 +176,8 @@ class Replay:
         layouts: Layouts,
         outputs: Sequence[Tensor] | None = None,
     ) -> None:
-        """Find the samples in every tensor, and check the replay if outputs are given."""
         self.function = function
-        self.params = tuple(function.leaves)
-        self.footprint = function.numel + sum(t.numel() for t in [*tensors, *grads]) // samples
+        self._footprint = function.numel + sum(t.numel() for t in [*tensors, *grads]) // samples
         self._tensors = tensors
         preferred = 1 if layouts.declared(function.name) == "positions-first" else 0
         self._each = layouts.rows_each(function.name, grads[0].shape[0] if grads[0].dim() else 0, samples)
@@ -191,10 +190,9 @@ class Replay:
         out_dims = [sample_dim(g, rows, preferred) for g in grads]
         for dim, grad in zip(out_dims, grads, strict=True):
             if dim is None:
-                raise LayoutError(
-                    f"{function.name}: expected {samples} samples (one per loss) in dimension 0 or 1 of its "
-                    f"output, got shape {list(grad.shape)}; {function.way_out or _module_way_out(function.name)}"
-                )
+                own = f"{flat_or_shared(function.name)}; {BY_SEGMENT}; or give it a rule with register_rule"
+                where = "dimension 0 or 1 of its output"
+                raise no_samples(function.name, where, grad.shape, samples, function.way_out or own)
             layouts.refuse_two_readings(function.name, grad, samples)
         dims = [dim or 0 for dim in out_dims]
         self._grads = [self._split(g, dim) for g, dim in zip(grads, dims, strict=True)]
@@ -208,6 +206,11 @@ class Replay:
     def _split(self, tensor: Tensor, dim: int, each: int | None = None) -> Tensor:
         """View a tensor with the samples in dimension 0, and a sample's rows where the samples were."""
         return tensor.unflatten(dim, (-1, each or self._each)).movedim(dim, 0)
+
+    @property
+    def contribution(self) -> Contribution:
+        """What the call adds to the gradients of its parameters."""
+        return Contribution(tuple(self.function.leaves), self._footprint, self.block)
 
     def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
         """See `Contribution.block`."""
@@ -244,12 +247,11 @@ class Replay:
         self._mapped = passing[0]
         return len(passing)
 
-    def _run(self, start: int, stop: int, only_outputs: bool = False) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Gradients by name [c, *shape], unless they are left out, and outputs [c, ...] for a range of samples."""
-        mapped = self._mapped
+    def _run(self, start: int, stop: int, only_outputs: bool = False) -> Found:
+        """The replay of a range of samples."""
+        dims = zip(self._tensors, self._in_dims, self._in_each, self._mapped, strict=True)
         tensors = [
-            self._split(t, dim, each)[start:stop] if split and dim is not None else t
-            for t, dim, each, split in zip(self._tensors, self._in_dims, self._in_each, mapped, strict=True)
+            self._split(t, dim, each)[start:stop] if split and dim is not None else t for t, dim, each, split in dims
         ]
         grads = [g[start:stop] for g in self._grads]
         index = torch.arange(start * self._each, stop * self._each, device=grads[0].device).view(-1, self._each)
@@ -257,75 +259,84 @@ class Replay:
             warnings.simplefilter("ignore")  # vmap says where it is slow
             if not self.function.loop:
                 try:
-                    return self._vectorised(tensors, mapped, grads, index, only_outputs)
+                    return self._vectorised(tensors, grads, index, only_outputs)
                 except (RuntimeError, ValueError, IndexError):
                     self.function.loop = True
                     self.function.surroundings.rewind()
-            return self._looped(tensors, mapped, grads, index, only_outputs)
+            return self._looped(tensors, grads, index, only_outputs)
 
     def _vectorised(
-        self,
-        tensors: Sequence[Tensor],
-        mapped: Sequence[bool],
-        grads: Sequence[Tensor],
-        index: Tensor,
-        only_outputs: bool,
-    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        self, tensors: Sequence[Tensor], grads: Sequence[Tensor], index: Tensor, only_outputs: bool
+    ) -> Found:
         leaves = {name: leaf.detach() for name, leaf in self.function.leaves.items()}
 
-        def one(tensors: list[Tensor], grads: list[Tensor], index: Tensor) -> tuple[dict[str, Tensor], list[Tensor]]:
+        def one(tensors: list[Tensor], grads: list[Tensor], index: Tensor) -> Found:
             if only_outputs:
                 return {}, list(self.function.replay(leaves, tensors, index))
             outputs, pull = torch.func.vjp(lambda p: list(self.function.replay(p, tensors, index)), leaves)[:2]
             cotangents = [g.to(o.dtype) for g, o in zip(grads, outputs, strict=True)]
             return pull(cotangents)[0], outputs
 
-        in_dims = ([0 if split else None for split in mapped], 0, 0)
-        result: tuple[dict[str, Tensor], list[Tensor]]
-        result = torch.func.vmap(one, in_dims=in_dims, randomness="same")(list(tensors), list(grads), index)
-        return result
+        in_dims = ([0 if split else None for split in self._mapped], 0, 0)
+        return torch.func.vmap(one, in_dims=in_dims, randomness="same")(list(tensors), list(grads), index)
 
-    def _looped(
-        self,
-        tensors: Sequence[Tensor],
-        mapped: Sequence[bool],
-        grads: Sequence[Tensor],
-        index: Tensor,
-        only_outputs: bool,
-    ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        names = list(self.function.leaves)
-        rows: list[list[Tensor]] = []
+    def _looped(self, tensors: Sequence[Tensor], grads: Sequence[Tensor], index: Tensor, only_outputs: bool) -> Found:
+        rows: list[Sequence[Tensor]] = []
         outputs: list[list[Tensor]] = []
         for i in range(len(index)):
             leaves = {name: leaf.detach().requires_grad_() for name, leaf in self.function.leaves.items()}
             self.function.surroundings.rewind()
-            own = [t[i] if split else t for t, split in zip(tensors, mapped, strict=True)]
+            own = [t[i] if split else t for t, split in zip(tensors, self._mapped, strict=True)]
             with torch.set_grad_enabled(not only_outputs):
                 result = self.function.replay(leaves, own, index[i])
             outputs.append([o.detach() for o in result])
-            if only_outputs:
-                continue
-            cotangents = [g[i].to(o.dtype) for g, o in zip(grads, result, strict=True)]
-            rows.append(
-                list(
-                    torch.autograd.grad(
-                        result,
-                        [leaves[n] for n in names],
-                        cotangents,
-                        allow_unused=True,
-                        materialize_grads=True,
-                    )
-                )
-            )
-        stacked = {name: torch.stack(column) for name, column in zip(names, zip(*rows, strict=True), strict=False)}
-        return stacked, [torch.stack(column) for column in zip(*outputs, strict=True)]
+            if not only_outputs:
+                cotangents = [g[i].to(o.dtype) for g, o in zip(grads, result, strict=True)]
+                wanted = list(leaves.values())
+                rows.append(torch.autograd.grad(result, wanted, cotangents, allow_unused=True, materialize_grads=True))
+        found = {
+            name: torch.stack(own) for name, own in zip(self.function.leaves, zip(*rows, strict=True), strict=False)
+        }
+        return found, [torch.stack(column) for column in zip(*outputs, strict=True)]
 
 
-def _module_way_out(module: str) -> str:
-    return (
-        f"pass layout={{{module!r}: 'flat'}} if each sample's rows stand together in dimension 0, or 'shared' if the "
-        f"call sees no samples; {BY_SEGMENT}; or give it a rule with register_rule"
-    )
+class ReplayedCall:
+    """A listener on a call that is replayed, unless a rule describes it.
+
+    Args:
+        engine: the engine.
+        function: what was called.
+        outputs: those that are observed.
+        tensors: the tensors of the call.
+        by_rule: gives the contribution from the saved tensors, the gradient at the output and B; None for a replay.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        function: Function,
+        outputs: Sequence[Tensor],
+        tensors: Sequence[Tensor],
+        by_rule: Callable[[Sequence[Tensor], Tensor, int], Contribution | None] | None = None,
+    ) -> None:
+        self.engine, self.path, self.names = engine, function.name, tuple(function.leaves)
+        self._function, self._by_rule = function, by_rule
+        engine.count_use(self.names, self.path, [*outputs, *tensors], function.call)
+        self.kept = [output.detach().clone() for output in outputs] if engine.is_new(function) else None
+
+    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        """See `Listener.collect`."""
+        layouts, samples = self.engine.layouts, current.samples
+        layouts.try_flat(self.path, grads[0].shape, samples)
+        kept, self.kept = layouts.in_order(self.kept), None
+        with self.engine.paused():
+            found = None if self._by_rule is None else self._by_rule(saved, grads[0], samples)
+            if found is None:
+                found = Replay(self._function, saved, grads, samples, layouts, kept).contribution
+            else:
+                layouts.refuse_two_readings(self.path, grads[0], samples)
+                self.engine.splits.setdefault(self._function.call, {})  # outputs need no check
+            current.add(found)
 
 
 def close(x: Tensor, y: Tensor) -> bool:

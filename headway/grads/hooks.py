@@ -21,7 +21,6 @@ class Hook:
     """A function as a hook on a module, which copies and pickles as a function that does nothing."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Keep the function."""
         self.function = function
 
     def __call__(self, *args: Any) -> Any:
@@ -41,7 +40,6 @@ class Forward:
     """A function in the place of a module's forward, which copies and pickles as the forward of the copy's class."""
 
     def __init__(self, module: nn.Module, function: Callable[..., Any]) -> None:
-        """Keep both."""
         self.module = module
         self.function = function
 

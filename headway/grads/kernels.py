@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.util import find_spec
 from os import environ
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
 from headway.errors import MissingExtraError, ModelError
 
 if TYPE_CHECKING:
-    from headway.grads.persample import Reduction
+    from headway.grads.triton_kernels import TritonKernels
 
 Choice = Literal["triton"]
 """The kernels that there are."""
-
-
-class Kernels(Protocol):
-    """Reductions of sums of outer products, sum_t b_t a_t^T, that never hold the gradient of a sample."""
-
-    def takes(self, a: Tensor, b: Tensor) -> bool:
-        """Whether the kernels handle inputs [c, T, d] and output gradients [c, T, p] of these types, where they are."""
-        ...
-
-    def reduce(
-        self, a: Tensor, b: Tensor, reductions: Sequence[Reduction], trains: bool
-    ) -> tuple[list[Tensor], Tensor | None]:
-        """Return one tensor [c] per reduction, and the sum over the samples, flat, if it `trains` the parameter."""
-        ...
 
 
 def is_interpreted() -> bool:
@@ -37,7 +23,7 @@ def is_interpreted() -> bool:
     return environ.get("TRITON_INTERPRET", "0") == "1"
 
 
-def load(choice: Choice | None, parameters: Mapping[str, Tensor]) -> Kernels | None:
+def load(choice: Choice | None, parameters: Mapping[str, Tensor]) -> TritonKernels | None:
     """The kernels of a name, for a model with some parameters; None for none.
 
     Raises:

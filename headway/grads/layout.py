@@ -35,7 +35,6 @@ class Layouts:
     """
 
     def __init__(self, declared: Layout | Mapping[str, Layout] | None = None) -> None:
-        """Check the names of the layouts."""
         if declared is None:
             declared = {}
         elif isinstance(declared, str):
@@ -103,9 +102,7 @@ class Layouts:
     def flat_rows(self, rows: int, fill: Callable[[Tensor], Tensor]) -> Iterator[None]:
         """Read calls as flat, with so many rows for each sample, or as samples-first if that is 1.
 
-        Args:
-            rows: how many.
-            fill: brings what was kept of a call into this order.
+        `fill` brings what was kept of a call into this order.
         """
         self._rows, self._fill = rows, fill
         try:
@@ -113,11 +110,9 @@ class Layouts:
         finally:
             self._rows = self._fill = None
 
-    def in_order(self, kept: Sequence[Tensor] | None) -> list[Tensor] | None:
+    def in_order(self, kept: list[Tensor] | None) -> list[Tensor] | None:
         """Outputs that were kept of a call, as its gradients are read."""
-        if kept is None:
-            return None
-        return list(kept) if self._fill is None else [self._fill(tensor) for tensor in kept]
+        return kept if kept is None or self._fill is None else [self._fill(tensor) for tensor in kept]
 
     def is_flat(self, module: str) -> bool:
         """Whether a module's rows of a sample stand together, by declaration or by segment."""
@@ -144,13 +139,10 @@ class Layouts:
         each = self.rows_each(module, shape[dim], samples)
         if shape[dim] == each * samples:
             return each
-        expected = f"{module}: expected {samples} samples (one per loss) in dimension {dim}, got shape {list(shape)}; "
+        way_out = f"{flat_way_out(self._owners.get(module, module), 'there')}; {BY_SEGMENT}"
         if self.declared(module) == "flat":
-            raise LayoutError(f"{expected}'flat' needs the same number of rows for each sample; {BY_SEGMENT}")
-        name = self._owners.get(module, module)
-        raise LayoutError(
-            f"{expected}pass layout={{{name!r}: 'flat'}} if each sample's rows stand together there; {BY_SEGMENT}"
-        )
+            way_out = f"'flat' needs the same number of rows for each sample; {BY_SEGMENT}"
+        raise no_samples(module, f"dimension {dim}", shape, samples, way_out)
 
     def find(self, module: str, output: Tensor, samples: int) -> Layout:
         """Decide the layout of a module's call, which is not flat, from the gradient at its output.
@@ -176,10 +168,8 @@ class Layouts:
                 f"{module}: expected one loss per sample, got {samples} losses for an output of shape {list(shape)}; "
                 f"if there is one loss per position, average them: losses.view({shape[0]}, {shape[1]}).mean(1)"
             )
-        raise LayoutError(
-            f"{module}: expected {samples} samples (one per loss) in dimension 0 or 1 of its output, got shape "
-            f"{list(shape)}; pass layout={{{module!r}: 'flat'}} if each sample's rows stand together in "
-            f"dimension 0, or 'shared' if the call sees no samples; {BY_SEGMENT}"
+        raise no_samples(
+            module, "dimension 0 or 1 of its output", shape, samples, f"{flat_or_shared(module)}; {BY_SEGMENT}"
         )
 
     def refuse_two_readings(self, call: str, output: Tensor, samples: int) -> None:
@@ -211,14 +201,26 @@ class Layouts:
         )
 
 
+def no_samples(call: str, where: str, shape: Sequence[int], samples: int, way_out: str) -> LayoutError:
+    """The error for a tensor of a call that has no dimension of B entries where it should have one."""
+    return LayoutError(
+        f"{call}: expected {samples} samples (one per loss) in {where}, got shape {list(shape)}; {way_out}"
+    )
+
+
+def flat_way_out(call: str, where: str = "in dimension 0") -> str:
+    """What to do if the rows of samples stand together in a call that does not show them."""
+    return f"pass layout={{{call!r}: 'flat'}} if each sample's rows stand together {where}"
+
+
+def flat_or_shared(call: str) -> str:
+    """The same for a module that may also see no samples at all."""
+    return f"{flat_way_out(call)}, or 'shared' if the call sees no samples"
+
+
 def _two_readings(call: str, shape: Sequence[int], samples: int, seen: str) -> LayoutError:
     return LayoutError(
         f"{call}: expected a shape that tells samples from positions, got {list(shape)} for "
         f"{samples} samples in a model with sequence-first parts ({seen}); "
         f"pass layout={{{call!r}: 'positions-first'}} or 'samples-first'"
     )
-
-
-def samples_first(tensor: Tensor, layout: Layout) -> Tensor:
-    """View a tensor with the samples in dimension 0."""
-    return tensor.transpose(0, 1) if layout == "positions-first" else tensor

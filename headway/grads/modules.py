@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from headway.grads.fallback import Function, Leaves, Replay, Surroundings, shape_pattern, with_tensors
+from headway.grads.fallback import Function, Leaves, ReplayedCall, Surroundings, shape_pattern, with_tensors
 from headway.grads.observe import observe
-from headway.grads.passes import Pass
 from headway.grads.sites import Call, OwnerSite
 
 
@@ -37,14 +36,20 @@ class ModuleSite(OwnerSite):
         if self._ignores_samples(call, [outputs[i] for i in wanted], wanted):
             return self.share(call, output)
         alone = [None if i in places else leaf for i, leaf in enumerate(leaves)]
-        shapes = shape_pattern([tensor.shape for tensor in tensors])
-        replayed = ModuleCall(self, alone, spec, places, wanted, shapes, call.surroundings.settled())
-        function = replayed.function
-        self.engine.count_use(self.names, self.path, [*(outputs[i] for i in wanted), *tensors], function.call)
-        if self.engine.is_new(function):
-            replayed.kept = [outputs[i].detach().clone() for i in wanted]
-        for i, observed in zip(wanted, observe(replayed, [outputs[i] for i in wanted], tensors), strict=True):
-            outputs[i] = observed
+
+        def replay(parameters: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
+            args, kwargs = tree_unflatten(with_tensors(alone, places, tensors), spec)
+            state = {local: parameters[name] for local, name in self.own.items()}
+            state |= {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+            again = tree_flatten(self.again(state, args, kwargs))[0]
+            return [again[i] for i in wanted]
+
+        parameters = {name: self.engine.parameters[name] for name in self.names}
+        kind = (self.path, tuple(places), shape_pattern([tensor.shape for tensor in tensors]))
+        function = Function(self.path, replay, parameters, kind, self.engine.splits, call.surroundings.settled())
+        own = [outputs[i] for i in wanted]
+        call_again = ReplayedCall(self.engine, function, own, tensors)
+        outputs = with_tensors(outputs, wanted, observe(call_again, own, tensors))
         return tree_unflatten(outputs, out_spec)
 
     def _ignores_samples(self, call: Call, outputs: Sequence[Tensor], wanted: Sequence[int]) -> bool:
@@ -68,41 +73,3 @@ class ModuleSite(OwnerSite):
         with engine.paused(), torch.no_grad(), call.surroundings.restored():
             again = tree_flatten(self.again(state, args, kwargs))[0]
         return all(torch.equal(again[i], output) for i, output in zip(wanted, outputs, strict=True))
-
-
-class ModuleCall:
-    """One call of a module without a rule."""
-
-    def __init__(
-        self,
-        site: ModuleSite,
-        leaves: list[Any],
-        spec: Any,
-        places: list[int],
-        wanted: list[int],
-        shapes: tuple[tuple[int, ...], ...],
-        surroundings: Surroundings,
-    ) -> None:
-        """Keep the call without its tensors; those are saved in the graph."""
-        self.site = site
-        self.kept: list[Tensor] | None = None
-        self._leaves, self._spec, self._places, self._wanted = leaves, spec, places, wanted
-        engine = site.engine
-        parameters = {name: engine.parameters[name] for name in site.own.values()}
-        call = (site.path, tuple(places), shapes)
-        self.function = Function(site.path, self._replay, parameters, call, engine.splits, surroundings)
-
-    def _replay(self, parameters: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
-        args, kwargs = tree_unflatten(with_tensors(self._leaves, self._places, tensors), self._spec)
-        state = {local: parameters[name] for local, name in self.site.own.items()}
-        state |= {name: buffer.clone() for name, buffer in self.site.module.named_buffers()}
-        outputs = tree_flatten(self.site.again(state, args, kwargs))[0]
-        return [outputs[i] for i in self._wanted]
-
-    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-        """See `Listener.collect`."""
-        engine = self.site.engine
-        engine.layouts.try_flat(self.site.path, grads[0].shape, current.samples)
-        kept, self.kept = engine.layouts.in_order(self.kept), None
-        with engine.paused():
-            current.add(Replay(self.function, list(saved), list(grads), current.samples, engine.layouts, kept))

@@ -8,7 +8,7 @@ is legal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,58 +19,51 @@ from headway.grads.rounding import nodes
 from headway.grads.segments import by_segment
 from headway.grads.sharded import ShardedPass
 
+if TYPE_CHECKING:
+    from headway.grads.engine import Engine
+    from headway.grads.rule_sites import TrainedCall
+
 
 class Listener(Protocol):
-    """Whoever wants to know the gradients at some outputs."""
+    """Whoever wants to know the gradients at some outputs.
+
+    Attributes:
+        engine: the engine.
+        path: how errors and layouts call the call: the path of its module, or the operation on parameters.
+        names: the parameters whose gradients follow.
+    """
+
+    engine: Engine
+    path: str
+    names: tuple[str, ...]
 
     def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """Take the saved tensors and the gradients at the outputs into a pass."""
-        ...
-
-
-class TrainingListener(Protocol):
-    """A listener that also supplies the gradients of the module's parameters."""
-
-    def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> Sequence[Tensor]:
-        """Take the saved tensors and the gradient at the output; return the parameters' gradients."""
-        ...
 
 
 class _Observe(torch.autograd.Function):
-    """Identity on some outputs that reports their gradients."""
+    """Identity on some outputs that reports their gradients.
+
+    If the listener `trains`, that is on one output, which was made with detached parameters; they come next.
+    """
 
     @staticmethod
-    def forward(ctx: Any, listener: Listener, saved: Sequence[Tensor], *outputs: Tensor) -> tuple[Tensor, ...]:
-        ctx.listener = listener
+    def forward(ctx: Any, listener: Any, trains: bool, saved: Sequence[Tensor], *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.listener, ctx.trains = listener, trains
         ctx.save_for_backward(*saved)
-        return tuple(output.detach() for output in outputs)
+        return tuple(output.detach() for output in (tensors[:1] if trains else tensors))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        report(ctx.listener, lambda: _saved(ctx), grads)
+        if ctx.trains:
+            with torch.no_grad():
+                grads = (*grads, *ctx.listener.collect_and_train(_saved(ctx), grads[0]))
+        else:
+            report(ctx.listener, lambda: _saved(ctx), grads)
         if torch.is_grad_enabled():  # create_graph=True
-            grads = _again(ctx.listener, False, grads)
-        return (None, None, *grads)
-
-
-class _ObserveAndTrain(torch.autograd.Function):
-    """Identity on an output made with detached parameters; its backward supplies their gradients."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, listener: TrainingListener, saved: Sequence[Tensor], output: Tensor, *parameters: Tensor
-    ) -> Tensor:
-        ctx.listener = listener
-        ctx.save_for_backward(*saved)
-        return output.detach()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        with torch.no_grad():
-            grads = (grad, *ctx.listener.collect_and_train(_saved(ctx), grad))
-        if torch.is_grad_enabled():  # create_graph=True
-            grads = _again(ctx.listener, True, grads)
-        return (None, None, *grads)
+            anchor = grads[0].new_ones((), requires_grad=True)  # so that it is noticed also where they are constants
+            grads = _Derivative.apply(ctx.listener, ctx.trains, anchor, *grads)
+        return (None, None, None, *grads)
 
 
 class _Derivative(torch.autograd.Function):
@@ -83,16 +76,16 @@ class _Derivative(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        site = _site(ctx.listener)
-        if site.engine.current is not None or site.engine.is_paused:  # a pass of the meter
+        engine = ctx.listener.engine
+        if engine.current is not None or engine.is_paused:  # a pass of the meter
             raise LossError(
-                f"{_name(ctx.listener)}: expected losses of the model's outputs, got losses that contain its gradients "
+                f"{ctx.listener.path}: expected losses of the model's outputs, got losses that contain its gradients "
                 f"(create_graph=True), which headway cannot share out over samples; leave that part out of the losses, "
                 f"and give it a backward pass of its own, with Meter(..., simultaneous=False)"
             )
         if ctx.trained:
             raise RuleError(
-                f"{_name(ctx.listener)}: expected a gradient that is used once, got one to differentiate again "
+                f"{ctx.listener.path}: expected a gradient that is used once, got one to differentiate again "
                 f"(create_graph=True), although it was summed outside of autograd; pass simultaneous=False to the meter"
             )
         return (None, None, None, *grads)
@@ -100,7 +93,7 @@ class _Derivative(torch.autograd.Function):
 
 def report(listener: Any, saved: Callable[[], Sequence[Tensor]], grads: Sequence[Tensor]) -> None:
     """Hand gradients of a pass to a listener; in a sharded model an error waits until all ranks are through it."""
-    engine = _site(listener).engine
+    engine = listener.engine
     try:
         tensors, current = saved(), engine.collecting
         if current is not None:
@@ -109,38 +102,13 @@ def report(listener: Any, saved: Callable[[], Sequence[Tensor]], grads: Sequence
         current = engine.current
         if not isinstance(current, ShardedPass):
             raise
-        current.give_up(_parameters(listener), error)
-
-
-def _parameters(listener: Any) -> Sequence[str]:
-    """The names of the parameters whose gradients a listener gives."""
-    listener = getattr(listener, "listener", listener)  # of segments
-    names: Sequence[str] = listener.params if hasattr(listener, "params") else _site(listener).names
-    return names
+        current.give_up(listener.names, error)
 
 
 def reached(losses: Tensor) -> list[Sequence[str]]:
     """The parameters of each observed call that losses depend on, in the order in which a backward pass gets there."""
     found = [node for node in nodes(losses) if hasattr(node, "listener")]
-    return [_parameters(node.listener) for node in sorted(found, key=lambda node: -node._sequence_nr())]
-
-
-def _again(listener: Any, trained: bool, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The gradients, in a graph in which a second derivative is noticed, also where they are constants."""
-    anchor = grads[0].new_ones((), requires_grad=True)
-    result: tuple[Tensor, ...] = _Derivative.apply(listener, trained, anchor, *grads)
-    return result
-
-
-def _site(listener: Any) -> Any:
-    """The site of a listener, or the listener itself if it has none."""
-    return getattr(listener, "site", listener)
-
-
-def _name(listener: Any) -> str:
-    """How errors call a listener: the path of its module, or the operation on parameters."""
-    site = _site(listener)
-    return str(site.path if hasattr(site, "path") else site.name)
+    return [node.listener.names for node in sorted(found, key=lambda node: -node._sequence_nr())]
 
 
 def _saved(ctx: Any) -> tuple[Tensor, ...]:
@@ -155,7 +123,7 @@ def _saved(ctx: Any) -> tuple[Tensor, ...]:
         if "modified by an inplace operation" not in str(error):
             raise
         raise RuleError(
-            f"{_name(ctx.listener)}: expected inputs that stay as they are until the backward pass, got one that was "
+            f"{ctx.listener.path}: expected inputs that stay as they are until the backward pass, got one that was "
             f"changed in place after the call; write x = x + y in place of x += y there, or give the call a copy, "
             f"x.clone()"
         ) from error
@@ -164,13 +132,11 @@ def _saved(ctx: Any) -> tuple[Tensor, ...]:
 
 def observe(listener: Listener, outputs: Sequence[Tensor], saved: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the outputs unchanged, and have the listener told of their gradients in the backward pass."""
-    result: tuple[Tensor, ...] = _Observe.apply(by_segment(listener, outputs), tuple(saved), *outputs)
-    return result
+    return _Observe.apply(by_segment(listener, outputs), False, tuple(saved), *outputs)
 
 
 def observe_and_train(
-    listener: TrainingListener, output: Tensor, parameters: Sequence[Tensor], saved: Sequence[Tensor]
+    listener: TrainedCall, output: Tensor, parameters: Sequence[Tensor], saved: Sequence[Tensor]
 ) -> Tensor:
     """As `observe`, for an output that does not depend on `parameters` in the graph; the listener trains them."""
-    result: Tensor = _ObserveAndTrain.apply(by_segment(listener, [output]), tuple(saved), output, *parameters)
-    return result
+    return _Observe.apply(by_segment(listener, [output]), True, tuple(saved), output, *parameters)[0]

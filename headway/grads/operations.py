@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,14 +16,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from headway.errors import LayoutError, RuleError
-from headway.grads.compound import Normed, Selected
-from headway.grads.fallback import Function, Leaves, Replay, Surroundings, shape_pattern, with_tensors
-from headway.grads.folding import by_sample
-from headway.grads.layout import BY_SEGMENT, Layouts
+from headway.grads.compound import Normed, Selected, join
+from headway.grads.fallback import Function, Leaves, Replay, ReplayedCall, Surroundings, shape_pattern, with_tensors
+from headway.grads.layout import BY_SEGMENT, Layouts, flat_way_out
 from headway.grads.observe import observe
-from headway.grads.passes import Contribution, Pass
+from headway.grads.passes import Contribution
 from headway.grads.persample import Dense, PerSample, promote
-from headway.grads.products import RULES, Product, Weight
+from headway.grads.products import RULES, Weight
 
 if TYPE_CHECKING:
     from headway.grads.engine import Engine
@@ -105,20 +105,9 @@ _VALUE_FREE = {
 }
 """Operations whose gradients do not depend on the numbers in their inputs; autograd does not keep those."""
 
-_WAY_OUT = (
-    f"pass layout={{'* in *': 'flat'}} if each sample's rows stand together in dimension 0; {BY_SEGMENT}; or leave the "
-    f"parameter out with where="
-)
+_WAY_OUT = f"{flat_way_out('* in *')}; {BY_SEGMENT}; or leave the parameter out with where="
 
-_EXPANSIONS = {
-    Tensor.expand,
-    Tensor.repeat,
-    Tensor.expand_as,
-    torch.broadcast_to,
-    Tensor.broadcast_to,
-    torch.tile,
-}
-
+_EXPANSIONS = {Tensor.expand, Tensor.repeat, Tensor.expand_as, Tensor.broadcast_to, torch.broadcast_to, torch.tile}
 
 _SELECTIONS = {
     found if callable(found) else found.__get__
@@ -136,11 +125,6 @@ _SELECTIONS = {
 def _is_plain(argument: Any) -> bool:
     """Whether an argument of a selection is no tensor, no mask and no list of indices."""
     return argument is None or argument is Ellipsis or isinstance(argument, (int, slice, str))
-
-
-def names_of(origins: Mapping[int, Origin]) -> tuple[str, ...]:
-    """The parameters that some tensors depend on."""
-    return tuple(dict.fromkeys(name for origin in origins.values() for name in origin.names))
 
 
 def _is_apart(
@@ -174,17 +158,15 @@ class Operation:
         surroundings: Surroundings | None = None,
     ) -> None:
         """Keep the call without its tensors; those are saved in the graph."""
-        names = names_of(origins)
-        self.engine = engine
-        self.func = func
-        self.name = f"{', '.join(names)} in {getattr(func, '__name__', func)}"
+        self.engine, self.func = engine, func
+        self.names = tuple(dict.fromkeys(name for origin in origins.values() for name in origin.names))
+        self.path = f"{', '.join(self.names)} in {getattr(func, '__name__', func)}"
         self._surroundings = surroundings or Surroundings.of(leaves[next(iter(origins))].device, random=False)
         self._spec = spec
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._shapes = {i: leaves[i].shape for i in origins}
         self._origins = origins
         self._others = others
-        self.names = names
         self._wanted = wanted
         self._out_shape = (0, 0)  # dimensions and rows of the first output
 
@@ -195,19 +177,16 @@ class Operation:
         for i, tensor in rebuilt.items():
             leaves[i] = tensor
         self._surroundings.rewind()
-        result: list[Any] = tree_flatten(run_operation(self.func, self._spec, leaves))[0]
-        return result
+        return tree_flatten(run_operation(self.func, self._spec, leaves))[0]
 
     def origin(self, index: int, output: Tensor, others: Sequence[Tensor]) -> Origin:
         """The origin of output `index`, when no samples took part."""
 
         def rebuild(leaves: Leaves) -> Tensor:
-            rebuilt = {i: origin.rebuild(leaves) for i, origin in self._origins.items()}
-            value: Tensor = self._again(rebuilt, others)[index]
-            return value
+            return self._again({i: origin.rebuild(leaves) for i, origin in self._origins.items()}, others)[index]
 
         layouts = self.engine.layouts
-        second = layouts.declared("") == "positions-first" and layouts.declared(self.name) != "flat"
+        second = layouts.declared("") == "positions-first" and layouts.declared(self.path) != "flat"
         dim = 1 if second else 0
         each = self._rows_each(output, dim)
         if each and self._expands(output, dim):
@@ -240,7 +219,7 @@ class Operation:
         batch = self.engine.batch_hint
         if batch is None or tensor.dim() <= dim:
             return 0
-        each = self.engine.layouts.rows_each(self.name, tensor.shape[dim], batch)
+        each = self.engine.layouts.rows_each(self.path, tensor.shape[dim], batch)
         return each if tensor.shape[dim] == each * batch else 0
 
     def sees_samples(self, tensors: Sequence[Tensor], outputs: Sequence[Tensor]) -> bool:
@@ -251,7 +230,7 @@ class Operation:
         """
         carrying = [tensor for tensor in tensors if self.carries_samples(tensor)]
         samples = self.engine.batch_hint
-        if not carrying or samples is None or self.engine.layouts.declared(self.name) is not None:
+        if not carrying or samples is None or self.engine.layouts.declared(self.path) is not None:
             return bool(carrying)
         if any(tensor.requires_grad or self.engine.is_input(tensor) for tensor in carrying):
             return True
@@ -297,38 +276,32 @@ class Operation:
         def row(leaves: Leaves) -> Tensor:
             own = list(small)
             own[place] = origin.rebuild(leaves)
-            value: Tensor = run_operation(self.func, self._spec, own)
-            return value
+            return run_operation(self.func, self._spec, own)
 
         return row
 
     def observe(self, outputs: list[Tensor], saved: list[Tensor]) -> tuple[Tensor, ...]:
         """Listen to the outputs of an operation that sees samples."""
-        self._function = self._as_function(saved)
+        function = self._as_function(saved)
         self._out_shape = outputs[0].dim(), len(outputs[0]) if outputs[0].dim() else 0
-        self.engine.count_use(self.names, self.name, [*outputs, *saved], self._function.call)
         self.engine.note_following()
-        self._kept: list[Tensor] | None = None
-        if self.engine.is_new(self._function):
-            self._kept = [output.detach().clone() for output in outputs]
-        return observe(self, outputs, [self._to_keep(tensor) for tensor in saved])
+        call = ReplayedCall(self.engine, function, outputs, saved, partial(self._by_rule, function))
+        return observe(call, outputs, [self._to_keep(tensor, call.kept is not None) for tensor in saved])
 
     def _as_function(self, saved: Sequence[Tensor]) -> Function:
         parameters = {name: self.engine.parameters[name] for name in self.names}
         rows = tuple(origin.batched for origin in self._origins.values())
         shapes = [*(tensor.shape for tensor in saved), *self._shapes.values()]
-        call = (self.name, tuple(self._others), rows, shape_pattern(shapes))
+        call = (self.path, tuple(self._others), rows, shape_pattern(shapes))
         return Function(
-            self.name, self._replay, parameters, call, self.engine.splits, self._surroundings, way_out=_WAY_OUT
+            self.path, self._replay, parameters, call, self.engine.splits, self._surroundings, way_out=_WAY_OUT
         )
 
-    def _to_keep(self, tensor: Tensor) -> Tensor:
+    def _to_keep(self, tensor: Tensor, compared: bool) -> Tensor:
         """What the replay needs of an input, which the model may change in place if autograd does not keep it."""
         if self.func not in _VALUE_FREE or not tensor.is_floating_point():
             return tensor
-        if self._kept is not None:  # the outputs will be compared
-            return tensor.clone()
-        return tensor.new_zeros(()).expand(tensor.shape)
+        return tensor.clone() if compared else tensor.new_zeros(()).expand(tensor.shape)
 
     def _replay(self, leaves: Leaves, tensors: Sequence[Tensor], index: Tensor) -> list[Tensor]:
         rebuilt = {i: origin.for_sample(leaves, index) for i, origin in self._origins.items()}
@@ -341,31 +314,13 @@ class Operation:
         dims, rows = self._out_shape
         return tensor.index_select(0, index) if tensor.dim() == dims and len(tensor) == rows > len(index) else tensor
 
-    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-        """See `Listener.collect`."""
-        self.engine.layouts.try_flat(self.name, grads[0].shape, current.samples)
-        kept, self._kept = self.engine.layouts.in_order(self._kept), None
-        with self.engine.paused():
-            layouts = self.engine.layouts
-            product = self._as_product(saved, grads[0], current.samples)
-            if product is None:
-                current.add(Replay(self._function, list(saved), list(grads), current.samples, layouts, kept))
-                return
-            layouts.refuse_two_readings(self.name, grads[0], current.samples)
-            self.engine.splits.setdefault(self._function.call, {})  # outputs need no check
-            current.add(product)
-
-    @property
-    def has_rule(self) -> bool:
-        """Whether there may be a rule for the operation."""
-        return self.func in RULES and self._wanted == [0] and all(origin.pulls for origin in self._origins.values())
-
-    def _as_product(self, saved: Sequence[Tensor], grad: Tensor, samples: int) -> Contribution | None:
+    def _by_rule(self, function: Function, saved: Sequence[Tensor], grad: Tensor, samples: int) -> Contribution | None:
         """The operation's contribution by its rule; None if there is no rule, or none for such arguments."""
         layouts = self.engine.layouts
-        each = layouts.rows_each(self.name, len(grad) if grad.dim() else 0, samples)
-        in_place = grad.dim() > 0 and len(grad) == samples * each and layouts.declared(self.name) != "positions-first"
-        if not self.has_rule or not in_place or self.engine.ruled.get(self._function.call) is False:
+        each = layouts.rows_each(self.path, len(grad) if grad.dim() else 0, samples)
+        in_place = grad.dim() > 0 and len(grad) == samples * each and layouts.declared(self.path) != "positions-first"
+        rule_may_apply = self.func in RULES and self._wanted == [0] and all(o.pulls for o in self._origins.values())
+        if not rule_may_apply or not in_place or self.engine.ruled.get(function.call) is False:
             return None
         leaves = with_tensors(self._leaves, self._others, saved)
         for i, shape in self._shapes.items():
@@ -373,18 +328,19 @@ class Operation:
         args, kwargs = tree_unflatten(leaves, self._spec)
         if any(isinstance(value, Tensor) for value in kwargs.values()):
             return None
-        origins = self._origins
+        rule, size = RULES[self.func], function.numel
+
+        def block(start: int, stop: int) -> Mapping[str, PerSample]:
+            found: dict[str, list[PerSample]] = {}
+            for weight, form in rule.at(grad, args, kwargs, start, stop).items():
+                for name, gradients in self._origins[weight.place].pull(form).items():
+                    found.setdefault(name, []).append(gradients)
+            return {name: join(forms) for name, forms in found.items()}
+
         factors = 2 * grad[0].numel() + sum(tensor.numel() for tensor in saved) // len(grad)
-        footprint = factors + (self._function.numel if grad.dim() > 2 else 0)
-        product = Product(
-            self.names,
-            RULES[self.func],
-            args,
-            kwargs,
-            grad,
-            lambda weight, form: origins[weight.place].pull(form),
-            footprint,
-        )
-        if self._function.call not in self.engine.ruled:
-            self.engine.ruled[self._function.call] = product.applies()
-        return by_sample(product, each, self.engine.parameters) if self.engine.ruled[self._function.call] else None
+        ruled = self.engine.ruled
+        if function.call not in ruled:  # whether the rule applies, tried on the first sample
+            ruled[function.call] = bool(block(0, 1))
+        if not ruled[function.call]:
+            return None
+        return Contribution(self.names, factors + (size if grad.dim() > 2 else 0), block).folded(each, size)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from headway.errors import RuleError
-from headway.grads.compound import join
+from headway.grads.compound import fold, join
 from headway.grads.persample import PerSample, Reduction, Sum
 from headway.grads.scratch import Scratch
 
@@ -17,27 +17,33 @@ BLOCK = 2**21
 """Numbers that a block of samples may occupy while it is reduced: 8 MiB of float32, to stay in the last-level cache."""
 
 
-class Contribution(Protocol):
+@dataclass(frozen=True)
+class Contribution:
     """What one call of a module adds to the per-sample gradients of some parameters.
 
     Attributes:
         params: names of the parameters, as in the model.
         footprint: numbers that one sample needs while it is reduced.
+        block: gives the gradients of the samples from a first one to before a last one, by parameter name.
     """
 
-    @property
-    def params(self) -> Sequence[str]:
-        """See the class."""
-        ...
+    params: Sequence[str]
+    footprint: int
+    block: Callable[[int, int], Mapping[str, PerSample]]
 
-    @property
-    def footprint(self) -> int:
-        """See the class."""
-        ...
+    def folded(self, rows: int, size: int) -> Contribution:
+        """The contribution of samples that have `rows` rows each, one after another, from that of the rows.
 
-    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
-        """The gradients of the samples from `start` to `stop`, by parameter name."""
-        ...
+        A sample needs what its rows need apart from a gradient, and one gradient, of `size` numbers.
+        """
+        if rows == 1:
+            return self
+
+        def block(start: int, stop: int) -> Mapping[str, PerSample]:
+            forms = self.block(start * rows, stop * rows)
+            return {name: fold(form, rows) for name, form in forms.items()}
+
+        return Contribution(self.params, rows * max(0, self.footprint - size) + size, block)
 
 
 class Pass:
@@ -46,8 +52,8 @@ class Pass:
     Args:
         samples: B, the number of losses.
         plan: the reductions that each parameter needs.
-        deferred: tells whether a parameter has several uses, whose contributions must be added before
-            they are reduced; such parameters wait for the end of the pass.
+        at_once: tells whether a parameter has a single use. The contributions of several must be added before they are
+            reduced; such parameters wait for the end of the pass.
         scratch: the reused buffer.
         check: a weight for each sample [B], on a pass to be checked (see `headway.grads.checks`). The weighted sums of
             the samples' gradients are then added up in `totals`, flat, and the squares of their norms, times the
@@ -64,21 +70,20 @@ class Pass:
         self,
         samples: int,
         plan: Mapping[str, Sequence[Reduction]],
-        deferred: Callable[[str], bool],
+        at_once: Callable[[str], bool],
         scratch: Scratch,
-        check: Tensor | None = None,
-        sizes: Mapping[str, int] | None = None,
+        check: Tensor | None,
+        sizes: Mapping[str, int],
     ) -> None:
-        """Start with nothing seen."""
         self.samples = samples
         self.plan = plan if check is None else {name: [*wanted, Reduction("sq")] for name, wanted in plan.items()}
         self.check = check
         self.squares: dict[str, Tensor] = {}
         self.results: dict[str, list[Tensor]] = {}
         self.totals: dict[str, Tensor] = {}
-        self._deferred = deferred
+        self._at_once = at_once
         self._scratch = scratch
-        self._sizes = sizes or {}
+        self._sizes = sizes
         self._waiting: dict[str, list[Contribution]] = {}
 
     def add(self, contribution: Contribution, into: Mapping[str, Sum] | None = None) -> bool:
@@ -97,13 +102,10 @@ class Pass:
 
     def _due(self, names: Sequence[str], contribution: Contribution) -> list[str]:
         """The parameters that a contribution can be reduced for at once; for the others it waits."""
-        now = []
         for name in names:
-            if self._deferred(name):
+            if not self._at_once(name):
                 self._waiting.setdefault(name, []).append(contribution)
-            else:
-                now.append(name)
-        return now
+        return [name for name in names if self._at_once(name)]
 
     def finish(self) -> dict[str, list[Tensor]]:
         """Reduce what has waited, and return for each parameter one tensor [B] per reduction."""
@@ -124,7 +126,7 @@ class Pass:
                 )
         footprint = sum(contribution.footprint for contribution in contributions)
         if len(contributions) > 1:  # the gradient itself has to be formed
-            footprint += max(self._sizes.get(name, 0) for name in names)
+            footprint += max(self._sizes[name] for name in names)
         if len(contributions) == 1 and self.samples * footprint <= BLOCK and self.check is None:
             whole = contributions[0].block(0, self.samples)  # the common case, without the bookkeeping
             for name in names:

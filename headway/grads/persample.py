@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import torch
 from torch import Tensor
+from torch.linalg import vecdot
 
 from headway.grads.scratch import Scratch
 
@@ -52,7 +53,6 @@ class Sum(Protocol):
 
     def add_(self, other: Tensor, /) -> Any:
         """Add the sum over a block, flat: [n]."""
-        ...
 
 
 class Total:
@@ -75,15 +75,12 @@ class PerSample(Protocol):
 
     def reduce(self, reductions: Sequence[Reduction], scratch: Scratch, total: Sum | None) -> list[Tensor]:
         """Return one tensor [c] per reduction; add the sum over samples to `total` if it is given."""
-        ...
 
     def total(self, weights: Tensor | None = None) -> Tensor:
         """Return the sum over the samples, each times its weight if `weights` [c] are given, flat: [n]."""
-        ...
 
     def dense(self) -> Tensor:
         """Return the gradients themselves, flat: [c, n]."""
-        ...
 
 
 def widened(dtype: torch.dtype) -> torch.dtype:
@@ -101,11 +98,6 @@ def promote(*tensors: Tensor) -> tuple[Tensor, ...]:
         if tensor.is_floating_point():
             dtype = torch.promote_types(dtype, tensor.dtype)
     return tuple(tensor.to(dtype) for tensor in tensors)
-
-
-def row_dot(x: Tensor, y: Tensor) -> Tensor:
-    """Dot products of matching rows: [c, n], [c, n] -> [c]."""
-    return torch.linalg.vecdot(x, y)
 
 
 def _weighted(x: Tensor, weights: Tensor | None) -> Tensor:
@@ -140,12 +132,6 @@ def reduce_dense(
                 absolute = grads.abs_() if owned else grads.abs()
             results[index] = absolute @ _flat(reduction, grads)
     return [result for result in results if result is not None]
-
-
-def _given(reduction: Reduction) -> Tensor:
-    """The reduction's weight, which it has."""
-    assert reduction.weight is not None
-    return reduction.weight
 
 
 def _flat(reduction: Reduction, like: Tensor) -> Tensor:
@@ -200,7 +186,7 @@ class RankOne:
     def _reduce(self, reduction: Reduction, scratch: Scratch) -> Tensor:
         a, b = self.a, self.b
         if reduction.kind == "sq":
-            return row_dot(a, a) * row_dot(b, b)
+            return vecdot(a, a) * vecdot(b, b)
         if reduction.weight is None:
             if reduction.kind == "dot":
                 return a.sum(1) * b.sum(1)
@@ -212,8 +198,8 @@ class RankOne:
         if reduction.weight.dim() != 2 or reduction.weight.dtype != a.dtype:
             reduction = Reduction(reduction.kind, reduction.weight.reshape(b.shape[1], a.shape[1]).to(a.dtype))
         if a.shape[1] <= b.shape[1]:  # the product with the narrower result is the cheaper one to sum
-            return row_dot(torch.mm(b, _given(reduction), out=scratch.take(a.shape, a)), a)
-        return row_dot(torch.mm(a, reduction.transposed, out=scratch.take(b.shape, b)), b)
+            return vecdot(torch.mm(b, cast(Tensor, reduction.weight), out=scratch.take(a.shape, a)), a)
+        return vecdot(torch.mm(a, reduction.transposed, out=scratch.take(b.shape, b)), b)
 
     def total(self, weights: Tensor | None = None) -> Tensor:
         """See `PerSample.total`."""
@@ -376,7 +362,7 @@ class Rows:
         for reduction in reductions:
             if reduction.weight is not None:
                 weight = reduction.weight.reshape(self.num_rows, -1)[rows].flatten(1).to(flat.dtype)
-                results.append(row_dot(flat.abs() if reduction.kind == "l1" else flat, weight))
+                results.append(vecdot(flat.abs() if reduction.kind == "l1" else flat, weight))
             else:
                 results += reduce_dense(flat, [reduction])
         return results

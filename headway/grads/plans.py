@@ -47,15 +47,9 @@ def merged(plans: Plans) -> dict[str, list[Reduction]]:
 
 
 def own_gradients(current: Pass, plan: Mapping[str, Sequence[Reduction]], inverse: Tensor) -> Tensor:
-    """Reductions of the samples' own gradients.
+    """Reductions of the samples' own gradients: a row [B] for each, in the order of the plan.
 
-    Args:
-        current: the pass.
-        plan: what it has reduced.
-        inverse: by what to multiply, to undo the weights that the losses were given [B].
-
-    Returns:
-        A row [B] for each reduction, in the order of the plan.
+    `inverse` undoes the weights that the losses were given [B].
     """
     found = [
         value if value.dtype == inverse.dtype and value.device == inverse.device else value.to(inverse)

@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.grads.compound import join
-from headway.grads.conv import Geometry, convolve, convolve_transposed, twice
+from headway.grads.conv import Geometry, convolve, twice
 from headway.grads.elementwise import rows_of
 from headway.grads.linear import outer_product, sum_positions
 from headway.grads.persample import Dense, Outer, PerSample, RankOne, promote
@@ -54,17 +53,22 @@ class OperationRule:
     samples: tuple[int, ...]
     broadcasts: bool = False
 
-    def cut(self, args: Sequence[Any], grad: Tensor, start: int, stop: int) -> list[Any] | None:
-        """The arguments for the rows from `start` to `stop` of an output; None if they are not where they should be."""
+    def at(
+        self, grad: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], start: int, stop: int
+    ) -> Mapping[Weight, PerSample]:
+        """The gradients at the weights for the rows from `start` to `stop` of an output; none if it does not apply."""
         own = list(args)
         for i in self.samples:
             if i < len(own) and isinstance(own[i], Tensor):
                 if self.broadcasts and (own[i].dim() < grad.dim() or own[i].shape[0] == 1 < len(grad)):
                     continue
                 if own[i].dim() == 0 or len(own[i]) != len(grad):
-                    return None
+                    return {}
                 own[i] = own[i][start:stop]
-        return own
+        try:
+            return self.forms(grad[start:stop], *own, **kwargs) or {}
+        except TypeError:  # an argument that the rule does not know
+            return {}
 
 
 RULES: dict[Any, OperationRule] = {}
@@ -84,48 +88,6 @@ def operation_rule(
         return forms
 
     return decorate
-
-
-@dataclass
-class Product:
-    """The contribution of an operation with a rule.
-
-    Attributes:
-        params: see `Contribution`.
-        rule: the rule.
-        args: the arguments, with a `Weight` for each tensor that is made of parameters.
-        kwargs: the same of the keyword arguments.
-        grad: the gradient at the output, samples first.
-        pull: makes the gradients of parameters from those at each weight.
-        footprint: see `Contribution`.
-    """
-
-    params: tuple[str, ...]
-    rule: OperationRule
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    grad: Tensor
-    pull: Callable[[Weight, PerSample], Mapping[str, PerSample]]
-    footprint: int
-
-    def applies(self) -> bool:
-        """Whether the rule knows the gradients, tried on the first sample."""
-        return self._forms(0, 1) is not None
-
-    def _forms(self, start: int, stop: int) -> Forms | None:
-        args = self.rule.cut(self.args, self.grad, start, stop)
-        try:
-            return None if args is None else self.rule.forms(self.grad[start:stop], *args, **self.kwargs)
-        except TypeError:  # an argument that the rule does not know
-            return None
-
-    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
-        """See `Contribution.block`."""
-        found: dict[str, list[PerSample]] = {}
-        for weight, form in (self._forms(start, stop) or {}).items():
-            for name, gradients in self.pull(weight, form).items():
-                found.setdefault(name, []).append(gradients)
-        return {name: join(forms) for name, forms in found.items()}
 
 
 def _given(weight: Any, form: PerSample) -> Forms:
@@ -252,7 +214,7 @@ def _conv(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-    rule: Callable[[Geometry, Tensor, Tensor], Mapping[str, PerSample]] = convolve,
+    transposed: bool = False,
 ) -> Forms | None:
     if not isinstance(x, Tensor) or x.dim() != grad.dim() or x.dim() != len(weight.shape):
         return None
@@ -263,7 +225,8 @@ def _conv(
         pads = tuple(pad for span in reversed(spans) for pad in (span // 2, span - span // 2))
     else:
         pads = twice((0,) * dims if padding == "valid" else _each(padding, dims))
-    forms = rule(Geometry(tuple(weight.shape), _each(stride, dims), pads, dilation, groups), x, grad)
+    geometry = Geometry(tuple(weight.shape), _each(stride, dims), pads, dilation, groups, transposed=transposed)
+    forms = convolve(geometry, x, grad)
     return {**_given(weight, forms["weight"]), **_given(bias, forms["bias"])}
 
 
@@ -279,7 +242,7 @@ def _conv_transpose(
     groups: int = 1,
     dilation: Any = 1,
 ) -> Forms | None:
-    return _conv(grad, x, weight, bias, stride, padding, dilation, groups, convolve_transposed)
+    return _conv(grad, x, weight, bias, stride, padding, dilation, groups, True)
 
 
 @operation_rule("embedding", samples=(0,))

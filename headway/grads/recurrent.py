@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,13 +20,11 @@ from torch.nn.utils.rnn import PackedSequence
 
 from headway.errors import RuleError
 from headway.grads.fallback import close
-from headway.grads.folding import by_sample
-from headway.grads.hooks import Forward
 from headway.grads.linear import outer_product, sum_positions
 from headway.grads.observe import observe
-from headway.grads.passes import Pass
+from headway.grads.passes import Contribution, Pass
 from headway.grads.persample import PerSample, promote
-from headway.grads.sites import Call, OwnerSite
+from headway.grads.sites import Call, OwnerSite, Part, UnitSite
 
 Pair = tuple[Tensor, Tensor]
 """The inputs [B, T, d] of a weight's linear map, and the gradients at its outputs [B, T, p]."""
@@ -64,48 +62,41 @@ class RecurrentSite(OwnerSite):
         outputs, last = output
         lasts = last if isinstance(last, tuple) else (last,)
         self.engine.count_use(self.names)
-        replayed = RecurrentCall(self)
-        if self.engine.checking:
-            replayed.kept = [outputs.detach().clone()]
-        observed = observe(replayed, [outputs, *lasts], [sequence, *states])
+        call_again = RecurrentCall(self, [outputs.detach().clone()] if self.engine.checking else None)
+        observed = observe(call_again, [outputs, *lasts], [sequence, *states])
         return observed[0], (observed[1:] if isinstance(last, tuple) else observed[1])
 
 
 class RecurrentCall:
-    """One call of a recurrent module; after `collect`, its contribution."""
+    """A listener on one call of a recurrent module."""
 
-    def __init__(self, site: RecurrentSite) -> None:
-        """Note the parameters."""
-        self.site = site
-        self.kept: list[Tensor] | None = None
-        self.params = tuple(site.own.values())
-        self.footprint = max(site.engine.parameters[name].numel() for name in self.params)
-        self._gradients: dict[str, Pair] = {}
+    def __init__(self, site: RecurrentSite, kept: list[Tensor] | None) -> None:
+        self.engine, self.path, self.names = site.engine, site.path, site.names
+        self._site, self._kept = site, kept
 
     def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
-        engine = self.site.engine
-        module = self.site.module
+        engine, site, module = self.engine, self._site, self._site.module
         batch = 0 if module.batch_first else 1
-        each = engine.layouts.require_rows(self.site.path, saved[0].shape, current.samples, batch)
+        each = engine.layouts.require_rows(self.path, saved[0].shape, current.samples, batch)
         with engine.paused(), torch.no_grad(), torch.autocast(saved[0].device.type, enabled=False):
-            outputs, self._gradients = gate_gradients(module, promote(*saved), promote(*grads))
-        kept, self.kept = engine.layouts.in_order(self.kept), None
+            outputs, found = gate_gradients(module, promote(*saved), promote(*grads))
+        kept, self._kept = engine.layouts.in_order(self._kept), None
         if kept is not None and not close(outputs, kept[0]):
             raise RuleError(
-                f"{self.site.path}: expected the recurrence of {type(module).__name__}, got other outputs; "
+                f"{self.path}: expected the recurrence of {type(module).__name__}, got other outputs; "
                 f"give it a rule with register_rule"
             )
-        current.add(by_sample(self, each, engine.parameters))
 
-    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
-        """See `Contribution.block`."""
-        forms: dict[str, PerSample] = {}
-        for local, name in self.site.own.items():
-            weight = local.replace("bias", "weight")
-            a, b = (tensor[start:stop] for tensor in self._gradients[weight])
-            forms[name] = sum_positions(b) if local.startswith("bias") else outer_product(a, b)
-        return forms
+        def block(start: int, stop: int) -> dict[str, PerSample]:
+            forms: dict[str, PerSample] = {}
+            for local, name in site.own.items():
+                a, b = (tensor[start:stop] for tensor in found[local.replace("bias", "weight")])
+                forms[name] = sum_positions(b) if local.startswith("bias") else outer_product(a, b)
+            return forms
+
+        footprint = max(engine.parameters[name].numel() for name in self.names)
+        current.add(Contribution(self.names, footprint, block).folded(each, site.size))
 
 
 def gate_gradients(
@@ -181,16 +172,10 @@ class Layer:
         self._gates = F.linear(self._x, w_ih, b_ih), F.linear(self._before, w_hh, b_hh)
 
     def backwards(self, grad: Tensor, lasts: Sequence[Tensor], found: dict[str, Pair], wanted: bool) -> Tensor:
-        """Note the linear maps of the layer's weights.
+        """Go back from the gradients at the outputs [B, T, h] and at the last states [B, h].
 
-        Args:
-            grad: gradients at the outputs [B, T, h].
-            lasts: gradients at the last states [B, h].
-            found: weight -> inputs [B, T, d] and output gradients [B, T, p] of its linear map.
-            wanted: whether a layer below needs the gradient at the inputs.
-
-        Returns:
-            The gradients at the inputs [B, T, d], if they are wanted.
+        `found` takes the linear maps of the layer's weights. The gradients at the inputs [B, T, d] are given back if
+        they are `wanted` by a layer below.
         """
         grad = grad.flip(1) if self._reverse else grad
         steps = {"LSTM": self._lstm, "GRU": self._gru}.get(self._mode, self._rnn)
@@ -257,26 +242,12 @@ CELL_PARAMETERS = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"}
 """What a cell has; pruning and old weight_norm rename them."""
 
 
-class CellSite(OwnerSite):
+class CellSite(UnitSite):
     """A watched nn.RNNCell, nn.GRUCell or nn.LSTMCell: its two linear maps are listened to."""
 
     module: nn.RNNCellBase
 
-    def attach(self) -> list[Any]:
-        """See `Site.attach`."""
-        self.module.forward = Forward(self.module, self._forward)
-        return super().attach()
-
-    def release(self) -> None:
-        """Give the module its own forward back."""
-        super().release()
-        vars(self.module).pop("forward", None)
-
-    def listen(self, call: Call, args: Any, kwargs: Any, output: Any) -> Any:
-        """The linear maps are listened to already."""
-        return output
-
-    def _forward(self, input: Tensor, hx: Any = None) -> Any:
+    def forward(self, input: Tensor, hx: Any = None) -> Any:
         """The cell in plain operations, in torch's own order."""
         module, is_lstm = self.module, isinstance(self.module, nn.LSTMCell)
         if not self.engine.listening() or input.dim() != 2:
@@ -288,7 +259,9 @@ class CellSite(OwnerSite):
         zi = F.linear(input, module.weight_ih, module.bias_ih)
         zh = F.linear(h, module.weight_hh, module.bias_hh)
         self.engine.count_use(self.names, self.path, [zi])
-        zi, zh = observe(CellCall(self), [zi, zh], [input, h])
+        widths = [(a.shape[1], b.shape[1]) for a, b in ((input, zi), (h, zh))]
+        part = Part(self, self.own, _cell_forms, footprint=sum(sum(own) + min(own) for own in widths))
+        zi, zh = observe(part, [zi, zh], [input, h])
         if isinstance(module, nn.LSTMCell):
             i, f, g, o = (zh + zi).chunk(4, dim=1)
             assert cell is not None
@@ -301,32 +274,10 @@ class CellSite(OwnerSite):
         return (torch.tanh if module.nonlinearity == "tanh" else torch.relu)(zh + zi)
 
 
-class CellCall:
-    """One call of a cell; after `collect`, its contribution."""
-
-    def __init__(self, site: CellSite) -> None:
-        """Note the parameters."""
-        self.site = site
-        self.params = site.names
-        self._pairs: list[Pair] = []
-
-    @property
-    def footprint(self) -> int:
-        """See `Contribution.footprint`."""
-        return sum(a.shape[1] + b.shape[1] + min(a.shape[1], b.shape[1]) for a, b in self._pairs)
-
-    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
-        """See `Listener.collect`."""
-        engine = self.site.engine
-        each = engine.layouts.require_rows(self.site.path, grads[0].shape, current.samples)
-        one = CellCall(self.site)
-        one._pairs = [(a, b) for a, b in (promote(*pair) for pair in zip(saved, grads, strict=True))]
-        current.add(by_sample(one, each, engine.parameters))
-
-    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
-        """See `Contribution.block`."""
-        forms: dict[str, PerSample] = {}
-        for suffix, (a, b) in zip(("ih", "hh"), self._pairs, strict=True):
-            forms[f"weight_{suffix}"] = outer_product(a[start:stop], b[start:stop])
-            forms[f"bias_{suffix}"] = sum_positions(b[start:stop])
-        return {name: forms[local] for local, name in self.site.own.items()}
+def _cell_forms(inputs: Sequence[Tensor], grads: Sequence[Tensor]) -> dict[str, PerSample]:
+    """The two linear maps of a cell: of its input, and of its state."""
+    forms: dict[str, PerSample] = {}
+    for suffix, a, b in zip(("ih", "hh"), inputs, grads, strict=True):
+        a, b = promote(a, b)
+        forms[f"weight_{suffix}"], forms[f"bias_{suffix}"] = outer_product(a, b), sum_positions(b)
+    return forms

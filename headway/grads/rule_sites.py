@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -13,13 +12,11 @@ from headway.errors import LayoutError, RuleError
 from headway.grads import compiled
 from headway.grads.direct import Tracked, is_tracked
 from headway.grads.fallback import Surroundings, close
-from headway.grads.folding import by_sample
-from headway.grads.layout import samples_first
 from headway.grads.observe import observe, observe_and_train
 from headway.grads.passes import Contribution, Pass
 from headway.grads.persample import Dense, PerSample, Total
 from headway.grads.registry import Inputs, Rule
-from headway.grads.sites import Call, OwnerSite, is_range, own_slots
+from headway.grads.sites import Call, OwnerSite, Slots, is_range
 
 if TYPE_CHECKING:
     from headway.grads.engine import Engine
@@ -46,7 +43,7 @@ class RuleSite(OwnerSite):
 
     def prepare(self, call: Call) -> None:
         """Hide the parameters from autograd if their gradients will come from the per-sample gradients."""
-        slots = own_slots(self.module)
+        slots: Slots = self.module._parameters
         at_home = all(slots[local] is self._trained[name] for local, name in self.own.items())
         self._trains = self._may_train and at_home and self._wants_to_train(self.inputs(call.args, call.kwargs))
         if self._trains:
@@ -57,18 +54,14 @@ class RuleSite(OwnerSite):
     def _without_graph(self, name: str) -> Tensor:
         """A parameter as autograd does not see it; made again if the parameter's memory was exchanged."""
         parameter, alias = self._trained[name], self._aliases.get(name)
-        if alias is None or not _same_memory(alias, parameter):
+        if alias is None or _memory(alias) != _memory(parameter):
             alias = self._aliases[name] = parameter.detach()
         return alias
 
     def _wants_to_train(self, inputs: Inputs) -> bool:
-        return (
-            self.rule.simultaneous is not None
-            and bool(inputs)
-            and not is_tracked(inputs)
-            and self.rule.simultaneous(inputs)
-            and not self._is_shared(inputs)
-        )
+        if self.rule.simultaneous is None or not inputs or is_tracked(inputs):
+            return False
+        return self.rule.simultaneous(inputs) and not self._is_shared(inputs)
 
     def _is_shared(self, inputs: Inputs) -> bool:
         """Whether a call sees no samples; a module that fixes where they are does so only if it is said."""
@@ -78,15 +71,14 @@ class RuleSite(OwnerSite):
 
     def listen(self, call: Call, args: Any, kwargs: Any, output: Tensor) -> Tensor:
         """See `OwnerSite.listen`."""
-        slots = own_slots(self.module)
+        slots: Slots = self.module._parameters
         at_home = (slots[k] is self._trained[name] or isinstance(slots[k], Tracked) for k, name in self.own.items())
         if not all(at_home):
             return output  # somebody runs the module on other tensors (functional_call)
         inputs = self.inputs(args, kwargs)
         self._in_graph = False
         if not self._trains and self._is_shared(inputs):
-            shared: Tensor = self.share(call, output)
-            return shared
+            return self.share(call, output)
         self.engine.count_use(self.names, self.path, [output])
         if self._trains:
             kept = output.detach().clone() if self.engine.checking else None
@@ -97,11 +89,10 @@ class RuleSite(OwnerSite):
     def listen_compiled(self, args: Any, kwargs: Any, output: Tensor) -> Tensor:
         """See `OwnerSite.listen_compiled`."""
         saved = [tensor.detach() for tensor in self.inputs(args, kwargs)]
-        result: Tensor = torch.ops.headway.observe(output, saved, self._number)
-        return result
+        return torch.ops.headway.observe(output, saved, self._number)
 
     def called(self, output: Tensor) -> None:
-        """See `CompiledListener.called`."""
+        """The module has run forward inside torch.compile."""
         self._in_graph = True
         self.engine.count_use(self.names, self.path, [output])
 
@@ -110,60 +101,68 @@ class RuleSite(OwnerSite):
         layouts = self.engine.layouts
         layouts.try_flat(self.path, grad.shape, samples)
         if self.rule.samples_first or layouts.is_flat(self.path):
-            each = layouts.require_rows(self.path, grad.shape, samples)
-            return by_sample(RuleContribution(self, saved, grad), each, self._trained)
-        if self._are_positions(saved[0], samples):  # where samples are known, eager calls were tracked instead
-            raise self._same_positions(saved[0], samples)
-        layout = layouts.find(self.path, grad, samples)
-        if layout == "samples-first":
-            return RuleContribution(self, saved, grad)
-        inputs = tuple(samples_first(tensor, layout) for tensor in saved)
-        return RuleContribution(self, inputs, samples_first(grad, layout))
+            return self.of_rows(saved, grad, samples, self.size)
+        self._refuse_positions(saved[0], samples)  # where samples are known, eager calls were tracked instead
+        if layouts.find(self.path, grad, samples) == "samples-first":
+            return self._of_samples(saved, grad)
+        return self._of_samples(tuple(tensor.transpose(0, 1) for tensor in saved), grad.transpose(0, 1))
 
-    def _same_positions(self, first: Tensor, samples: int) -> LayoutError:
-        """What to say where all samples are looked up at the same positions, which could not be followed."""
-        other = f"; if they are not positions, pass layout={{{self.path!r}: 'samples-first'}}"
-        if not self._in_graph:
-            return LayoutError(
-                f"{self.path}: expected inputs that belong to samples, got 0, 1, ..., {first.shape[-1] - 1}; if these "
-                f"are positions, the same for all samples, pass layout={{{self.path!r}: 'shared'}}{other}"
+    def of_rows(self, saved: Inputs, grad: Tensor, samples: int, size: int) -> Contribution:
+        """A call's share where the rows of a sample stand together; a gradient that is formed has `size` numbers."""
+        each = self.engine.layouts.require_rows(self.path, grad.shape, samples)
+        return self._of_samples(saved, grad).folded(each, size)
+
+    def _of_samples(self, inputs: Inputs, grad_output: Tensor) -> Contribution:
+        """A call's share with one row, samples first, for each sample."""
+        rule, module = self.rule, self.module
+        footprint = rule.footprint(module, inputs, grad_output)
+        if self.engine.has_kernels and "weight" in self.own and rule.simultaneous and rule.simultaneous(inputs):
+            footprint -= cast(Tensor, module.weight).numel()  # it is not formed
+
+        def block(start: int, stop: int) -> Mapping[str, PerSample]:
+            own, grad = inputs, grad_output
+            if stop - start < len(grad):
+                own, grad = tuple(x[start:stop] for x in own), grad[start:stop]
+            grads = rule.grads(module, own, grad)
+            if not rule.is_built_in:
+                self._check_forms(grads, stop - start)
+            forms = ((name, grads[local]) for local, name in self.own.items())
+            return {name: Dense(form) if isinstance(form, Tensor) else form for name, form in forms}
+
+        return Contribution(self.names, footprint, block)
+
+    def _refuse_positions(self, first: Tensor, samples: int) -> None:
+        """Refuse indices [T], or [1, T] in a compiled graph, that are 0, 1, 2, ... for all samples at once."""
+        declared, width = self.engine.layouts.declared(self.path), first.shape[-1] if first.dim() else 0
+        if declared not in (None, "shared"):
+            return
+        row = first[0] if self._in_graph and first.dim() == 2 and len(first) == 1 and samples > 1 else first
+        counts = row.dim() == 1 and len(row) > 1 and not row.is_floating_point() and is_range(row)
+        if declared is None and not counts:
+            return
+        way_out = f"if these are positions, the same for all samples, pass layout={{{self.path!r}: 'shared'}}"
+        if self._in_graph:
+            way_out = (
+                f"inside torch.compile headway cannot follow them: leave its parameters out with where=, or look them "
+                f"up for each sample, with indices [{samples}, {width}]"
             )
-        return LayoutError(
-            f"{self.path}: expected inputs that belong to samples, got the same positions for all of them "
-            f"inside torch.compile, where headway cannot follow them; leave its parameters out with where=, "
-            f"or look them up for each sample, with indices [{samples}, {first.shape[-1]}]"
-            f"{other if first.dim() == 1 else ''}"
+        if first.dim() == 1:
+            way_out += f"; if they are not positions, pass layout={{{self.path!r}: 'samples-first'}}"
+        raise LayoutError(
+            f"{self.path}: expected inputs that belong to samples, got 0, 1, ..., {width - 1} for all; {way_out}"
         )
 
-    def _are_positions(self, first: Tensor, samples: int) -> bool:
-        """Whether indices [T], or [1, T] in a compiled graph, are 0, 1, 2, ... for all samples at once."""
-        declared = self.engine.layouts.declared(self.path)
-        if declared is not None:
-            return declared == "shared"
-        if self._in_graph and first.dim() == 2 and len(first) == 1 and samples > 1:
-            first = first[0]
-        return first.dim() == 1 and len(first) > 1 and not first.is_floating_point() and is_range(first)
-
-    def check_forms(self, grads: Mapping[str, PerSample | Tensor], samples: int) -> None:
+    def _check_forms(self, grads: Mapping[str, PerSample | Tensor], samples: int) -> None:
         """Refuse what a user's rule gave if it has no gradient of a parameter, or one of another shape."""
-        kind = type(self.module).__name__
         for local, name in self.own.items():
-            expected = [samples, *self._trained[name].shape]
+            wanted = f"{self.path}: expected the rule for {type(self.module).__name__} to give gradients of {local!r}"
             if local not in grads:
-                raise RuleError(
-                    f"{self.path}: expected the rule for {kind} to give gradients of {local!r}, got {sorted(grads)}"
-                )
-            form = grads[local]
-            if isinstance(form, Tensor) and list(form.shape) != expected:
-                raise RuleError(
-                    f"{self.path}: expected the rule for {kind} to give gradients of {local!r} with shape {expected}, "
-                    f"samples first, got {list(form.shape)}"
-                )
-            if not isinstance(form, Tensor) and form.total().numel() != self._trained[name].numel():
-                raise RuleError(
-                    f"{self.path}: expected the rule for {kind} to give gradients of {local!r} with "
-                    f"{self._trained[name].numel()} numbers each, got a {type(form).__name__} of {form.total().numel()}"
-                )
+                raise RuleError(f"{wanted}, got {sorted(grads)}")
+            form, shape, size = grads[local], [samples, *self._trained[name].shape], self._trained[name].numel()
+            if isinstance(form, Tensor) and list(form.shape) != shape:
+                raise RuleError(f"{wanted} with shape {shape}, samples first, got {list(form.shape)}")
+            if not isinstance(form, Tensor) and (got := form.total().numel()) != size:
+                raise RuleError(f"{wanted} with {size} numbers each, got a {type(form).__name__} of {got}")
 
     def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
         """See `Listener.collect`."""
@@ -177,13 +176,13 @@ class RuleSite(OwnerSite):
         if current.add(self.contribution(saved, grad, current.samples), sums):
             totals = {name: one.value for name, one in sums.items()}
         else:
-            gradients = RuleContribution(self, saved, grad).block(0, len(grad))
+            gradients = self._of_samples(saved, grad).block(0, len(grad))
             totals = {name: gradients[name].total() for name in self._trained}
         return [_as(totals[name], p) for name, p in self._trained.items()]
 
     def plain_gradients(self, saved: Inputs, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
         """A call's output and the gradients of the parameters, by autograd through the module's own forward."""
-        slots = own_slots(self.module)
+        slots: Slots = self.module._parameters
         before = {local: slots[local] for local in self.own}
         leaves = {local: self._trained[name].detach().requires_grad_() for local, name in self.own.items()}
         try:
@@ -198,15 +197,9 @@ class RuleSite(OwnerSite):
         return output.detach(), list(gradients)
 
 
-def _same_memory(alias: Tensor, parameter: Tensor) -> bool:
-    """Whether two tensors are views of the same numbers."""
-    return (
-        alias.untyped_storage()._cdata == parameter.untyped_storage()._cdata
-        and alias.dtype == parameter.dtype
-        and alias.storage_offset() == parameter.storage_offset()
-        and alias.shape == parameter.shape
-        and alias.stride() == parameter.stride()
-    )
+def _memory(tensor: Tensor) -> tuple[object, ...]:
+    """Which numbers a tensor is a view of."""
+    return tensor.untyped_storage()._cdata, tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride()
 
 
 def _as(total: Tensor | None, parameter: Tensor) -> Tensor:
@@ -216,63 +209,30 @@ def _as(total: Tensor | None, parameter: Tensor) -> Tensor:
     return shaped if shaped.dtype == parameter.dtype else shaped.to(parameter.dtype)
 
 
-@dataclass
 class TrainedCall:
     """One call of a module whose parameters get their gradients from the per-sample gradients.
 
-    Attributes:
+    Args:
         site: the module.
         surroundings: autocast as it was.
         kept: the call's output, where it will be compared.
     """
 
-    site: RuleSite
-    surroundings: Surroundings
-    kept: Tensor | None
+    def __init__(self, site: RuleSite, surroundings: Surroundings, kept: Tensor | None) -> None:
+        self.engine, self.path, self.names = site.engine, site.path, site.names
+        self._site, self._surroundings, self._kept = site, surroundings, kept
 
     def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
-        """See `TrainingListener.collect_and_train`; in a backward pass of somebody else, autograd does it."""
-        site = self.site
-        if site.engine.collecting is not None:
-            return site.collect_and_train(tuple(saved), grad)
-        with self.surroundings.restored():
-            output, gradients = site.plain_gradients(tuple(saved), grad)
-        if self.kept is not None and not close(output, self.kept):
+        """Take a pass's gradient at the output, and give the parameters theirs; elsewhere autograd does that."""
+        if self.engine.collecting is not None:
+            return self._site.collect_and_train(tuple(saved), grad)
+        with self._surroundings.restored():
+            output, gradients = self._site.plain_gradients(tuple(saved), grad)
+        if self._kept is not None and not close(output, self._kept):
+            kind = type(self._site.module).__name__
             raise RuleError(
-                f"{site.path}: expected the output of {type(site.module).__name__}.forward, got another one; a forward "
-                f"hook that was registered for all modules, or with prepend=True, changes it: register it on the "
-                f"module, without prepend"
+                f"{self.path}: expected the output of {kind}.forward, got another one; a forward hook that was "
+                f"registered for all modules, or with prepend=True, changes it: register it on the module, without "
+                f"prepend"
             )
         return gradients
-
-
-@dataclass
-class RuleContribution:
-    """One call of a module with a rule."""
-
-    site: RuleSite
-    inputs: Inputs
-    grad_output: Tensor
-
-    def __post_init__(self) -> None:
-        """Ask the rule how much a sample needs."""
-        site = self.site
-        self.params = site.names
-        self.footprint = site.rule.footprint(site.module, self.inputs, self.grad_output)
-        formed = site.rule.simultaneous is None or "weight" not in site.own or not site.rule.simultaneous(self.inputs)
-        if site.engine.has_kernels and not formed:
-            self.footprint -= cast(Tensor, site.module.weight).numel()
-
-    def block(self, start: int, stop: int) -> Mapping[str, PerSample]:
-        """See `Contribution.block`."""
-        inputs, grad_output = self.inputs, self.grad_output
-        if stop - start < len(grad_output):
-            inputs, grad_output = tuple(x[start:stop] for x in inputs), grad_output[start:stop]
-        grads = self.site.rule.grads(self.site.module, inputs, grad_output)
-        if not self.site.rule.is_built_in:
-            self.site.check_forms(grads, stop - start)
-        forms: dict[str, PerSample] = {}
-        for local, name in self.site.own.items():
-            form = grads[local]
-            forms[name] = Dense(form) if isinstance(form, Tensor) else form
-        return forms

@@ -33,7 +33,6 @@ class Schedule:
     """
 
     def __init__(self, when: Check) -> None:
-        """Begin before the first batch."""
         names = get_args(get_args(Check)[0])
         if when not in names and (isinstance(when, (bool, str)) or not isinstance(when, int) or when < 1):
             known = ", ".join(map(repr, names))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from headway.grads.kernels import Kernels
+if TYPE_CHECKING:
+    from headway.grads.triton_kernels import TritonKernels
 
 
 class Scratch:
@@ -17,8 +19,7 @@ class Scratch:
         kernels: what reduces without a buffer, or None.
     """
 
-    def __init__(self, kernels: Kernels | None = None) -> None:
-        """Start without memory; the first request allocates it."""
+    def __init__(self, kernels: TritonKernels | None = None) -> None:
         self.kernels = kernels
         self._buffers: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         self._views: dict[tuple[int, tuple[int, ...], torch.dtype, torch.device], Tensor] = {}

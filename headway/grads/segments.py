@@ -37,7 +37,6 @@ class Segments:
     """
 
     def __init__(self, ids: Tensor, samples: int | None = None) -> None:
-        """Find the place of each row among those of its sample."""
         self.ids = ids = ids.detach().long()
         counts = torch.bincount(ids, minlength=samples or 0)
         if samples is not None and len(counts) > samples:
@@ -142,7 +141,7 @@ class Segmented:
     """A listener on outputs whose rows belong to segments; it hands them on sample by sample."""
 
     def __init__(self, listener: Any, own: Segments) -> None:
-        self.site = getattr(listener, "site", listener)
+        self.engine, self.path, self.names = listener.engine, listener.path, listener.names
         self.listener = listener
         self._segments = own
 
@@ -151,19 +150,16 @@ class Segmented:
         self._in_order(current, saved, grads, partial(self.listener.collect, current))
 
     def collect_and_train(self, saved: Sequence[Tensor], grad: Tensor) -> Sequence[Tensor]:
-        """See `TrainingListener.collect_and_train`."""
-        current, train = self.site.engine.collecting, self.listener.collect_and_train
-        trained: Sequence[Tensor]
+        """See `TrainedCall.collect_and_train`."""
+        current, train = self.engine.collecting, self.listener.collect_and_train
         if current is None:
-            trained = train(saved, grad)
-        else:
-            trained = self._in_order(current, saved, [grad], lambda inputs, grads: train(inputs, grads[0]))
-        return trained
+            return train(saved, grad)
+        return self._in_order(current, saved, [grad], lambda inputs, grads: train(inputs, grads[0]))
 
     def _in_order(
         self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor], then: Callable[..., Any]
     ) -> Any:
-        engine, own = self.site.engine, self._segments
+        engine, own = self.engine, self._segments
         if current.samples != own.samples:
             raise LayoutError(
                 f"expected one loss for each of {own.samples} segments, got {current.samples}; average the "

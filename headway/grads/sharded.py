@@ -30,12 +30,8 @@ from headway.grads.registry import is_sharded
 def find_sharding(model: nn.Module, verify: bool = False) -> Sharding | None:
     """How a model is sharded; None if it is not. All ranks have to ask.
 
-    Args:
-        model: the model.
-        verify: scores shall be compared with autograd one sample at a time.
-
     Raises:
-        ModelError: it is sharded in a way that cannot be scored, or that cannot be compared so.
+        ModelError: it is sharded in a way that cannot be scored, or not compared sample by sample (`verify`).
     """
     for path, module in model.named_modules():
         if type(module).__name__ == "FullyShardedDataParallel":
@@ -69,7 +65,6 @@ class Shard:
     """
 
     def __init__(self, fsdp_param: Any) -> None:
-        """Keep what FSDP knows of the parameter."""
         self._fsdp_param = fsdp_param
         self.device: torch.device = fsdp_param.sharded_param.device
 
@@ -86,8 +81,7 @@ class Shard:
     @property
     def grad_version(self) -> int:
         """The version of the DTensor: what is done to it in place does not count for the tensor inside."""
-        version: int = self._fsdp_param.sharded_param.grad._version
-        return version
+        return self._fsdp_param.sharded_param.grad._version
 
     @property
     def waits(self) -> bool:
@@ -145,18 +139,17 @@ class Sharding:
                 continue
             if fsdp_param.is_dtensor:
                 raise _not_fsdp(name)
-            if not any(kind.is_shard() for kind in fsdp_param.sharded_param.placements):
-                raise ModelError(f"{name}: expected a shard, got a replica; use DistributedDataParallel for replicas")
-            if fsdp_param.sharded_param.is_meta:
-                raise ModelError(
-                    f"{name}: expected an initialised parameter, got one on the meta device; call to_empty() first"
-                )
-            if fsdp_param.offload_to_cpu:
-                raise ModelError(f"{name}: expected shards on the device, got CPUOffloadPolicy; shard without it")
-            if fsdp_param.post_forward_mesh_info not in (None, fsdp_param.mesh_info):
-                raise ModelError(
-                    f"{name}: expected reshard_after_forward to be True or False, got a number; pass one of these"
-                )
+            own = fsdp_param.sharded_param
+            is_piece = any(kind.is_shard() for kind in own.placements)
+            by_number = fsdp_param.post_forward_mesh_info not in (None, fsdp_param.mesh_info)
+            for wrong, expected in (
+                (not is_piece, "a shard, got a replica; use DistributedDataParallel for replicas"),
+                (own.is_meta, "an initialised parameter, got one on the meta device; call to_empty() first"),
+                (fsdp_param.offload_to_cpu, "shards on the device, got CPUOffloadPolicy; shard without it"),
+                (by_number, "reshard_after_forward to be True or False, got a number; pass one of these"),
+            ):
+                if wrong:
+                    raise ModelError(f"{name}: expected {expected}")
         meshes = {each.sharded_param.device_mesh for each in self._fsdp_params.values()}
         if len(meshes) != 1:
             raise ModelError(f"expected shards over one device mesh, got {len(meshes)}; use one mesh for all modules")
@@ -192,8 +185,7 @@ class Sharding:
 
     def shard_of(self, tensor: Tensor) -> Tensor:
         """See `Parts.shard_of`."""
-        shard: Tensor = getattr(tensor.detach(), "_local_tensor", tensor)
-        return shard
+        return getattr(tensor.detach(), "_local_tensor", tensor)
 
     def total(self, number: Tensor) -> Tensor:
         """See `Parts.total`: the sum over the ranks that share the parameters among them."""
@@ -243,8 +235,7 @@ class Sharding:
 
     def _gather(self, name: str, weight: Tensor) -> Tensor:
         dtensor: Any = weight if hasattr(weight, "placements") else self.joined(name, weight)
-        whole: Tensor = dtensor.full_tensor()
-        return whole
+        return dtensor.full_tensor()
 
     def scattered(self, name: str, whole: Tensor | None) -> Tensor:
         """The shard of what FSDP makes of a gradient, flat and whole, that each rank has; None is zero."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from headway.errors import LayoutError
-from headway.grads.direct import Tracked, anchor, is_tracked_call, track
+from headway.grads.direct import Tracked, anchor, is_tracked_call, parameter_origin, track
 from headway.grads.fallback import Leaves, Surroundings
-from headway.grads.hooks import Hook, without_forward_hooks
+from headway.grads.hooks import Forward, Hook, without_forward_hooks
 from headway.grads.operations import Origin
+from headway.grads.passes import Contribution, Pass
+from headway.grads.persample import PerSample
 from headway.grads.registry import Inputs, is_sharded
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 Slots = dict[str, Any]
 """A module's parameters by their own names; for the time of a forward, other tensors may stand in for them."""
+
+PartForms = Callable[[Sequence[Tensor], Sequence[Tensor]], Mapping[str, PerSample]]
+"""See `Part`."""
 
 Replaced = tuple[Slots, str, Tensor]
 """A place, and the tensor that belongs there."""
@@ -46,42 +51,37 @@ class Call:
     surroundings: Surroundings | None = None
 
 
-def own_slots(module: nn.Module) -> Slots:
-    """The places of a module's own parameters."""
-    return module._parameters
-
-
 def parameter_slots(module: nn.Module) -> list[Slots]:
     """The places of all parameters of a module and below."""
-    return [own_slots(owner) for owner in module.modules()]
+    return [owner._parameters for owner in module.modules()]
 
 
-class Site(Protocol):
+class Site:
     """A watched module."""
 
     def attach(self) -> list[Any]:
         """Register hooks; return their handles."""
-        ...
+        raise NotImplementedError
 
     def release(self) -> None:
         """Undo whatever removing the handles does not undo."""
-        ...
+        self.release_places()
 
     def release_places(self) -> None:
         """Put the parameters back in their places, after a forward that was interrupted."""
-        ...
+        raise NotImplementedError
 
 
-class OwnerSite:
+class OwnerSite(Site):
     """A module whose own parameters are scored as one unit: what its kinds have in common."""
 
     def __init__(self, engine: Engine, path: str, module: nn.Module, own: Mapping[str, str]) -> None:
-        """Note the module's parameters: local name -> name in the model."""
         self.engine = engine
         self.path = path or "model"
         self.module = module
         self.own = dict(own)
         self.names = tuple(self.own.values())
+        self.size = sum(engine.parameters[name].numel() for name in self.names)
         self._plain: list[Replaced] = [
             (slots, local, engine.in_use(parameter))
             for slots in parameter_slots(module)
@@ -100,10 +100,6 @@ class OwnerSite:
             self.module.register_forward_pre_hook(Hook(self._before), prepend=first, with_kwargs=True),
             self.module.register_forward_hook(Hook(self._after), prepend=True, with_kwargs=True, always_call=True),
         ]
-
-    def release(self) -> None:
-        """See `Site.release`."""
-        self.release_places()
 
     def release_places(self) -> None:
         """See `Site.release_places`."""
@@ -191,8 +187,7 @@ class OwnerSite:
                     values = {local: parameters[name] for local, name in own.items()}
                     with engine.paused():
                         again = self.again(values, call.args, call.kwargs)
-                    value: Tensor = tree_flatten(again)[0][i]
-                    return value
+                    return tree_flatten(again)[0][i]
 
                 leaves[i] = track(leaf, Origin(engine, tuple(own.values()), rebuild))
         return tree_unflatten(leaves, spec)
@@ -201,6 +196,130 @@ class OwnerSite:
         """Run the module on other parameters, up to where its output was observed: before any forward hook."""
         with without_forward_hooks(self.module, before=is_sharded(self.module)):
             return torch.func.functional_call(self.module, dict(state), args, kwargs)
+
+
+class UnitSite(OwnerSite):
+    """A module whose forward is replaced by the same computation made of parts, which are listened to."""
+
+    def attach(self) -> list[Any]:
+        """See `Site.attach`."""
+        self.module.forward = Forward(self.module, self.forward)
+        return super().attach()
+
+    def release(self) -> None:
+        """Give the module its own forward back."""
+        super().release()
+        vars(self.module).pop("forward", None)
+
+    def listen(self, call: Call, args: Any, kwargs: Any, output: Any) -> Any:
+        """The parts have listened already."""
+        return output
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What takes the place of the module's forward."""
+        raise NotImplementedError
+
+
+class Part:
+    """A listener on a part of a unit, whose inputs and output gradients give the gradients of some parameters.
+
+    Args:
+        site: the unit.
+        own: the part's parameters: local name -> name in the model.
+        forms: (inputs, gradients at the outputs) of a block of samples -> gradients by local name.
+        path: the part as layouts name it; the unit unless given.
+        footprint: see `Contribution`; the numbers in the parameters unless given.
+    """
+
+    def __init__(
+        self, site: UnitSite, own: Mapping[str, str], forms: PartForms, path: str = "", footprint: int = 0
+    ) -> None:
+        self.engine, self.path, self.names = site.engine, path or site.path, tuple(own.values())
+        self._own, self._forms = own, forms
+        self._size = sum(self.engine.parameters[name].numel() for name in self.names)
+        self._footprint = footprint or self._size
+
+    def collect(self, current: Pass, saved: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        """See `Listener.collect`."""
+
+        def block(start: int, stop: int) -> dict[str, PerSample]:
+            forms = self._forms([tensor[start:stop] for tensor in saved], [grad[start:stop] for grad in grads])
+            return {name: forms[local] for local, name in self._own.items()}
+
+        each = self.engine.layouts.require_rows(self.path, grads[0].shape, current.samples)
+        current.add(Contribution(self.names, self._footprint, block).folded(each, self._size))
+
+
+class Container(Site):
+    """A module with children, whose forward may use parameters directly.
+
+    The outermost container that runs replaces all parameters below it by tracked aliases for the time of
+    its forward; modules that have a site of their own put the plain ones back for theirs.
+    """
+
+    def __init__(self, engine: Engine, path: str, module: nn.Module) -> None:
+        self.engine = engine
+        self.module = module
+        self._places = [
+            (slots, local, engine.in_use(parameter), parameter_origin(engine, name))
+            for slots in parameter_slots(module)
+            for local, parameter in slots.items()
+            if parameter is not None and (name := engine.name_of(parameter)) is not None
+        ]
+        self._modules = list(module.modules())[1:]
+        self._entered: list[bool] = []
+
+    def attach(self) -> list[Any]:
+        """See `Site.attach`."""
+        return [
+            self.module.register_forward_pre_hook(Hook(self._enter), with_kwargs=True),
+            self.module.register_forward_hook(Hook(self._leave), always_call=True),
+        ]
+
+    def _enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        engine = self.engine
+        outermost = engine.depth == 0 and engine.listening()
+        self._entered.append(outermost)
+        if not outermost:
+            if engine.sharding is not None and engine.listening():
+                self.replace()  # FSDP has put parameters in their places since
+            return
+        engine.depth += 1
+        if not engine.in_backward:
+            engine.set_batch_hint((args, kwargs))
+        self.replace()
+
+    def replace(self) -> None:
+        """Put aliases in the parameters' places, except where torch.compile would look into them."""
+        compiled = [module for module in self._modules if is_compiled(module)]
+        hidden = {id(slots) for module in compiled for slots in parameter_slots(module)}
+        for slots, local, parameter, origin in self._places:
+            # somebody may run the module on other tensors (functional_call)
+            if slots[local] is parameter and id(slots) not in hidden:
+                slots[local] = track(parameter, origin)
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling() or not (self._entered and self._entered.pop()):
+            return
+        self.engine.depth -= 1
+        self._restore()
+
+    def release_places(self) -> None:
+        """See `Site.release_places`."""
+        self._entered.clear()
+        self._restore()
+
+    def _restore(self) -> None:
+        for slots, local, parameter, _ in self._places:
+            if isinstance(slots[local], Tracked):
+                slots[local] = parameter
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether torch.compile runs a module: by `module.compile()`, or as what `torch.compile(module)` gave."""
+    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
 
 
 def _put_back(call: Call) -> None:

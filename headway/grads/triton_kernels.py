@@ -100,14 +100,9 @@ def outer_kernel(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class Tile:
-    """How the kernel divides its work.
+    """How the kernel divides its work: rows and columns of the weight [p, d], positions that are multiplied at once.
 
-    Attributes:
-        rows: of the weight, out of p.
-        columns: of the weight, out of d.
-        positions: that are multiplied at once.
-        warps: that share a tile.
-        stages: of the pipeline that loads the positions.
+    So many warps share a tile, and the pipeline that loads the positions has so many stages.
     """
 
     rows: int
@@ -129,7 +124,7 @@ _MOST = 2**31 - 1
 
 
 class TritonKernels:
-    """See `headway.grads.kernels.Kernels`.
+    """Reductions of sums of outer products, sum_t b_t a_t^T, that never hold the gradient of a sample.
 
     Args:
         processors: programs that a device can run at once; None asks the device.
@@ -140,7 +135,10 @@ class TritonKernels:
         self._interpreted = is_interpreted()
 
     def takes(self, a: Tensor, b: Tensor) -> bool:
-        """Float32 and less, on a CUDA device or in the interpreter; what is further apart than 2^31 is left out."""
+        """Whether the kernel handles inputs [c, T, d] and output gradients [c, T, p] of these types, where they are.
+
+        That is float32 and less, on a CUDA device or in the interpreter, with no numbers further apart than 2^31.
+        """
         kinds = (torch.float32, torch.bfloat16, torch.float16)
         here = self._interpreted or (a.is_cuda and a.device == b.device)
         spans = (
@@ -153,7 +151,10 @@ class TritonKernels:
     def reduce(
         self, a: Tensor, b: Tensor, reductions: Sequence[Reduction], trains: bool
     ) -> tuple[list[Tensor], Tensor | None]:
-        """One launch for each reduction; the first also adds up the weight's gradient."""
+        """One tensor [c] per reduction, and the sum over the samples, flat, if it `trains` the parameter.
+
+        That is one launch for each reduction; the first also adds up the weight's gradient.
+        """
         found = [self._launch(a, b, one, trains and not place) for place, one in enumerate(reductions)]
         return [numbers for numbers, _ in found], found[0][1]
 

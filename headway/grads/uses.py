@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +23,8 @@ class Uses:
 
     def __init__(self, model: nn.Module, names: Mapping[int, str]) -> None:
         self._model = model
-        self._shared = _shared_names(model, names)
+        owners = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
+        self._shared = {name for own, name in names.items() if owners[own] > 1}
         self._counts: dict[str, int] = {}
         self._calls: set[tuple[Any, ...]] = set()
 
@@ -35,10 +37,6 @@ class Uses:
     def once(self, name: str) -> bool:
         """Whether a parameter has had exactly one use, so that it can be reduced at once."""
         return name not in self._shared and self._counts.get(name) == 1
-
-    def several(self, name: str) -> bool:
-        """Whether contributions to a parameter have to be added up before they are reduced."""
-        return not self.once(name)
 
     def is_shared(self, name: str) -> bool:
         """Whether several modules own a parameter."""
@@ -81,15 +79,3 @@ class Uses:
         except Exception:
             self.forget()
             raise
-
-
-def _shared_names(model: nn.Module, names: Mapping[int, str]) -> set[str]:
-    """Parameters that are registered in several places."""
-    seen: set[int] = set()
-    shared: set[str] = set()
-    for module in model.modules():
-        for parameter in module.parameters(recurse=False):
-            if id(parameter) in seen and id(parameter) in names:
-                shared.add(names[id(parameter)])
-            seen.add(id(parameter))
-    return shared

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,26 +46,13 @@ class Expected:
     numel: int
 
 
-Oracle = Mapping[str, Expected]
-
-
 def one_at_a_time(
     engine: Engine,
     losses: Tensor,
     parameters: Mapping[str, Tensor],
     plan: Mapping[str, Sequence[Reduction]],
 ) -> dict[str, Expected]:
-    """Reduce the gradient of every loss apart, with one backward pass for each.
-
-    Args:
-        engine: the engine that ignores them.
-        losses: losses [B]; their graph is kept.
-        parameters: the parameters by name.
-        plan: the reductions of each.
-
-    Returns:
-        What is expected for each parameter.
-    """
+    """Reduce the gradient of every loss [B] apart, with one backward pass for each; their graph is kept."""
     rows: dict[str, list[list[Tensor]]] = {name: [] for name in plan}
     with engine.deaf():
         for loss in losses:
@@ -84,7 +71,7 @@ def one_at_a_time(
 
 
 def compare(
-    values: Values, oracle: Oracle, plan: Mapping[str, Sequence[Reduction]], precision: torch.dtype
+    values: Values, oracle: Mapping[str, Expected], plan: Mapping[str, Sequence[Reduction]], precision: torch.dtype
 ) -> Verification:
     """Find the largest difference; `precision` is the least that took part.
 
@@ -92,50 +79,28 @@ def compare(
         VerificationError: it is more than rounding.
     """
     tolerance = {torch.float64: 1e-8, torch.float32: 1e-3}.get(precision, 0.3)
+    squares = zip(*(expected.norms.double().square().tolist() for expected in oracle.values()), strict=True)
+    whole = max(sum(sample) for sample in squares) ** 0.5  # the norm over all parameters, at its largest
+    shift = whole * noise(precision)  # what rounding can do to a gradient; it counts as `tolerance` at most
     worst = Verification(0.0, next(iter(oracle)))
-    for name, difference in _differences(values, oracle, plan, tolerance, precision):
-        if math.isnan(difference) or difference > worst.largest_difference:
-            worst = Verification(difference, name)
+    for name, reductions in plan.items():
+        expected = oracle[name]
+        norm = float(expected.norms.max())
+        for got, want, reduction in zip(values[name], expected.values, reductions, strict=True):
+            # A change of the gradient is magnified by the norm of the weight, at most.
+            weight = reduction.weight
+            length = expected.numel**0.5 if weight is None else float(torch.linalg.vector_norm(weight))
+            scale = float(want.abs().max())
+            if reduction.kind == "dot":  # a signed sum may cancel: its terms set the scale
+                scale = max(scale, norm * length)
+            rounding = shift * (2 * norm + shift) if reduction.kind == "sq" else shift * length
+            scale = max(scale, rounding / tolerance, torch.finfo(want.dtype).tiny)
+            difference = float((got - want).abs().max()) / scale
+            if math.isnan(difference) or difference > worst.largest_difference:
+                worst = Verification(difference, name)
     if not worst.largest_difference <= tolerance:
         raise VerificationError(
             f"{worst.parameter}: expected the scores of one-sample-at-a-time autograd, got a relative difference of "
             f"{worst.largest_difference:.3g}; do the samples influence each other, or is a rule wrong?"
         )
     return worst
-
-
-def _differences(
-    values: Values,
-    oracle: Oracle,
-    plan: Mapping[str, Sequence[Reduction]],
-    tolerance: float,
-    precision: torch.dtype,
-) -> Iterator[tuple[str, float]]:
-    """The largest difference of each reduction of each parameter, relative to the size of the reduction.
-
-    What rounding can do to a gradient counts as `tolerance` at most, see `headway.grads.rounding`.
-    """
-    whole = _whole(oracle)
-    for name, reductions in plan.items():
-        expected = oracle[name]
-        norm = float(expected.norms.max())
-        shift = whole * noise(precision)
-        for got, want, reduction in zip(values[name], expected.values, reductions, strict=True):
-            length = _length(reduction, expected.numel)
-            scale = float(want.abs().max())
-            if reduction.kind == "dot":  # a signed sum may cancel: its terms set the scale
-                scale = max(scale, norm * length)
-            rounding = shift * (2 * norm + shift) if reduction.kind == "sq" else shift * length
-            scale = max(scale, rounding / tolerance, torch.finfo(want.dtype).tiny)
-            yield name, float((got - want).abs().max()) / scale
-
-
-def _whole(oracle: Oracle) -> float:
-    """The norm of a sample's gradient over all parameters, at its largest."""
-    squares = zip(*(expected.norms.double().square().tolist() for expected in oracle.values()), strict=True)
-    return max(sum(sample) for sample in squares) ** 0.5
-
-
-def _length(reduction: Reduction, numel: int) -> float:
-    """The norm of a reduction's weight: by so much, at most, a change of the gradient is magnified."""
-    return numel**0.5 if reduction.weight is None else float(torch.linalg.vector_norm(reduction.weight))

@@ -59,15 +59,9 @@ def accelerator_steps() -> int:
 
 
 class Wrapper:
-    """The DistributedDataParallel around a model, or what shards it, if there is one.
-
-    Args:
-        model: the model, wrapped or not.
-        sharding: how it is sharded, if it is.
-    """
+    """The DistributedDataParallel around a model, or what shards it, if there is one."""
 
     def __init__(self, model: nn.Module, sharding: Sharding | None = None) -> None:
-        """Look for it."""
         self._sharding = sharding
         while isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
             model = inner
@@ -111,8 +105,7 @@ class Wrapper:
             return self._sharding.mean(number)
         if self._parallel is None:
             return number
-        ranks = self._parallel.process_group
-        total = number.clone()
+        total, ranks = number.clone(), self._parallel.process_group
         dist.all_reduce(total, group=ranks)
         return total / dist.get_world_size(ranks)
 
@@ -121,7 +114,6 @@ class Structure:
     """The modules and parameters of a model, to notice quickly when they change."""
 
     def __init__(self, model: nn.Module, sharding: Sharding | None = None) -> None:
-        """Note what there is, with sharded parameters as they are at rest."""
         self._sharding = sharding
         # What each module holds, kept alive, so that no other object gets its id.
         self._slots: list[tuple[dict[str, Any], list[Any], list[int]]] = []

@@ -36,7 +36,6 @@ class Decay:
     bias_correction: bool = True
 
     def __post_init__(self) -> None:
-        """Check the rates."""
         for name, rate in (("m", self.m), ("v", self.v)):
             if not 0 <= rate < 1:
                 raise SignalError(f"expected a decay rate in [0, 1) for {name}, got {rate}")
@@ -163,9 +162,7 @@ class Moments:
         """Move to where the gradients are, if the model was moved."""
         for name, gradient in gradients.items():
             m = self.m.get(name)
-            if gradient is None or m is None:
-                continue
-            if gradient.device == m.device and gradient.dtype == m.dtype:
+            if gradient is None or m is None or (gradient.device == m.device and gradient.dtype == m.dtype):
                 continue
             wide = torch.promote_types(gradient.dtype, torch.float32)
             if gradient.device != m.device or wide != m.dtype:
@@ -248,12 +245,10 @@ class Moments:
         if self._on_host:
             _, of_v = self.corrections()
             return max(float(floor) * float(of_v), torch.finfo(torch.float32).tiny)
-        if not self.decay.bias_correction:
-            return floor.clamp(min=torch.finfo(torch.float32).tiny) if isinstance(floor, Tensor) else floor
-        share = self.decay.v**self._updates
+        share = self.decay.v**self._updates if self.decay.bias_correction else None
         if isinstance(floor, Tensor):
-            return (floor - floor * share).clamp(min=torch.finfo(torch.float32).tiny)
-        return torch.rsub(share, floor, alpha=floor * (1 - _LITTLE))
+            return (floor if share is None else floor - floor * share).clamp(min=torch.finfo(torch.float32).tiny)
+        return floor if share is None else torch.rsub(share, floor, alpha=floor * (1 - _LITTLE))
 
     def mean_v(self, names: Iterable[str] | None = None) -> Tensor:
         """The mean of v after bias correction over all entries of some parameters, or of all."""

@@ -14,46 +14,26 @@ from headway.errors import StateError
 class Parts(Protocol):
     """How tensors beside parameters are sharded across ranks, see `headway.grads.sharded.Sharding`.
 
-    A shard is this rank's part of a tensor, a plain tensor.
+    A shard is this rank's part of a tensor, a plain tensor. Where nothing is sharded, that is the tensor itself.
     """
 
     def shard_of(self, tensor: Tensor) -> Tensor:
         """The shard of a DTensor; a plain tensor is one already."""
-        ...
-
-    def total(self, number: Tensor) -> Tensor:
-        """The sum of what each rank has made of its shards."""
-        ...
-
-    def joined(self, name: str, shard: Tensor) -> Tensor:
-        """The tensor beside a parameter that a shard belongs to: a DTensor, where there are several ranks."""
-        ...
-
-    def cut(self, name: str, tensor: Tensor) -> Tensor:
-        """The shard of a tensor beside a parameter, which is a DTensor or whole."""
-        ...
-
-
-class Whole:
-    """Tensors that are not shared out: each rank has all of them."""
-
-    def shard_of(self, tensor: Tensor) -> Tensor:
-        """The tensor itself."""
         return tensor
 
     def total(self, number: Tensor) -> Tensor:
-        """The number itself."""
+        """The sum of what each rank has made of its shards."""
         return number
 
     def joined(self, name: str, shard: Tensor) -> Tensor:
-        """The tensor itself."""
+        """The tensor beside a parameter that a shard belongs to: a DTensor, where there are several ranks."""
         return shard
 
     def cut(self, name: str, tensor: Tensor) -> Tensor:
-        """The tensor itself.
+        """The shard of a tensor beside a parameter, which is a DTensor or whole.
 
         Raises:
-            StateError: it is a DTensor, of which this rank has a shard alone.
+            StateError: it is a DTensor where nothing is sharded, or one that is sharded in another way.
         """
         if hasattr(tensor, "placements"):
             raise StateError(
@@ -62,6 +42,10 @@ class Whole:
                 f"replace each DTensor by its full_tensor() on all ranks first"
             )
         return tensor
+
+
+class Whole(Parts):
+    """Tensors that are not shared out: each rank has all of them."""
 
 
 WHOLE = Whole()
@@ -80,7 +64,6 @@ class Flat(dict[str, Tensor]):
     """
 
     def __init__(self, like: Mapping[str, Tensor]) -> None:
-        """Lay the tensors out."""
         kinds = {(torch.promote_types(one.dtype, torch.float32), one.device) for one in like.values()}
         self.whole: Tensor | None = None
         if len(kinds) != 1:

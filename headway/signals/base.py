@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -86,6 +86,11 @@ class Scope:
         own = torch.linalg.vector_norm(torch.stack(norms))
         return own if self.parts is WHOLE else self.parts.total(own.square()).sqrt()
 
+    def remember(self, key: str, *shape: int, dtype: torch.dtype | None = torch.float64) -> None:
+        """Begin a tensor of zeros in the memory, where the parameters are."""
+        device = next(iter(self.parameters.values())).device
+        self.memory[key] = torch.zeros(shape, dtype=dtype, device=device)
+
     def require_moments(self) -> Moments:
         """The moments; a signal that asked for them has them."""
         assert self.moments is not None
@@ -121,52 +126,50 @@ class Batch:
 class Signal(Protocol):
     """A score for every sample of a batch.
 
-    A signal is configuration; whatever changes lives in the `Scope` that it is given.
+    A signal is configuration; whatever changes lives in the `Scope` that it is given. A class that derives from it
+    leaves out the methods that have nothing to do.
     """
 
     @property
     def name(self) -> str:
         """The key of its scores where a meter has several signals."""
-        ...
 
     @property
     def where(self) -> Where:
         """The parameters that it looks at."""
-        ...
 
     @property
     def decay(self) -> Decay | None:
         """The moments that it needs, or None."""
-        ...
 
     def init(self, scope: Scope) -> None:
         """Set up the signal's memory."""
-        ...
+        return
 
     def reductions(self, scope: Scope, batch: Batch) -> Plan:
         """Say what to compute during the backward pass."""
-        ...
+        return {}
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """Make one score per sample [B] of it."""
-        ...
+        raise NotImplementedError
 
     def validate(self, batch: Batch) -> None:
         """Refuse a batch that the signal cannot take, before anything is touched."""
-        ...
+        return
 
     def observe(self, scope: Scope, batch: Batch) -> None:
         """Take the batch into the signal's memory, after it was scored."""
-        ...
+        return
 
     def end_epoch(self, scope: Scope) -> None:
         """Note that an epoch has ended."""
-        ...
+        return
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaseSignal:
-    """The parts of the protocol that most signals leave as they are.
+class BaseSignal(Signal):
+    """A signal of the three arguments that all have; it asks for no moments, and for no reductions.
 
     Attributes:
         name: the key of the scores where a meter has several signals.
@@ -181,6 +184,7 @@ class BaseSignal:
 
     def __init_subclass__(cls) -> None:
         """Add inherited attributes to the docstring, so that `help()` explains every argument."""
+        super().__init_subclass__()
         own, inherited = (inspect.cleandoc(each.__doc__ or "") for each in cls.__mro__[:2])
         known = {match[1] for match in _ATTRIBUTE.finditer(own)}
         more = [match[0] for match in _ATTRIBUTE.finditer(inherited) if match[1] not in known]
@@ -192,22 +196,6 @@ class BaseSignal:
     def decay(self) -> Decay | None:
         """No moments."""
         return None
-
-    def init(self, scope: Scope) -> None:
-        """Nothing to set up."""
-
-    def reductions(self, scope: Scope, batch: Batch) -> Plan:
-        """Nothing to compute."""
-        return {}
-
-    def validate(self, batch: Batch) -> None:
-        """Any batch will do."""
-
-    def observe(self, scope: Scope, batch: Batch) -> None:
-        """Nothing to remember."""
-
-    def end_epoch(self, scope: Scope) -> None:
-        """Nothing to close."""
 
 
 def select(parameters: Mapping[str, Tensor], where: Where) -> dict[str, Tensor]:
@@ -279,29 +267,11 @@ def signals_by_name(signals: Any) -> dict[str, Signal]:
 def load_state(
     state: Mapping[str, Any], moments: Mapping[Decay, Moments], scopes: Mapping[str, Scope], strict: bool
 ) -> None:
-    """Load the moments and the signals' memory from a meter's state; nothing changes if it does not fit.
-
-    Args:
-        state: what `Meter.state_dict` gave.
-        moments: the meter's moments by decay.
-        scopes: what it lends to its signals, by name.
-        strict: expect moments of the same parameters.
+    """Load the moments and the signals' memory from a meter's state, see there; nothing changes if it does not fit.
 
     Raises:
         StateError: it does not fit, or holds a number that it cannot have.
     """
-    for own, saved in _checked(state, moments, scopes, strict):
-        own.load_state_dict(saved, strict)
-    for name, scope in scopes.items():
-        for key, value in scope.memory.items():
-            scope.parts.shard_of(value).copy_(_shard(scope, key, value, state["memory"][name][key]))
-        scope.version = ()
-
-
-def _checked(
-    state: Mapping[str, Any], moments: Mapping[Decay, Moments], scopes: Mapping[str, Scope], strict: bool
-) -> list[tuple[Moments, Mapping[str, Any]]]:
-    """The meter's moments, each with its part of a state that fits; see `load_state`."""
     if state.get("schema") != 1:
         raise StateError(f"expected a meter's state of schema 1, got {state.get('schema')!r}")
     missing = [key for key in ("batches", "moments", "memory") if key not in state]
@@ -311,23 +281,23 @@ def _checked(
         raise StateError(f"expected a number of batches from 0, got {state['batches']!r}")
     if set(state["memory"]) != set(scopes) or len(state["moments"]) != len(moments):
         raise StateError(f"expected a state of the signals {sorted(scopes)}, got {sorted(state['memory'])}")
+    copies = []
     for name, scope in scopes.items():
         for key, value in scope.memory.items():
-            if key not in state["memory"][name] or state["memory"][name][key].shape != value.shape:
+            saved = state["memory"][name].get(key)
+            if saved is None or saved.shape != value.shape:
                 raise StateError(f"{name}: expected memory {key!r} of shape {list(value.shape)}")
-            _shard(scope, key, value, state["memory"][name][key])
+            parts = scope.parts if hasattr(value, "placements") else WHOLE
+            copies.append((scope.parts.shard_of(value), parts.cut(key, saved)))
     saved_by_decay = {tuple(saved.get("decay", ())): saved for saved in state["moments"]}
-    pairs = []
-    for decay, own in moments.items():
-        rates = (decay.m, decay.v, decay.bias_correction)
+    wanted = {astuple(decay): own for decay, own in moments.items()}
+    for rates, own in wanted.items():
         if rates not in saved_by_decay:
             raise StateError(f"expected moments with decay {rates}, got {sorted(saved_by_decay)}")
         own.check_state(saved_by_decay[rates], strict)
-        pairs.append((own, saved_by_decay[rates]))
-    return pairs
-
-
-def _shard(scope: Scope, key: str, own: Tensor, saved: Tensor) -> Tensor:
-    """What a rank keeps of a tensor of a signal's memory that was saved, beside its own."""
-    parts = scope.parts if hasattr(own, "placements") else WHOLE
-    return parts.cut(key, saved)
+    for rates, own in wanted.items():
+        own.load_state_dict(saved_by_decay[rates], strict)
+    for shard, saved in copies:
+        shard.copy_(saved)
+    for scope in scopes.values():
+        scope.version = ()

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from headway.errors import SignalError
 from headway.moments import Decay
-from headway.signals.base import BaseSignal, Batch, Plan, Scope, Signal, Values
-from headway.signals.losses import check_groups, groups_of
+from headway.signals.base import Batch, Plan, Scope, Signal, Values
+from headway.signals.losses import GroupSignal, groups_of
 
 PER_OCTAVE, OCTAVES = 4, 40
 """A curve is kept as means over bins: so many for each doubling of the number of samples."""
@@ -95,7 +95,7 @@ class Curves:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learnability(BaseSignal):
+class Learnability(GroupSignal):
     """The loss above what will remain of it: L(x) minus the irreducible loss of the sample's group.
 
     The irreducible loss is the constant e of a power law L(n) = e + b n^-a that is fitted to the group's own curve, n
@@ -103,29 +103,22 @@ class Learnability(BaseSignal):
     Before there are enough points, e is zero and the score is the loss.
 
     Attributes:
-        groups: the number of groups; samples carry their group in `meter.backward(losses, groups=...)`.
         refit: batches between two fits.
     """
 
     name: str = "learnability"
-    groups: int = 1
     refit: int = 20
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
-        if self.groups < 1 or self.refit < 1:
-            raise SignalError(f"expected groups and refit of at least 1, got {self.groups} and {self.refit}")
+        super().__post_init__()
+        if self.refit < 1:
+            raise SignalError(f"expected refit of at least 1, got {self.refit}")
 
     def init(self, scope: Scope) -> None:
         """Empty curves."""
-        device = next(iter(scope.parameters.values())).device
-        Curves(scope.memory, self.groups, device)
-        scope.memory["irreducible"] = torch.zeros(self.groups, dtype=torch.float64, device=device)
+        Curves(scope.memory, self.groups, next(iter(scope.parameters.values())).device)
+        scope.remember("irreducible", self.groups)
         scope.memory["batches"] = torch.zeros((), dtype=torch.int64)
-
-    def validate(self, batch: Batch) -> None:
-        """Check the groups."""
-        check_groups(batch, self.groups)
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """Loss minus irreducible loss, not below zero."""
@@ -143,7 +136,7 @@ class Learnability(BaseSignal):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rate(BaseSignal):
+class Rate(GroupSignal):
     """Any signal as a rate: how fast its mean over the sample's group changes.
 
     The rate is the slope of a straight line through the group's mean scores in its last batches: learning progress in
@@ -151,7 +144,6 @@ class Rate(BaseSignal):
 
     Attributes:
         of: the signal.
-        groups: the number of groups; samples carry their group in `meter.backward(losses, groups=...)`.
         window: batches with samples of the group.
         absolute: take the slope without its sign; otherwise a falling score has a positive rate.
         name: the key of the scores where a meter has several signals; "rate_of_" and that of the signal unless given.
@@ -159,17 +151,16 @@ class Rate(BaseSignal):
     """
 
     of: Signal = field(kw_only=False)
-    groups: int = 1
     window: int = 20
     absolute: bool = True
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Check the arguments, and pass on what the signal needs."""
         if not isinstance(self.of, Signal):
             raise SignalError(f"expected a signal such as headway.Curiosity(), got {self.of!r}")
-        if self.groups < 1 or self.window < 3:
-            raise SignalError(f"expected groups from 1 and a window from 3, got {self.groups} and {self.window}")
+        super().__post_init__()
+        if self.window < 3:
+            raise SignalError(f"expected a window from 3, got {self.window}")
         object.__setattr__(self, "name", self.name or f"rate_of_{self.of.name}")
         object.__setattr__(self, "where", self.of.where)
 
@@ -181,9 +172,8 @@ class Rate(BaseSignal):
     def init(self, scope: Scope) -> None:
         """An empty window beside the signal's own memory."""
         self.of.init(scope)
-        device = next(iter(scope.parameters.values())).device
-        scope.memory["rate.window"] = torch.zeros(self.groups, self.window, dtype=torch.float64, device=device)
-        scope.memory["rate.seen"] = torch.zeros(self.groups, dtype=torch.int64, device=device)
+        scope.remember("rate.window", self.groups, self.window)
+        scope.remember("rate.seen", self.groups, dtype=torch.int64)
 
     def reductions(self, scope: Scope, batch: Batch) -> Plan:
         """What the signal needs."""
@@ -191,7 +181,7 @@ class Rate(BaseSignal):
 
     def validate(self, batch: Batch) -> None:
         """Check the groups, and what the signal checks."""
-        check_groups(batch, self.groups)
+        super().validate(batch)
         self.of.validate(batch)
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:

@@ -89,7 +89,6 @@ class MomentSignal(BaseSignal):
     _decay: Decay = field(init=False, repr=False, compare=False, default=Decay())
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         check_choice("unit", self.unit, get_args(FloorUnit))
         if not self.floor > 0:
             raise SignalError(f"expected a floor above 0, got {self.floor}")
@@ -172,7 +171,6 @@ class GMC(MomentSignal):
     gate_level: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         super().__post_init__()
         if self.gate not in get_args(Gate):
             raise SignalError(f"expected a gate out of {', '.join(get_args(Gate))}, got {self.gate!r}")
@@ -212,7 +210,6 @@ class DotProduct(MomentSignal):
     over: Over = "all"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         super().__post_init__()
         check_choice("over", self.over, get_args(Over))
 
@@ -245,7 +242,6 @@ class Cosine(MomentSignal):
     over: Over = "all"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         super().__post_init__()
         check_choice("against", self.against, get_args(Against))
         check_choice("over", self.over, get_args(Over))

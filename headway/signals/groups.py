@@ -33,14 +33,8 @@ class GroupGMC(MomentSignal):
         hedge: what a group without evidence keeps of its scores, in [0, 1]; 1 is GMC.
         errors: so many standard errors above zero count as full evidence.
         smoothing: s, from one scored batch to the next, in [0, 1).
-        beta: decay rate of both moments, or a pair for m and v. 0.999 looks back about 1,000 batches.
-        bias_correction: divide m and v by 1 - beta^t before use.
-        floor: the least value of v. A parameter whose v is smaller counts with the floor instead.
-        unit: the floor's unit, see `GMC`.
-        name: the key of the scores where a meter has several signals.
         where: the parameters to look at: a pattern or several (as in fnmatch, such as "head.*"), a predicate of
             name and parameter, or None for all. The last layer alone is cheap, and was enough in docs/mixtures.md.
-        scale: a factor on the scores.
     """
 
     name: str = "group_gmc"
@@ -50,7 +44,6 @@ class GroupGMC(MomentSignal):
     smoothing: float = 0.6
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         super().__post_init__()
         if self.groups < 1:
             raise SignalError(f"expected at least one group, got {self.groups}")
@@ -58,8 +51,7 @@ class GroupGMC(MomentSignal):
 
     def init(self, scope: Scope) -> None:
         """No evidence yet: c and e of each group [groups, 2]."""
-        device = next(iter(scope.parameters.values())).device
-        scope.memory["evidence"] = torch.zeros(self.groups, 2, dtype=torch.float64, device=device)
+        scope.remember("evidence", self.groups, 2)
 
     def reductions(self, scope: Scope, batch: Batch) -> Plan:
         """L1 norms weighted with |m| / v, and dot products with m / v."""

@@ -35,7 +35,26 @@ class Curiosity(BaseSignal):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaLoss(BaseSignal):
+class GroupSignal(BaseSignal):
+    """What signals of groups have in common.
+
+    Attributes:
+        groups: the number of groups; samples carry their group in `meter.backward(losses, groups=...)`.
+    """
+
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        if self.groups < 1:
+            raise SignalError(f"expected at least one group, got {self.groups}")
+
+    def validate(self, batch: Batch) -> None:
+        """Check that every sample has a group of its own."""
+        check_groups(batch, self.groups)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaLoss(GroupSignal):
     """How fast the mean loss of a sample's group falls.
 
     Two ways to look back. With `window=N`, the mean loss of the group's last N samples is compared with that
@@ -45,37 +64,32 @@ class DeltaLoss(BaseSignal):
     as it is until there is another one with samples, or for good with `empty="stop"`.
 
     Attributes:
-        groups: the number of groups; samples carry their group in `meter.backward(losses, groups=...)`.
         window: N, or None for epochs.
         absolute: take the change without its sign.
         empty: "skip" leaves out epochs without samples of a group; with "stop" the first one of them ends its record.
     """
 
     name: str = "delta_loss"
-    groups: int = 1
     window: int | None = 1000
     absolute: bool = False
     empty: Literal["skip", "stop"] = "skip"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
+        super().__post_init__()
         check_choice("empty", self.empty, ("skip", "stop"))
-        if self.groups < 1:
-            raise SignalError(f"expected at least one group, got {self.groups}")
         if self.window is not None and self.window < 1:
             raise SignalError(f"expected a window of at least one sample, got {self.window}")
 
     def init(self, scope: Scope) -> None:
         """Empty windows, or empty sums of three epochs: the current one, the last, the one before."""
-        place = next(iter(scope.parameters.values())).device
         if self.window is None:
-            scope.memory["sum"] = torch.zeros(3, self.groups, dtype=torch.float64, device=place)
-            scope.memory["count"] = torch.zeros(3, self.groups, dtype=torch.float64, device=place)
+            scope.remember("sum", 3, self.groups)
+            scope.remember("count", 3, self.groups)
             if self.empty == "stop":
-                scope.memory["stopped"] = torch.zeros(self.groups, dtype=torch.bool, device=place)
+                scope.remember("stopped", self.groups, dtype=torch.bool)
         else:
-            scope.memory["recent"] = torch.zeros(self.groups, 2 * self.window, device=place)
-            scope.memory["seen"] = torch.zeros(self.groups, dtype=torch.int64, device=place)
+            scope.remember("recent", self.groups, 2 * self.window, dtype=None)
+            scope.remember("seen", self.groups, dtype=torch.int64)
 
     @property
     def least_samples(self) -> int:
@@ -128,10 +142,6 @@ class DeltaLoss(BaseSignal):
                 shifted = torch.stack([torch.zeros_like(memory[0]), memory[0], memory[1]])
                 kept = torch.stack([torch.zeros_like(memory[0]), memory[1], memory[2]])
                 memory.copy_(torch.where(had, shifted, kept))
-
-    def validate(self, batch: Batch) -> None:
-        """Check that every sample has a group of its own."""
-        check_groups(batch, self.groups)
 
 
 def groups_of(batch: Batch, groups: int) -> Tensor:

@@ -30,7 +30,6 @@ class NormAll(BaseSignal):
     unit: Unit = "sample"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         check_choice("unit", self.unit, get_args(Unit))
         check_choice("norm", self.norm, get_args(Norm))
 
@@ -64,7 +63,6 @@ class NormLast(NormAll):
     part: Part = "layer"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         super().__post_init__()
         check_choice("part", self.part, get_args(Part))
 

@@ -94,7 +94,6 @@ class Alignment(BaseSignal):
     name: str = "alignment"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         check_choice("measure", self.measure, get_args(Measure))
         if not isinstance(self.reference, Reference):
             raise SignalError(f"expected a headway.Reference, got {type(self.reference).__name__}")
@@ -159,7 +158,6 @@ class Excess(BaseSignal):
     name: str = "excess"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         if not isinstance(self.reference, Tensor) or self.reference.dim() != 1 or not len(self.reference):
             raise SignalError("expected a tensor with the reference's loss of every group, [groups], got another one")
         if not bool(self.reference.isfinite().all()):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -18,10 +18,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from headway import GMC, Meter, NormAll
 from headway.errors import LossError, VerificationError
+from headway.grads.passes import Contribution
 from headway.grads.persample import Dense, PerSample
-from headway.grads.rule_sites import RuleContribution
+from headway.grads.rule_sites import RuleSite
 from headway.grads.schedule import Schedule
-from tests.ranks import join_pair, leaving_together
+from tests.ranks import join_pair, leaving_together, run_ranks
 
 from ..models import batch, losses, mlp
 
@@ -101,20 +102,28 @@ def test_the_check_leaves_no_trace() -> None:
 # What it sees: planted faults
 
 
-def corrupt(fault: Callable[[Tensor, torch.Size], Tensor]) -> Any:
+@contextmanager
+def corrupt(fault: Callable[[Tensor, torch.Size], Tensor]) -> Iterator[None]:
     """Damage the gradients that rules give for weights and tables."""
+    original = RuleSite._of_samples
 
-    def block(self: RuleContribution, start: int, stop: int) -> dict[str, PerSample]:
-        forms = dict(original(self, start, stop))
-        for name, form in forms.items():
-            parameter = self.site.engine.parameters[name]
-            if parameter.dim() > 1 or len(forms) == 1:
-                dense = form.dense().view(-1, *parameter.shape)
-                forms[name] = Dense(fault(dense.clone(), parameter.shape))
-        return forms
+    def damaged(self: RuleSite, *given: Any) -> Contribution:
+        whole = original(self, *given)
 
-    original = RuleContribution.block
-    return pytest.MonkeyPatch.context(), block
+        def block(start: int, stop: int) -> dict[str, PerSample]:
+            forms = dict(whole.block(start, stop))
+            for name, form in forms.items():
+                parameter = self.engine.parameters[name]
+                if parameter.dim() > 1 or len(forms) == 1:
+                    dense = form.dense().view(-1, *parameter.shape)
+                    forms[name] = Dense(fault(dense.clone(), parameter.shape))
+            return forms
+
+        return replace(whole, block=block)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RuleSite, "_of_samples", damaged)
+        yield
 
 
 def of_the_largest(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor, torch.Size], Tensor]:
@@ -210,11 +219,8 @@ def one_step(model: nn.Module, kind: str, seed: int, fault: str | None) -> None:
     if fault is None:
         meter.backward(loss)
         return
-    context, block = corrupt(FAULTS[fault])
-    with context as patch:
-        patch.setattr(RuleContribution, "block", block)
-        with pytest.raises(VerificationError, match="under random weights"):
-            meter.backward(loss)
+    with corrupt(FAULTS[fault]), pytest.raises(VerificationError, match="under random weights"):
+        meter.backward(loss)
 
 
 @pytest.mark.slow
@@ -235,10 +241,7 @@ def faulty_rank(rank: int, folder: str) -> None:
     meter = Meter(model, NormAll(), check="always")
     found = []
     for fault in (None, *FAULTS):
-        context, block = corrupt(FAULTS[fault]) if fault else (nullcontext(), None)
-        with context as patch:
-            if fault:
-                patch.setattr(RuleContribution, "block", block)
+        with corrupt(FAULTS[fault]) if fault else nullcontext():
             try:
                 out = model(torch.randn(6, 3, 4))
                 meter.backward(out.mul(torch.randn(out.shape)).sum(1))
@@ -250,6 +253,6 @@ def faulty_rank(rank: int, folder: str) -> None:
 
 @pytest.mark.slow
 def test_two_ranks_find_every_planted_fault(tmp_path: Path) -> None:
-    mp.spawn(faulty_rank, (str(tmp_path),), nprocs=2)
+    run_ranks(faulty_rank, str(tmp_path))
     for rank in range(2):
         assert torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) == list(FAULTS)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from headway import GMC, Meter
 from headway.integrations.training import metered_loss
-from tests.ranks import join_pair, leaving_together
+from tests.ranks import join_pair, leaving_together, run_ranks
 
 SAMPLES, STEPS = 12, 4
 
@@ -64,7 +63,7 @@ def work(rank: int, folder: str, accumulate: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_two_ranks_equal_one_process(tmp_path: Path, accumulate: int) -> None:
-    mp.spawn(work, (str(tmp_path), accumulate), nprocs=2)
+    run_ranks(work, str(tmp_path), accumulate)
     single = make_model()
     expected = train(single, slice(0, SAMPLES))
     ranks = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
@@ -96,7 +95,7 @@ def work_unequally(rank: int, folder: str, first: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [9, SAMPLES - 1])
 def test_sums_over_unequal_batches_give_every_rank_the_moments_of_one_process(tmp_path: Path, first: int) -> None:
-    mp.spawn(work_unequally, (str(tmp_path), first), nprocs=2)
+    run_ranks(work_unequally, str(tmp_path), first)
     expected = add_up(make_model(), slice(0, SAMPLES))
     for rank in range(2):
         moments = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
@@ -132,7 +131,7 @@ def work_on_micro_batches(rank: int, folder: str, factors: Sequence[Sequence[flo
 @pytest.mark.parametrize("factors", [((1 / 3,) * 3, (1 / 3,) * 3), ((1.5,), (0.5,)), ((0.2, 0.4), (0.9, 0.5))])
 def test_micro_batches_of_a_framework_give_every_rank_the_mean_gradient(tmp_path: Path, factors) -> None:
     """Trainers multiply losses by factors of their own, which differ with the lengths of texts."""
-    mp.spawn(work_on_micro_batches, (str(tmp_path), factors), nprocs=2)
+    run_ranks(work_on_micro_batches, str(tmp_path), factors)
     model = make_model()
     x, y = make_batch(0)
     losses = nn.functional.cross_entropy(model(x), y, reduction="none")

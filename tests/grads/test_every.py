@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -19,7 +18,7 @@ import headway.grads.every
 from headway import GMC, AutoEvery, Meter, NormAll
 from headway.errors import LossError
 from headway.grads.every import TIMED, WARM, AutoInterval, Movement
-from tests.ranks import join_pair, leaving_together
+from tests.ranks import join_pair, leaving_together, run_ranks
 
 MEASURED = WARM + 2 * TIMED
 """Batches after which the cost is known."""
@@ -214,7 +213,7 @@ def rank_of_two(rank: int, folder: str) -> None:
 
 @pytest.mark.slow
 def test_two_ranks_decide_alike(tmp_path: Path) -> None:
-    mp.spawn(rank_of_two, (str(tmp_path),), nprocs=2)
+    run_ranks(rank_of_two, str(tmp_path))
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert first == second
     assert first[2] == pytest.approx(0.4)

@@ -86,7 +86,8 @@ def test_losses_in_float32_of_a_low_precision_model_are_compared_as_such(dtype: 
     meter = Meter(model, GMC(), verify=verify)
     for step in range(3):
         x, y = batch(12 + step, dtype, seed=step)  # another size each time, which is checked again
-        meter.backward(nn.functional.cross_entropy(model(x).float(), y, reduction="none"))
+        scores = meter.backward(nn.functional.cross_entropy(model(x).float(), y, reduction="none"))
+        assert scores.isfinite().all()
 
 
 def test_a_float32_layer_below_frozen_ones_of_low_precision_is_compared_as_such() -> None:
@@ -95,7 +96,8 @@ def test_a_float32_layer_below_frozen_ones_of_low_precision_is_compared_as_such(
     meter = Meter(model, GMC(), verify=True)
     for step in range(3):
         x, y = batch(12 + step, seed=step)
-        meter.backward(nn.functional.cross_entropy(model(x).float(), y, reduction="none"))
+        scores = meter.backward(nn.functional.cross_entropy(model(x).float(), y, reduction="none"))
+        assert scores.isfinite().all()
 
 
 @pytest.mark.parametrize("samples", [8, 10])

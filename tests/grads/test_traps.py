@@ -495,7 +495,7 @@ def test_samples_that_cancel_are_no_alarm() -> None:
     meter = Meter(model, GMC())
     half = torch.randn(5, 6, 8)
     loss = model(torch.cat([half, half])).flatten(1).square().sum(1)
-    meter.backward(loss * torch.tensor([1.0, -1.0]).repeat_interleave(5))
+    assert meter.backward(loss * torch.tensor([1.0, -1.0]).repeat_interleave(5)).shape == (10,)
 
 
 def test_one_loss_per_position_is_explained() -> None:

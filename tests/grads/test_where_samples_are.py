@@ -391,7 +391,8 @@ def test_an_attention_knows_where_its_samples_are(layout) -> None:
     meter = Meter(model, NormAll(), layout=layout, verify=True)
     for positions in (6, 4):
         model.zero_grad()
-        meter.backward(model(torch.randn(positions, 4, 8, dtype=torch.float64)).square().mean((0, 2)))
+        scores = meter.backward(model(torch.randn(positions, 4, 8, dtype=torch.float64)).square().mean((0, 2)))
+        assert (scores > 0).all()
 
 
 class SequenceFirstAttention(nn.Module):

@@ -22,7 +22,7 @@ class Case:
     inputs: Callable[[int], tuple[Any, ...]]
     samples: int = 5
     loss: Callable[[Any, int], Tensor] | None = None
-    layout: Any = None
+    layout: Any = field(default=None, hash=False)
     kwargs: Callable[[int], dict[str, Any]] = field(default=lambda n: {})
     train: bool = True
     """Training mode; eval mode otherwise."""

@@ -110,9 +110,9 @@ def test_an_open_gate_changes_nothing() -> None:
 
 
 def test_bad_gates_are_refused() -> None:
-    with pytest.raises(SignalError, match="expected a gate out of none, hard, soft, got 'firm'"):
+    with pytest.raises(SignalError, match="got 'firm'"):
         GMC(gate="firm")  # type: ignore[arg-type]
-    with pytest.raises(SignalError, match="expected a gate_level above 0, got -1"):
+    with pytest.raises(SignalError, match=r"gate_level.*got -1"):
         GMC(gate="hard", gate_level=-1)
-    with pytest.raises(SignalError, match=r"with a gate_level, got 2\.0 without one"):
+    with pytest.raises(SignalError, match=r"gate_level.*got 2\.0 without one"):
         GMC(gate_level=2.0)

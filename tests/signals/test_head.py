@@ -103,13 +103,13 @@ def test_what_it_cannot_take() -> None:
     for wrong in ({"every": 0}, {"hedge": 2.0}, {"smoothing": 1.0}, {"errors": 0.0}, {"groups": 0}):
         with pytest.raises(SignalError, match="expected"):
             headway.HeadMeter(**{"layer": model[-1], "optimizer": optimizer, "groups": 2, **wrong})
-    with pytest.raises(SignalError, match="expected a linear layer, got Tanh"):
+    with pytest.raises(SignalError, match="got Tanh"):
         headway.HeadMeter(model[1], optimizer, 2)
     plain = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     meter = headway.HeadMeter(model[-1], plain, 2, every=1)
     meter.backward(losses_of(model, 0), groups=GROUPS)
     plain.step()
-    with pytest.raises(SignalError, match="such as Adam, got SGD"):
+    with pytest.raises(SignalError, match="got SGD"):
         meter.backward(losses_of(model, 1), groups=GROUPS)
     with pytest.raises(SignalError, match="expected groups from 0 to 1"):
         headway.HeadMeter(model[-1], optimizer, 2).backward(losses_of(model, 0), groups=GROUPS + 1)
@@ -125,5 +125,5 @@ def test_an_optimizer_without_moments_is_refused() -> None:
         meter.backward(losses_of(model, step), groups=GROUPS)
         plain.step()
         plain.zero_grad()
-    with pytest.raises(SignalError, match="such as Adam, got SGD; use Meter with GroupGMC"):
+    with pytest.raises(SignalError, match="got SGD"):
         meter.backward(losses_of(model, 100), groups=GROUPS)
