@@ -8,7 +8,8 @@ from __future__ import annotations
 import difflib
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from importlib import import_module
 from typing import Any
 
 
@@ -20,6 +21,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 class HeadwayError(Exception):
     """Base of all errors that headway raises on purpose."""
+
+
+def check_known(what: str, names: Iterable[str], known: Collection[str], error: type[HeadwayError]) -> None:
+    """Refuse the first name that is not known, and list those that are."""
+    for name in names:
+        if name not in known:
+            raise error(f"expected {what} out of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}")
 
 
 class LossError(HeadwayError):
@@ -81,6 +89,18 @@ class MissingExtraError(HeadwayError, ImportError):
         """Name the package that is missing and the command that installs it."""
         super().__init__(f"{package} is not installed; run: {_install(extra)}")
         self.package = package
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Import a module of a package that an extra brings.
+
+    Raises:
+        MissingExtraError: the package is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(module.partition(".")[0], extra) from error
 
 
 class WrongVersionError(HeadwayError, ImportError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from headway.errors import HeadwayError, MethodError, did_you_mean
+from headway.errors import HeadwayError, MethodError, check_known
 
 Entry = TypeVar("Entry")
 Added = TypeVar("Added")
@@ -55,7 +55,5 @@ class Registry(Generic[Entry]):
         Raises:
             HeadwayError: there is none; the message lists the names.
         """
-        if name not in self._entries:
-            hint = did_you_mean(name, self._entries)
-            raise self._error(f"expected a {self._what} out of {', '.join(self._entries)}, got {name!r}{hint}")
+        check_known(f"a {self._what}", [name], self._entries, self._error)
         return self._entries[name]

@@ -19,13 +19,13 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from headway.errors import DamagedError, ExperimentError, HeadwayError, LockLostError, StoreError, WorkerLostError
-from headway.runs import Run, RunSpec, RunStore, State
+from headway.runs import Run, RunRecord, RunSpec, RunStore, State
 from headway.runs.experiments import (
     Context,
     Stopped,
     find_experiment,
     load_plugins,
-    register_experiments,
+    register_experiment,
     use_common_instructions,
 )
 from headway.runs.progress import Advanced, Ended, Event, Notify, Outcome, Started
@@ -37,17 +37,13 @@ REPORT_INTERVAL = 0.1
 
 @dataclass(frozen=True)
 class Task:
-    """A run to attempt.
-
-    Attributes:
-        spec: the run.
-        retry_failed: whether it is to be run also when it has failed before.
-        failure: why it is to be recorded as failed instead, once no process holds it; empty for a run to attempt.
-    """
+    """A run to attempt."""
 
     spec: RunSpec
     retry_failed: bool = False
+    """Whether it is to be run also when it has failed before."""
     failure: str = ""
+    """Why it is to be recorded as failed instead, once no process holds it."""
 
 
 def attempt(store: RunStore, spec: RunSpec, context: Context, notify: Notify, retry_failed: bool = False) -> Ended:
@@ -63,7 +59,8 @@ def attempt(store: RunStore, spec: RunSpec, context: Context, notify: Notify, re
     context = replace(context, report=Reporter(spec.run_id, notify))
     run = store.lock(spec, retry_failed=retry_failed)
     if run is None:
-        return _found(store, spec, retry_failed)
+        held = Ended(spec.run_id, Outcome.HELD, here=False)
+        return found_ended(store.record(spec.run_id), retry_failed) or held
     _notify_start(run, notify)
     try:
         with run:
@@ -93,7 +90,7 @@ def give_up(store: RunStore, spec: RunSpec, why: str) -> Ended:
     """Record a run as failed because the processes that worked on it are gone."""
     run = store.lock(spec)
     if run is None:
-        return _found(store, spec, retry_failed=False)
+        return found_ended(store.record(spec.run_id), False) or Ended(spec.run_id, Outcome.HELD, here=False)
     error = WorkerLostError(why)
     run.fail(error)
     return Ended(spec.run_id, Outcome.FAILED, _message(error))
@@ -106,7 +103,7 @@ def concerns_every_run(error: BaseException) -> bool:
 
 
 class Reporter:
-    """Reports how a run advances, but not more often than anybody can read; the first and the last always."""
+    """Reports how a run advances, but not more often than anybody can read; the first and the last step always."""
 
     def __init__(self, run_id: str, notify: Notify, clock: Callable[[], float] = time.monotonic) -> None:
         self._run_id = run_id
@@ -115,7 +112,7 @@ class Reporter:
         self._due = float("-inf")
 
     def __call__(self, step: int, total: int, losses: Mapping[str, float]) -> None:
-        """Tell it if it is time to, or the last step."""
+        """Report if it is time to."""
         now = self._clock()
         if now >= self._due or step >= total:
             self._due = now + REPORT_INTERVAL
@@ -132,14 +129,14 @@ def _notify_start(run: Run, notify: Notify) -> None:
         raise
 
 
-def _found(store: RunStore, spec: RunSpec, retry_failed: bool) -> Ended:
-    """Say why a run could not be locked."""
-    record = store.record(spec.run_id)
+def found_ended(record: RunRecord, retry_failed: bool) -> Ended | None:
+    """How a run ended that needs no attempt; None for one that does."""
     if record.state is State.DONE:
-        return Ended(spec.run_id, Outcome.DONE, here=False)
+        return Ended(record.run_id, Outcome.DONE, here=False)
     if record.state is State.FAILED and not retry_failed:
-        return Ended(spec.run_id, Outcome.FAILED, last_line(record.status.error if record.status else ""), here=False)
-    return Ended(spec.run_id, Outcome.HELD, here=False)
+        error = record.status.error if record.status else ""
+        return Ended(record.run_id, Outcome.FAILED, last_line(error), here=False)
+    return None
 
 
 def _message(error: BaseException) -> str:
@@ -209,7 +206,8 @@ class Inbox:
 def main(connection: Connection, setup: Setup) -> None:
     """Carry out runs until the parent says stop or is gone. Runs in a process of its own."""
     use_threads(1)
-    register_experiments(setup.experiments)
+    for name, module in setup.experiments.items():
+        register_experiment(name, module)
     inbox = Inbox(connection)
     _listen_to_signals(inbox)
     context = replace(setup.context, should_stop=inbox.is_stopping)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
-import importlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headway.errors import MissingExtraError, StoreError, UsageError
+from headway.errors import UsageError, import_extra
 from headway.runs.files import store_error
 
 T = TypeVar("T")
@@ -28,6 +29,12 @@ class Bucket:
         self.url = url.rstrip("/")
         self._sleep = sleep
         self._fs, self._root = _open(self.url)
+
+    def folder(self, name: str) -> Bucket:
+        """The objects in a folder, by names within it."""
+        objects = copy.copy(self)
+        objects.url, objects._root = f"{self.url}/{name}", self._path(name)
+        return objects
 
     def put(self, name: str, data: bytes) -> None:
         """Write an object, in the place of one that may be there."""
@@ -68,11 +75,10 @@ class Bucket:
         """Return an object, or None when there is none."""
 
         def read() -> bytes | None:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 data: bytes = self._fs.cat_file(self._path(name))
-            except FileNotFoundError:
-                return None
-            return data
+                return data
+            return None
 
         return self._try("read", name, read)
 
@@ -87,14 +93,10 @@ class Bucket:
             found = self._fs.cat(list(left), on_error="return")
             if isinstance(found, bytes):  # a single path
                 found = {next(iter(left)): found}
-            failed: list[tuple[str, BaseException]] = []
-            for path, data in found.items():
-                if isinstance(data, bytes):
-                    result[left.pop(path)] = data
-                elif not isinstance(data, FileNotFoundError):
-                    failed.append((left[path], data))
-            for name, error in failed[:1]:  # the next try reads only what is left
-                raise self._error("read", name, error) from _as_oserror(error)
+            result.update({left.pop(path): data for path, data in found.items() if isinstance(data, bytes)})
+            for data in found.values():
+                if not isinstance(data, (bytes, FileNotFoundError)):
+                    raise data  # the next try reads only what is left
 
         self._try("read", "", read)
         return result
@@ -102,39 +104,36 @@ class Bucket:
     def get_file(self, name: str, file: Path) -> bool:
         """Copy an object to a file; False when there is none."""
 
-        def copy() -> bool:
-            try:
+        def fetch() -> bool:
+            with contextlib.suppress(FileNotFoundError):
                 self._fs.get_file(self._path(name), str(file))
-            except FileNotFoundError:
-                return False
-            return True
+                return True
+            return False
 
-        return self._try("read", name, copy)
+        return self._try("read", name, fetch)
 
-    def names(self, folder: str = "") -> dict[str, int]:
-        """List the objects in a folder and below, with their lengths; the names begin with the folder's."""
-        top = self._path(folder) if folder else self._root
-        start = len(self._root) + 1
+    def names(self) -> dict[str, int]:
+        """List the objects, with their lengths."""
 
         def list_all() -> dict[str, int]:
             self._fs.invalidate_cache()
             try:
-                found = self._fs.find(top, detail=True)
+                found = self._fs.find(self._root, detail=True)
             except FileNotFoundError:
                 return {}
-            return {path[start:]: int(info.get("size") or 0) for path, info in found.items()}
+            return {path[len(self._root) + 1 :]: int(info.get("size") or 0) for path, info in found.items()}
 
-        return self._try("read", folder, list_all)
-
-    def names_in(self, folder: str) -> dict[str, int]:
-        """The same, by names within the folder."""
-        return {name[len(folder) + 1 :]: length for name, length in self.names(folder).items()}
+        return self._try("read", "", list_all)
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove objects; those that are not there are no trouble."""
+
+        def remove_one(path: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.rm_file(path)
+
         for name in names:
-            with self._errors("remove", name), contextlib.suppress(FileNotFoundError):
-                self._fs.rm_file(self._path(name))
+            self._try("remove", name, partial(remove_one, self._path(name)))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -150,42 +149,22 @@ class Bucket:
 
     def _try(self, action: str, name: str, act: Callable[[], T]) -> T:
         """Act, and try again a few times if that fails; what is forbidden stays so, and is said at once."""
-        for delay in DELAYS:
+        waits = iter(DELAYS)
+        while True:
             try:
-                with self._errors(action, name):
-                    return act()
-            except StoreError as error:
-                if isinstance(error.__cause__, PermissionError):
-                    raise
-                self._sleep(delay)
-        with self._errors(action, name):
-            return act()
-
-    @contextlib.contextmanager
-    def _errors(self, action: str, name: str) -> Iterator[None]:
-        try:
-            yield
-        except StoreError:
-            raise
-        except Exception as error:  # client libraries raise errors of many kinds
-            raise self._error(action, name, error) from _as_oserror(error)
-
-    def _error(self, action: str, name: str, error: BaseException) -> StoreError:
-        return store_error(action, f"{self.url}/{name}".rstrip("/"), _as_oserror(error), is_disk=False)
-
-
-def _as_oserror(error: BaseException) -> OSError:
-    """An error as one of the operating system, by which the runner knows that it concerns every run."""
-    if isinstance(error, OSError):
-        return error
-    return OSError(errno.EIO, f"{type(error).__name__}: {error}")
+                return act()
+            except Exception as exc:  # client libraries raise errors of many kinds
+                wait = next(waits, None)
+                if wait is None or isinstance(exc, PermissionError):
+                    # an error of the operating system, by which the runner knows that it concerns every run
+                    error = exc if isinstance(exc, OSError) else OSError(errno.EIO, f"{type(exc).__name__}: {exc}")
+                    place = f"{self.url}/{name}".rstrip("/")
+                    raise store_error(action, place, error, is_disk=False) from error
+            self._sleep(wait)
 
 
 def _open(url: str) -> tuple[Any, str]:
-    try:
-        core = importlib.import_module("fsspec.core")
-    except ImportError as error:
-        raise MissingExtraError("fsspec", "remote") from error
+    core = import_extra("fsspec.core", "remote")
     try:
         fs, root = core.url_to_fs(url, use_listings_cache=False)
     except ImportError as error:  # fsspec says which package it wants

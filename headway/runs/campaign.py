@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from headway.errors import StoreError
 from headway.runs import RunRecord, RunSpec, RunStore, State
+from headway.runs.attempt import found_ended
 from headway.runs.display import Display, make_display
 from headway.runs.experiments import Context, find_experiment
 from headway.runs.launchers import Job, Launcher, StopRequest, cores, stop_on_signals
 from headway.runs.processes import LocalProcesses
-from headway.runs.progress import CampaignProgress, Ended, Event, Notify, Outcome
-from headway.runs.text import count, last_line
+from headway.runs.progress import CampaignProgress, Ended, Event, Notify
+from headway.runs.text import count
 
 PATIENCE = 20.0
 """Seconds that the estimate of a campaign may take: an arena has hundreds of kinds of runs."""
@@ -25,19 +26,14 @@ PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class Campaign:
-    """Runs that belong together.
-
-    Attributes:
-        specs: the runs, in the order in which they are started; equal ones count once.
-        store: where they are kept. Any number of campaigns, on any number of machines, may share it.
-        context: what the runs may use.
-        retry_failed: run again what has failed in the store; otherwise it counts as failed.
-    """
+    """Runs that belong together, in the order in which they are started; equal ones count once."""
 
     specs: Sequence[RunSpec]
     store: RunStore
+    """Where they are kept. Any number of campaigns, on any number of machines, may share it."""
     context: Context = field(default_factory=Context)
     retry_failed: bool = False
+    """Run again what has failed in the store; otherwise it counts as failed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", tuple(dict.fromkeys(self.specs)))
@@ -49,12 +45,8 @@ class Campaign:
 
     def end_of(self, record: RunRecord) -> Ended | None:
         """How a run ended that needs no attempt; None for one that does."""
-        if record.state is State.DONE and self.store.has_metrics(record):
-            return Ended(record.run_id, Outcome.DONE, here=False)
-        if record.state is State.FAILED and not self.retry_failed:
-            error = record.status.error if record.status else ""
-            return Ended(record.run_id, Outcome.FAILED, last_line(error), here=False)
-        return None
+        has_lost_metrics = record.state is State.DONE and not self.store.has_metrics(record)
+        return None if has_lost_metrics else found_ended(record, self.retry_failed)
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,11 @@ def make_plan(campaign: Campaign, workers: int, with_estimate: bool = True) -> P
     each = zip(campaign.specs, records, strict=True)  # a record may have no spec that can be read
     left = [(record, replace(spec, seed=0)) for spec, record in each if record.state not in over]
     models = list(dict.fromkeys(model for _, model in left))
-    tried = _try(models, campaign.context)
+    tried: dict[str, float] = {}
+    end = time.monotonic() + PATIENCE
+    for model in random.Random(0).sample(models, len(models)):
+        if not tried or time.monotonic() < end:  # the others count like their mean
+            tried[model.run_id] = find_experiment(model.experiment).estimate(model, campaign.context)
     mean = sum(tried.values()) / max(1, len(tried))
     seconds = {}
     for record, model in left:
@@ -100,16 +96,6 @@ def make_plan(campaign: Campaign, workers: int, with_estimate: bool = True) -> P
         done = min(1.0, status.step / status.total) if status and status.total else 0.0
         seconds[record.run_id] = tried.get(model.run_id, mean) * (1.0 - done)
     return Plan(records, seconds, workers, kinds=(len(models), len(tried)))
-
-
-def _try(models: Sequence[RunSpec], context: Context) -> dict[str, float]:
-    """Seconds of runs by their ids, of as many as can be tried within `PATIENCE`; the others count like their mean."""
-    tried: dict[str, float] = {}
-    end = time.monotonic() + PATIENCE
-    for model in random.Random(0).sample(models, len(models)):
-        if not tried or time.monotonic() < end:
-            tried[model.run_id] = find_experiment(model.experiment).estimate(model, context)
-    return tried
 
 
 def busy_text() -> str:

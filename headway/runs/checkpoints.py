@@ -16,14 +16,17 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from headway.errors import DamagedError
 from headway.runs.files import FileSum, SummingWriter, Write, Writer, open_regular, store_error, write_atomic
-from headway.runs.jsonable import COUNT, MAPPING, TEXT, parse_object, take_fields
+from headway.runs.jsonable import parse_object, read_record
+
+T = TypeVar("T")
 
 CHECKPOINT_SCHEMA = 1
 SLOTS = ("checkpoint.0", "checkpoint.1")
@@ -54,6 +57,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _Footer:
+    run_id: str
     step: int
     rows: FileSum
     payload: FileSum
@@ -79,36 +83,29 @@ def write_checkpoint(
 def find_newest(folder: Path, run_id: str, *, with_payload: bool = True) -> tuple[Found | None, tuple[str, ...]]:
     """Return the newest whole checkpoint in a run's folder (or None) and what is wrong with the others."""
     problems: list[str] = []
-    steps = {slot: _step_of(folder / slot, run_id, problems) for slot in SLOTS}
-    for slot in sorted(SLOTS, key=lambda slot: steps[slot], reverse=True):
-        if steps[slot] >= 0:
-            try:
-                return _load(folder / slot, run_id, with_payload), tuple(problems)
-            except FileNotFoundError:
-                continue  # its run has just ended
-            except DamagedError as exc:
-                problems.append(str(exc))
+
+    def read(slot: str, act: Callable[[BinaryIO, Path, str], T]) -> T | None:
+        try:
+            with _reading(folder / slot) as file:
+                return act(file, folder / slot, run_id)
+        except FileNotFoundError:  # it was never written, or its run has just ended
+            return None
+        except DamagedError as exc:
+            problems.append(str(exc))
+            return None
+
+    footers = {slot: footer for slot in SLOTS if (footer := read(slot, _read_footer))}
+    for slot in sorted(footers, key=lambda slot: footers[slot].step, reverse=True):
+        if found := read(slot, partial(_read_all, with_payload=with_payload)):
+            return found, tuple(problems)
     return None, tuple(problems)
 
 
-def _step_of(path: Path, run_id: str, problems: list[str]) -> int:
-    """Return the step of the checkpoint at ``path``; -1 when there is none or its footer is damaged."""
-    try:
-        with _reading(path) as file:
-            return _read_footer(file, path, run_id).step
-    except FileNotFoundError:
-        pass
-    except DamagedError as exc:
-        problems.append(str(exc))
-    return -1
-
-
-def _load(path: Path, run_id: str, with_payload: bool) -> Found:
-    with _reading(path) as file:
-        footer = _read_footer(file, path, run_id)
-        file.seek(len(_MAGIC))
-        rows = _read_section(file, footer.rows, f"{path}: metrics rows")
-        payload = _read_section(file, footer.payload, f"{path}: payload") if with_payload else b""
+def _read_all(file: BinaryIO, path: Path, run_id: str, with_payload: bool) -> Found:
+    footer = _read_footer(file, path, run_id)
+    file.seek(len(_MAGIC))
+    rows = _read_section(file, footer.rows, f"{path}: metrics rows")
+    payload = _read_section(file, footer.payload, f"{path}: payload") if with_payload else b""
     return Found(path.name, footer.step, rows, payload)
 
 
@@ -140,15 +137,13 @@ def _read_footer(file: BinaryIO, path: Path, run_id: str) -> _Footer:
     footer = footer[len(footer) - length :] if length <= len(footer) else b""
     if len(end) <= _TAIL or hashlib.sha256(footer).digest() != tail[8:]:
         raise DamagedError(f"{path}: expected a whole checkpoint, got {size} bytes without a valid end")
-    kinds = {"run_id": TEXT, "step": COUNT, "rows": MAPPING, "payload": MAPPING}
     data = parse_object(footer, str(path), DamagedError)
-    fields = take_fields(data, kinds, str(path), DamagedError, CHECKPOINT_SCHEMA)
-    rows, payload = (FileSum.from_json(fields[name], str(path)) for name in ("rows", "payload"))
-    if len(_MAGIC) + rows.length + payload.length + length + _TAIL != size:
+    found = read_record(_Footer, data, str(path), DamagedError, CHECKPOINT_SCHEMA)
+    if len(_MAGIC) + found.rows.length + found.payload.length + length + _TAIL != size:
         raise DamagedError(f"{path}: expected a whole checkpoint, got {size} bytes, which do not add up")
     file.seek(0)
     if file.read(len(_MAGIC)) != _MAGIC:
         raise DamagedError(f"{path}: expected a headway checkpoint, got something else")
-    if fields["run_id"] != run_id:
-        raise DamagedError(f"{path}: expected a checkpoint of run {run_id}, got one of run {fields['run_id']!r}")
-    return _Footer(fields["step"], rows, payload)
+    if found.run_id != run_id:
+        raise DamagedError(f"{path}: expected a checkpoint of run {run_id}, got one of run {found.run_id!r}")
+    return found

@@ -44,12 +44,11 @@ class Display(Protocol):
 def make_display(progress: CampaignProgress, stream: TextIO | None = None) -> Display:
     """The display that suits the stream: live on a terminal if rich is installed, plain lines otherwise.
 
-    Args:
-        progress: where the campaign stands.
-        stream: where to show it; the standard output by default, which may be closed.
+    The stream is the standard output by default, which may be closed.
     """
     stream = stream or sys.stdout
-    if stream is not None and _is_rich(stream) and importlib.util.find_spec("rich"):
+    has_characters = stream is not None and stream.isatty() and (stream.encoding or "utf").lower().startswith("utf")
+    if has_characters and importlib.util.find_spec("rich"):
         from rich.console import Console
 
         console = Console(file=stream)
@@ -58,18 +57,8 @@ def make_display(progress: CampaignProgress, stream: TextIO | None = None) -> Di
     return PlainDisplay(progress, stream)
 
 
-def _is_rich(stream: TextIO) -> bool:
-    """Tell whether a stream is a terminal that has the characters of a live display."""
-    return stream.isatty() and (stream.encoding or "utf").lower().startswith("utf")
-
-
 class PlainDisplay:
-    """A line when a run starts and ends, and on the whole every 10% or 30 s.
-
-    Args:
-        progress: where the campaign stands.
-        stream: where the lines go; None for nowhere.
-    """
+    """A line when a run starts and ends, and on the whole every 10% or 30 s; nothing without a stream."""
 
     def __init__(self, progress: CampaignProgress, stream: TextIO | None) -> None:
         self._progress = progress
@@ -86,11 +75,14 @@ class PlainDisplay:
     def show(self, event: Event) -> None:
         """Take an event into the progress and write a line if it is worth one."""
         self._progress.apply(event)
-        if line := describe(event, self._progress):
-            self._write(line)
+        lines = [describe(event, self._progress)]
         if isinstance(event, (Advanced, Ended)) and self._is_due():
             active = "; ".join(_in_words(run, self._progress) for run in self._progress.active.values())
-            self._write(" | ".join(filter(None, (summary_line(self._progress), active))))
+            lines.append(" | ".join(filter(None, (summary_line(self._progress), active))))
+        for line in filter(None, lines):
+            with contextlib.suppress(OSError):  # nobody reads it any more, or the log's disk is full: the runs go on
+                if self._stream is not None:
+                    write_line(self._stream, line)
 
     def _is_due(self) -> bool:
         tenths, now = int(self._progress.fraction() * _LINES + 1e-9), self._progress.now()
@@ -100,20 +92,9 @@ class PlainDisplay:
         self._next_time = now + _SECONDS_PER_LINE
         return True
 
-    def _write(self, line: str) -> None:
-        if self._stream is None:
-            return
-        with contextlib.suppress(OSError):  # nobody reads it any more, or the log's disk is full: the runs go on
-            write_line(self._stream, line)
-
 
 class LiveDisplay:
-    """A table with a line for each run under way, and the whole campaign's bar below it.
-
-    Args:
-        progress: where the campaign stands.
-        console: a console of rich.
-    """
+    """A table with a line for each run under way, and the whole campaign's bar below it, on a console of rich."""
 
     def __init__(self, progress: CampaignProgress, console: Any) -> None:
         from rich.live import Live
@@ -181,14 +162,10 @@ def summary_line(progress: CampaignProgress) -> str:
     done = f"{progress.count(Outcome.DONE)} of {count(len(progress.specs), 'run')} done"
     failed = progress.count(Outcome.FAILED)
     held = progress.count(Outcome.HELD)
-    parts = [
-        f"{progress.fraction():.0%}",
-        done,
-        f"{failed} failed" if failed else "",
-        f"{held} with other processes" if held else "",
-        STOPPING if progress.is_stopping else f"{duration(progress.time_left())} left",
-    ]
-    return ", ".join(part for part in parts if part)
+    parts = [f"{progress.fraction():.0%}", done]
+    parts += [f"{failed} failed"] if failed else []
+    parts += [f"{held} with other processes"] if held else []
+    return ", ".join([*parts, STOPPING if progress.is_stopping else f"{duration(progress.time_left())} left"])
 
 
 def describe(event: Event, progress: CampaignProgress) -> str:

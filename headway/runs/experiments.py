@@ -88,24 +88,10 @@ class ExperimentModule(Protocol):
 
 
 def register_experiment(name: str, module: str) -> None:
-    """Add an experiment.
-
-    Args:
-        name: what specs call it.
-        module: the dotted name of its module, an `ExperimentModule`; it is imported when it is first needed.
-
-    Raises:
-        ExperimentError: the name belongs to another module.
-    """
+    """Add an experiment: its name, and that of its `ExperimentModule`, which is imported when it is first needed."""
     if _MODULES.get(name, module) != module:
         raise ExperimentError(f"expected a new name for the experiment {module}, got {name!r} of {_MODULES[name]}")
     _MODULES[name] = module
-
-
-def register_experiments(modules: Mapping[str, str]) -> None:
-    """Add experiments, as `register_experiment` does."""
-    for name, module in modules.items():
-        register_experiment(name, module)
 
 
 def registered_experiments() -> dict[str, str]:
@@ -114,40 +100,21 @@ def registered_experiments() -> dict[str, str]:
 
 
 def needed_datasets(specs: Iterable[RunSpec]) -> list[str]:
-    """The names of the datasets that runs need, as their experiments' function `datasets` tells; not all have one.
-
-    Raises:
-        ExperimentError: a run is of no known experiment.
-    """
-    names: dict[str, None] = {}
-    for spec in specs:
-        ask = getattr(find_experiment(spec.experiment), "datasets", None)
-        names.update(dict.fromkeys(ask(spec) if ask else ()))
-    return list(names)
+    """The names of the datasets that runs need, as their experiments' function `datasets` tells; not all have one."""
+    asked = ((getattr(find_experiment(spec.experiment), "datasets", None), spec) for spec in specs)
+    return list(dict.fromkeys(name for ask, spec in asked if ask for name in ask(spec)))
 
 
 def load_datasets(specs: Iterable[RunSpec], data_dir: Path | None) -> dict[str, Any]:
-    """Load the datasets that runs need, by name; the experiments know how.
-
-    Raises:
-        ExperimentError: a run is of no known experiment.
-        DataError: a dataset cannot be loaded.
-    """
-    loaded: dict[str, Any] = {}
+    """Load the datasets that runs need, by name; the experiments know how."""
+    modules: dict[str, Any] = {}
     for spec in specs:
-        for name in needed_datasets([spec]):
-            if name not in loaded:
-                module: Any = find_experiment(spec.experiment)
-                loaded[name] = module.load_dataset(name, data_dir)
-    return loaded
+        modules.update(dict.fromkeys(needed_datasets([spec]), find_experiment(spec.experiment)))
+    return {name: module.load_dataset(name, data_dir) for name, module in modules.items()}
 
 
 def find_experiment(name: str) -> ExperimentModule:
-    """Import an experiment.
-
-    Raises:
-        ExperimentError: there is none of this name.
-    """
+    """Import an experiment."""
     if name not in _MODULES:
         raise ExperimentError(f"expected an experiment among {', '.join(_MODULES)}, got {name!r}")
     module = importlib.import_module(_MODULES[name])
@@ -163,10 +130,8 @@ def use_common_instructions(processor: Path = _PROCESSOR) -> None:
     networks of the study's size that takes no more time.
 
     A variable that is set already stays as it is. Torch reads them at its first operation: what it has chosen by then
-    it keeps. So whoever computes something before a run begins should call this first.
-
-    Args:
-        processor: where the system tells what the processor can do; where it does not, nothing happens.
+    it keeps. So whoever computes something before a run begins should call this first. Where the system does not tell
+    what the processor can do, nothing happens.
     """
     try:
         lines = processor.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -192,28 +157,25 @@ def load_plugins(modules: Iterable[str] = ()) -> None:
         UsageError: one cannot be imported.
     """
     names = [entry.value.partition(":")[0] for entry in metadata.entry_points(group=GROUP)]
+    here = str(Path.cwd())
     for name in dict.fromkeys((*names, *modules)):
-        if name not in _loaded:
-            _import(name)
-            _loaded[name] = _identity(name)
+        if name in _loaded:
+            continue
+        if here not in sys.path:
+            sys.path.append(here)  # last: what is installed comes first
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # whatever the module does
+            raise UsageError(
+                f"expected a plugin that can be imported, got {name}: {type(error).__name__}: {error}; install its "
+                f"package wherever runs are carried out, or leave --plugin {name} out"
+            ) from error
+        _loaded[name] = _identity(name)
 
 
 def plugin_facts() -> dict[str, str]:
     """What provenance says of the plugins that this process has loaded; nothing if there are none."""
     return {"plugins": ", ".join(f"{name} {identity}" for name, identity in _loaded.items())} if _loaded else {}
-
-
-def _import(name: str) -> None:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # last: what is installed comes first
-    try:
-        importlib.import_module(name)
-    except Exception as error:  # whatever the module does
-        raise UsageError(
-            f"expected a plugin that can be imported, got {name}: {type(error).__name__}: {error}; install its package "
-            f"wherever runs are carried out, or leave --plugin {name} out"
-        ) from error
 
 
 def _identity(name: str) -> str:

@@ -7,25 +7,21 @@ import errno
 import hashlib
 import os
 import secrets
-import shutil
 import stat
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from headway.errors import DamagedError, StoreError
-from headway.runs.jsonable import COUNT, TEXT, take_fields
+from headway.runs.jsonable import read_record
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 THREADS = 8
 """How many files are written at once where there are many."""
-STALE = 24 * 3600.0
-"""Seconds after which a folder in the making was left by a process that is gone."""
 _WAYS_OUT = {
     errno.ENOSPC: "the disk is full; free some space and run the same command again",
     errno.EDQUOT: "the disk quota is used up; free some space and run the same command again",
@@ -65,21 +61,29 @@ class FileSum:
     @classmethod
     def from_json(cls, data: object, what: str) -> FileSum:
         """Make a sum from parsed JSON."""
-        return cls(**take_fields(data, {"length": COUNT, "sha256": TEXT}, what, DamagedError))
+        return read_record(cls, data, what, DamagedError)
 
 
 class SummingWriter:
-    """Pass bytes on and keep their `FileSum`; it cannot seek, so the sum cannot be wrong."""
+    """Pass bytes on and keep their `FileSum`; it cannot seek, so the sum cannot be wrong.
+
+    It remembers the disk's own error, whatever a library makes of it.
+    """
 
     def __init__(self, target: Writer) -> None:
         self._target = target
         self._hash = hashlib.sha256()
         self._length = 0
+        self.error: OSError | None = None
 
     def write(self, data: Any, /) -> int:
         """Write ``data`` (any bytes-like object) and return its length in bytes."""
         view = memoryview(data).cast("B")
-        self._target.write(view)
+        try:
+            self._target.write(view)
+        except OSError as exc:
+            self.error = exc
+            raise
         self._hash.update(view)
         self._length += view.nbytes
         return view.nbytes
@@ -92,32 +96,6 @@ class SummingWriter:
         return FileSum(self._length, self._hash.hexdigest())
 
 
-class _GuardedWriter:
-    """Pass bytes on to a file and remember the disk's own error, whatever a library makes of it."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.error: OSError | None = None
-
-    def write(self, data: Any, /) -> int:
-        try:
-            return self._file.write(data)
-        except OSError as exc:
-            self.error = exc
-            raise
-
-    def flush(self) -> None:
-        """Do nothing: the file is flushed and synced once it is complete."""
-
-    def sync(self) -> None:
-        try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as exc:
-            self.error = exc
-            raise
-
-
 def store_error(action: str, path: str | Path, exc: OSError, *, is_disk: bool = True) -> StoreError:
     """Return a `StoreError` that says what could not be done, why, and the way out."""
     way_out = _WAYS_OUT.get(exc.errno or 0, exc.strerror or str(exc))
@@ -125,45 +103,56 @@ def store_error(action: str, path: str | Path, exc: OSError, *, is_disk: bool = 
     return kind(f"cannot {action} {path}: {way_out}")
 
 
-def write_atomic(path: Path, write: Write, staging: Path | None = None) -> None:
-    """Write a file so that every reader, at every instant, sees the old content or all of the new.
+@contextlib.contextmanager
+def disk_errors(action: str, path: str | Path) -> Iterator[None]:
+    """Raise errors of the disk as `StoreError`, see `store_error`."""
+    try:
+        yield
+    except OSError as exc:
+        raise store_error(action, path, exc) from exc
+
+
+def write_atomic(path: Path, write: Write, staging: Path | None = None) -> FileSum:
+    """Write a file so that every reader, at every instant, sees the old content or all of the new; return its sum.
 
     The bytes go to a temporary file, which is synced and renamed; then the folder is synced. Whatever goes wrong,
     ``path`` keeps what it held.
     """
     temporary = (staging or path.parent) / f".{path.name}.{secrets.token_hex(8)}.tmp"
     try:
-        _write_synced(temporary, write)
-        try:
+        file_sum = _write_synced(temporary, write)
+        with disk_errors("write", path):
             temporary.replace(path)
             sync_folder(path.parent)
-        except OSError as exc:
-            raise store_error("write", path, exc) from exc
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    return file_sum
 
 
-def _write_synced(path: Path, write: Write) -> None:
+def _write_synced(path: Path, write: Write) -> FileSum:
     """Write a new file and sync it; disk errors become `StoreError`, those of ``write`` pass through."""
-    guarded = None
+    writer, has_written = None, False
     try:
         with path.open("xb") as file:
-            guarded = _GuardedWriter(file)
-            write(guarded)
-            guarded.sync()
+            writer = SummingWriter(file)
+            write(writer)
+            has_written = True
+            file.flush()
+            os.fsync(file.fileno())
     except Exception as exc:
-        error = guarded.error if guarded else exc
+        error = exc if has_written or writer is None else writer.error
         if not isinstance(error, OSError):
             raise
-        # from the disk's error, which callers look for, also where the writer has wrapped it in one of its own
+        # from the disk's error, which callers look for, also where the library has wrapped it in one of its own
         raise store_error("write", path.parent, error) from error
+    return writer.sum()
 
 
-def write_bytes(path: Path, data: bytes, staging: Path | None = None) -> None:
+def write_bytes(path: Path, data: bytes, staging: Path | None = None) -> FileSum:
     """Write ``data`` with `write_atomic`."""
-    write_atomic(path, lambda file: file.write(data), staging)
+    return write_atomic(path, lambda file: file.write(data), staging)
 
 
 def sync_folder(folder: Path) -> None:
@@ -193,65 +182,34 @@ def for_each(items: Sequence[S], act: Callable[[S], T]) -> list[T]:
 
 def remove(path: Path, staging: Path | None = None) -> None:
     """Remove a file if it is there."""
-    try:
+    with disk_errors("remove", path):
         if staging and (path.is_symlink() or path.exists()):
             path = path.rename(staging / f".{path.name}.{secrets.token_hex(8)}.tmp")
         path.unlink(missing_ok=True)
-    except OSError as exc:
-        raise store_error("remove", path, exc) from exc
-
-
-def sweep(folder: Path, prefix: str) -> None:
-    """Remove the folders in ``folder`` whose names begin with ``prefix`` and that were left a day ago or longer.
-
-    A process removes its own; what is still there after a day belonged to one that was killed. What cannot be removed
-    stays.
-    """
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(prefix) and time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE:
-                shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def open_regular(path: str | Path) -> int:
     """Open a file for reading and return its descriptor; a pipe or a device is refused, never waited for."""
-    return _open_sized(path)[0]
-
-
-def _open_sized(path: str | Path) -> tuple[int, int]:
-    """`open_regular`, and the length of the file: one question to the system instead of two."""
     descriptor = os.open(path, _READ)
-    info = os.fstat(descriptor)
-    if not stat.S_ISREG(info.st_mode):
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise DamagedError(f"expected a regular file, got something else at {path}; move it away")
-    return descriptor, info.st_size
+    return descriptor
 
 
 def read_bytes(path: str | Path, limit: int | None = None) -> bytes | None:
     """Return a file's content, or None when there is no such file."""
     try:
-        descriptor, size = _open_sized(path)
+        with os.fdopen(open_regular(path), "rb", buffering=0) as file:
+            descriptor = file.fileno()
+            size = os.fstat(descriptor).st_size
+            if limit is not None and size > limit:
+                raise DamagedError(f"{path}: expected at most {limit} bytes, got {size}")
+            data = bytearray()
+            while len(data) < size and (more := os.read(descriptor, size - len(data))):
+                data += more
     except FileNotFoundError:
         return None
     except OSError as exc:
         raise store_error("read", path, exc) from exc
-    try:
-        if limit is not None and size > limit:
-            raise DamagedError(f"{path}: expected at most {limit} bytes, got {size}")
-        return _read_all(descriptor, size)
-    except OSError as exc:
-        raise store_error("read", path, exc) from exc
-    finally:
-        os.close(descriptor)
-
-
-def _read_all(descriptor: int, size: int) -> bytes:
-    """Read up to ``size`` bytes, however few the system hands over at a time."""
-    data = os.read(descriptor, size)
-    while 0 < len(data) < size:
-        more = os.read(descriptor, size - len(data))
-        if not more:
-            break
-        data += more
-    return data
+    return bytes(data)

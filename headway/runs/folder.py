@@ -12,15 +12,17 @@ Every write is atomic, and `folder_locks` keeps a process from writing that has 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from headway.errors import DamagedError, NewerSchemaError, SpecError, StoreError
 from headway.runs.checkpoints import SLOTS, Found, find_newest
-from headway.runs.files import for_each, read_bytes, remove, store_error, sweep, sync_folder, write_bytes
+from headway.runs.files import disk_errors, for_each, read_bytes, remove, store_error, sync_folder, write_bytes
 from headway.runs.folder_locks import has_left_staging, is_held, look_at_newest, try_lock
 from headway.runs.jsonable import MAX_BYTES
 from headway.runs.locks import LeaseWatch, Lock, Sighting
@@ -42,6 +44,8 @@ from headway.runs.status import (
 
 STAGING = ".new-"
 """How the names of folders begin in which a run's files are put together."""
+STALE = 24 * 3600.0
+"""Seconds after which such a folder was left by a process that is gone."""
 
 
 class FolderStorage:
@@ -66,25 +70,29 @@ class FolderStorage:
 
     def make(self) -> None:
         """Make a store unless it is there."""
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            raise StoreError(f"expected a folder for the run store, got a file at {self.root}") from None
-        except OSError as exc:
-            raise store_error("make", self.root, exc) from exc
+        with disk_errors("make", self.root):
+            try:
+                self.root.mkdir(parents=True, exist_ok=True)
+            except FileExistsError:
+                raise StoreError(f"expected a folder for the run store, got a file at {self.root}") from None
         if self.read_version() is None:
             write_bytes(self.root / STORE_FILE, VERSION)
 
     def add(self, specs: Sequence[RunSpec]) -> None:
         """Add runs that are not there; mend specs that are damaged."""
         if not self._is_swept:
-            sweep(self.root, STAGING)
-            self._is_swept = True
+            self._sweep()
         if any(for_each(specs, self._add)):
-            try:
+            with disk_errors("write", self.root):
                 sync_folder(self.root)
-            except OSError as exc:
-                raise store_error("write", self.root, exc) from exc
+
+    def _sweep(self) -> None:
+        """Remove folders in the making that a process has left which was killed; it removes its own otherwise."""
+        self._is_swept = True
+        for folder in self.root.glob(f"{STAGING}*"):
+            with contextlib.suppress(OSError):
+                if time.time() - folder.lstat().st_mtime > STALE:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def _add(self, spec: RunSpec) -> bool:
         """Make a run's folder, or mend its spec; False when there was nothing to do."""
@@ -129,20 +137,15 @@ class FolderStorage:
         refuse_link(folder)
         return folder
 
-    def all_records(self) -> list[RunRecord]:
-        """Return all runs, in any order."""
-        try:
-            with os.scandir(self.root) as entries:
-                runs = [entry for entry in entries if RUN_ID.fullmatch(entry.name)]
-                # a link leads elsewhere, and is shown as corrupt
-                names = [entry.name for entry in runs if entry.is_symlink() or entry.is_dir()]
-        except OSError as exc:
-            raise store_error("read", self.root, exc) from exc
+    def records(self, run_ids: Iterable[str] | None = None) -> list[RunRecord]:
+        """Return some runs, in the given order, or all."""
+        if run_ids is not None:
+            return [read_record(self.root, self.folder(run_id).name) for run_id in run_ids]
+        with disk_errors("read", self.root), os.scandir(self.root) as entries:
+            runs = [entry for entry in entries if RUN_ID.fullmatch(entry.name)]
+            # a link leads elsewhere, and is shown as corrupt
+            names = [entry.name for entry in runs if entry.is_symlink() or entry.is_dir()]
         return [read_record(self.root, name) for name in names]
-
-    def records(self, run_ids: Iterable[str]) -> list[RunRecord]:
-        """Return some runs, in the given order."""
-        return [read_record(self.root, self.folder(run_id).name) for run_id in run_ids]
 
     def status(self, run_id: str) -> Status | None:
         """Return what a run last wrote; None when it never started."""

@@ -30,13 +30,13 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from headway.errors import DamagedError, StoreError
-from headway.runs.files import open_regular, store_error
+from headway.runs.files import disk_errors, open_regular
 from headway.runs.jsonable import parse_object
-from headway.runs.locks import DEFAULT_LEASE, NAME, LeaseWatch, Lock, Owner, Sighting, is_over
+from headway.runs.locks import DEFAULT_LEASE, LeaseWatch, Lock, Owner, Sighting, is_over, newest_number
 
 LEASES_TO_LIST = 20
 """For how many leases, but half an hour at least, a foreign lock is listed as held after its last sign of life."""
@@ -88,27 +88,26 @@ class FolderLock(Lock):
 
 def newest(folder: str | Path) -> int:
     """Return the highest lock number in a run's folder; 0 when it was never locked."""
-    try:
-        with os.scandir(folder) as entries:
-            matches = [NAME.fullmatch(entry.name) for entry in entries]
-    except OSError as exc:
-        raise store_error("read", folder, exc) from exc
-    return max((int(match[1]) for match in matches if match), default=0)
+    with disk_errors("read", folder):
+        return newest_number(_names(folder))
+
+
+def _names(folder: str | Path) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries]
 
 
 def look(folder: str | Path, number: int) -> Sighting | None:
     """Read a lock; None when it is not there (any more)."""
     path = _path(Path(folder), number)
-    try:
-        # Opening it, rather than asking for its times, makes an NFS client fetch them anew.
-        descriptor = open_regular(path)
-    except FileNotFoundError:
-        return None
-    except OSError as exc:
-        raise store_error("read", path, exc) from exc
-    with os.fdopen(descriptor, "rb") as file:
-        info = os.fstat(descriptor)
-        content = file.read(4096)
+    with disk_errors("read", path):
+        try:
+            # Opening it, rather than asking for its times, makes an NFS client fetch them anew.
+            with os.fdopen(open_regular(path), "rb") as file:
+                info = os.fstat(file.fileno())
+                content = file.read(4096)
+        except FileNotFoundError:
+            return None
     beat = (info.st_mtime_ns, info.st_size, info.st_ino)
     try:
         owner = Owner.from_dict(parse_object(content, str(path), StoreError))
@@ -139,7 +138,8 @@ def is_held(folder: str | Path) -> bool:
     if alive is not None:
         return alive
     patience = LEASES_TO_LIST * max(sighting.lease(DEFAULT_LEASE), DEFAULT_LEASE)
-    return _silence(sighting, time.time()) < patience and not _is_of_an_earlier_boot(sighting, time.time)
+    now = time.time()
+    return now - sighting.time < patience and not _is_of_an_earlier_boot(sighting, lambda: now)
 
 
 def try_lock(folder: Path, watch: LeaseWatch, lease: float) -> FolderLock | None:
@@ -150,7 +150,9 @@ def try_lock(folder: Path, watch: LeaseWatch, lease: float) -> FolderLock | None
         if sighting is None or not _is_over(_path(folder, number), sighting, watch):
             return None  # gone since it was listed: somebody else has locked the run meanwhile
     with contextlib.ExitStack() as undo:
-        staging = _make_staging(folder, number + 1)
+        staging = folder / f".attempt-{number + 1}-{secrets.token_hex(8)}"
+        with disk_errors("write", folder):
+            staging.mkdir()
         undo.callback(shutil.rmtree, staging, ignore_errors=True)
         if not _create_next(folder, number + 1, lease):
             return None
@@ -175,7 +177,7 @@ def _is_of_an_earlier_boot(sighting: Sighting, now: Callable[[], float]) -> bool
     """Tell whether a lock has been silent since before this machine was started."""
     if sighting.owner is None or not sighting.owner.may_be_of_an_earlier_boot():
         return False
-    return _silence(sighting, now()) > max(uptime(), sighting.owner.lease)
+    return now() - sighting.time > max(uptime(), sighting.owner.lease)
 
 
 def uptime() -> float:
@@ -184,32 +186,34 @@ def uptime() -> float:
     return float("inf") if clock is None else time.clock_gettime(clock)
 
 
-def _silence(sighting: Sighting, now: float) -> float:
-    return now - sighting.beat[0] / 1e9
-
-
 def _now(folder: Path) -> float:
     """The time that a sign of life would have if it were shown now; minus infinity when that cannot be known."""
-    temporary = _temporary(folder)
     try:
-        try:
-            temporary.touch(exist_ok=False)
-            os.utime(temporary)
-            return temporary.stat().st_mtime
-        finally:
-            temporary.unlink(missing_ok=True)
-    except FileNotFoundError:
-        return float("-inf")  # whoever holds the run by now has cleared our temporary file away
-    except OSError as exc:
-        raise store_error("write", temporary, exc) from exc
+        with disk_errors("write", folder), _temporary(folder) as path:
+            path.touch(exist_ok=False)
+            os.utime(path)
+            return path.stat().st_mtime
+    except StoreError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+    return float("-inf")  # whoever holds the run by now has cleared our temporary file away
+
+
+@contextlib.contextmanager
+def _temporary(folder: Path) -> Iterator[Path]:
+    """A name for a file that is gone at the end."""
+    path = folder / f".claim.{secrets.token_hex(8)}.tmp"
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _create_next(folder: Path, number: int, lease: float) -> bool:
     """Create a lock and clear away those before it; False when another process was quicker."""
     if not _create(folder, number, lease):
         return False
-    if newest(folder) != number:
-        # We were so slow that our number had come and gone. The higher one counts.
+    if newest(folder) != number:  # we were so slow that our number had come and gone; the higher one counts
         _path(folder, number).unlink(missing_ok=True)
         return False
     for old in range(max(1, number - 2), number):
@@ -218,44 +222,26 @@ def _create_next(folder: Path, number: int, lease: float) -> bool:
     return True
 
 
-def _temporary(folder: Path) -> Path:
-    return folder / f".claim.{secrets.token_hex(8)}.tmp"
-
-
 def _create(folder: Path, number: int, lease: float) -> bool:
     """Create a lock file with its content in one step; False when it exists."""
     content = json.dumps(Owner.this_process(lease).to_dict()).encode()
     path = _path(folder, number)
-    temporary = _temporary(folder)
-    try:
+    with disk_errors("write", path), _temporary(folder) as temporary:
+        with temporary.open("xb") as file:
+            file.write(content)
         try:
-            with temporary.open("xb") as file:
-                file.write(content)
-            return _link(temporary, path, content)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as exc:
-        raise store_error("write", path, exc) from exc
-
-
-def _link(temporary: Path, path: Path, content: bytes) -> bool:
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return _links(temporary) == 2  # over NFS a link can succeed and its reply be lost
-    except FileNotFoundError:
-        return False  # whoever holds the run by now has cleared our temporary file away
-    except OSError as exc:
-        if exc.errno not in _NO_LINKS:
-            raise
-        return _create_exclusively(path, content)
+            os.link(temporary, path)
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):  # the one who was quicker has cleared our file away
+                return temporary.stat().st_nlink == 2  # over NFS a link can succeed and its reply be lost
+            return False
+        except FileNotFoundError:
+            return False  # whoever holds the run by now has cleared our temporary file away
+        except OSError as exc:
+            if exc.errno not in _NO_LINKS:
+                raise
+            return _create_exclusively(path, content)
     return True
-
-
-def _links(path: Path) -> int:
-    with contextlib.suppress(FileNotFoundError):
-        return path.stat().st_nlink
-    return 0
 
 
 def _create_exclusively(path: Path, content: bytes) -> bool:
@@ -273,37 +259,28 @@ def _create_exclusively(path: Path, content: bytes) -> bool:
     return True
 
 
-def _make_staging(folder: Path, number: int) -> Path:
-    """Make the staging folder of an attempt; its lock must be made after this."""
-    staging = folder / f".attempt-{number}-{secrets.token_hex(8)}"
-    try:
-        staging.mkdir()
-    except OSError as error:
-        raise store_error("write", folder, error) from error
-    return staging
-
-
 def _shut_out(folder: Path, number: int, own: Path) -> None:
     """Take away the staging folders of the attempts before this one; when it returns, they cannot write any more.
 
     Those of the same number belong to processes that did not get the lock of this number, and never will.
     """
-    try:
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries]
-        for name in names:
+    with disk_errors("take over", folder):
+        for name in _left_staging(folder):
             match = _STAGING.fullmatch(name)
-            if (match and int(match[1]) <= number and name != own.name) or _REMOVED.fullmatch(name):
+            if name != own.name and (match is None or int(match[1]) <= number):
                 _remove(folder / name)
-    except OSError as error:
-        raise store_error("take over", folder, error) from error
 
 
 def has_left_staging(folder: Path) -> bool:
     """Tell whether an attempt has left its staging folder behind."""
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        return any(_STAGING.fullmatch(entry.name) or _REMOVED.fullmatch(entry.name) for entry in entries)
+    with contextlib.suppress(OSError):
+        return bool(_left_staging(folder))
     return False
+
+
+def _left_staging(folder: Path) -> list[str]:
+    """The staging folders of attempts, and those that are being removed."""
+    return [name for name in _names(folder) if _STAGING.fullmatch(name) or _REMOVED.fullmatch(name)]
 
 
 def _remove(staging: Path) -> None:

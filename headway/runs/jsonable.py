@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Hashable, ItemsView, Iterator, Mapping, Sequence
+from functools import cache
+from types import UnionType
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from headway.errors import HeadwayError, NewerSchemaError, SpecError
 
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
+
+T = TypeVar("T")
 
 MAX_DEPTH = 32
 MAX_BYTES = 1 << 20
@@ -165,37 +169,72 @@ def excerpt(text: str | bytes, limit: int = 40) -> str:
     return repr(text[:limit]) + ("..." if len(text) > limit else "")
 
 
-class Kind(NamedTuple):
-    """What a field of a stored record must be: in words, and as a test."""
-
-    words: str
-    accepts: Callable[[Any], bool]
-
-
-TEXT = Kind("a string", lambda value: type(value) is str)
-MAPPING = Kind("a mapping", lambda value: type(value) is dict)
-INTEGER = Kind("an integer", lambda value: type(value) is int)
-COUNT = Kind("an integer from 0 to 2**63", lambda value: type(value) is int and 0 <= value < 2**63)
-NUMBER = Kind("a finite number", lambda value: type(value) in (int, float) and abs(value) < 1e300)
+_KINDS: Mapping[type, tuple[str, Callable[[Any], bool]]] = {
+    str: ("a string", lambda value: type(value) is str),
+    int: ("an integer from 0 to 2**63", lambda value: type(value) is int and 0 <= value < 2**63),
+    float: ("a finite number", lambda value: type(value) in (int, float) and abs(value) < 1e300),
+}
 
 
-def optional(kind: Kind) -> Kind:
-    """The same, or null."""
-    return Kind(f"{kind.words} or null", lambda value: value is None or kind.accepts(value))
+def read_record(
+    kind: type[T],
+    data: object,
+    what: str,
+    error: type[HeadwayError],
+    schema: int | None = None,
+    **readers: Callable[[Any], Any],
+) -> T:
+    """Make a dataclass of a parsed JSON object, which may have other fields besides.
 
-
-def take_fields(
-    data: object, kinds: Mapping[str, Kind], what: str, error: type[HeadwayError], schema: int | None = None
-) -> dict[str, Any]:
-    """Return the fields of a parsed record, each of which must be of its kind; other fields are ignored."""
+    Its fields are strings, counts, finite numbers, records, mappings of such by name, or one of these or None.
+    `readers` read fields of their names in another way; `schema` is the newest that can be read, if it has a number.
+    """
+    forms = _forms(cast(Hashable, kind))
     if not isinstance(data, Mapping):
-        raise error(f"{what}: expected the fields {', '.join(kinds)}, got {excerpt(str(data))}")
+        raise error(f"{what}: expected the fields {', '.join(forms)}, got {excerpt(str(data))}")
     if schema is not None:
         check_schema(data, schema, what, error)
-    for name, kind in kinds.items():
-        if not kind.accepts(value := data.get(name)):
-            raise error(f"{what}: expected {kind.words} for {name}, got {excerpt(repr(value))}")
-    return {name: data.get(name) for name in kinds}
+    fields = {}
+    for name, form in forms.items():
+        value = data.get(name)
+        fields[name] = readers[name](value) if name in readers else _read(form, value, name, what, error)
+    return kind(**fields)
+
+
+class _Form(NamedTuple):
+    """What a field holds: the kind of its value or of the items of its mapping."""
+
+    kind: Any
+    is_mapping: bool
+    may_be_none: bool
+
+
+@cache
+def _forms(kind: Hashable) -> dict[str, _Form]:
+    """The fields of a dataclass; kept, because listings of many runs would spend most of their time here."""
+    forms = {}
+    for name, hint in get_type_hints(kind).items():
+        is_mapping, may_be_none = get_origin(hint) is Mapping, get_origin(hint) is UnionType
+        item = get_args(hint)[1] if is_mapping else get_args(hint)[0] if may_be_none else hint
+        forms[name] = _Form(item, is_mapping, may_be_none)
+    return forms
+
+
+def _read(form: _Form, value: Any, name: str, what: str, error: type[HeadwayError]) -> Any:
+    """Read a field of a record, or an item of one."""
+    if value is None and form.may_be_none:
+        return None
+    if form.is_mapping:
+        if type(value) is not dict:
+            raise error(f"{what}: expected a mapping for {name}, got {excerpt(repr(value))}")
+        item = form._replace(is_mapping=False)
+        return FrozenDict({key: _read(item, each, f"{name}.{key}", what, error) for key, each in value.items()})
+    if form.kind not in _KINDS:
+        return read_record(form.kind, value, f"{what}: {name}", error)
+    words, accepts = _KINDS[form.kind]
+    if not accepts(value):
+        raise error(f"{what}: expected {words} for {name}, got {excerpt(repr(value))}")
+    return float(value) if form.kind is float else value
 
 
 def check_schema(data: Mapping[str, Any], readable: int, what: str, error: type[HeadwayError]) -> None:

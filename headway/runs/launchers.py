@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import os
 import signal
 import threading
@@ -18,7 +19,7 @@ from multiprocessing import Pipe
 from types import FrameType
 from typing import Protocol
 
-from headway.errors import LauncherError, UsageError, did_you_mean
+from headway.errors import LauncherError, UsageError, check_known
 from headway.runs.attempt import Task, attempt, give_up
 from headway.runs.experiments import Context
 from headway.runs.progress import Ended, Lost, Notify, Outcome, Stalled, Stopping
@@ -38,28 +39,22 @@ STALL_SECONDS = 600.0
 class StopRequest:
     """Somebody's wish that a campaign stop after the batches under way.
 
-    Attributes:
-        reader: becomes readable when it is made, to be waited for together with other connections.
+    Its `reader` becomes readable when it is made, to be waited for together with other connections.
     """
 
     def __init__(self) -> None:
-        self._asked = False
+        self.asked = False
         self.reader, self._writer = Pipe(duplex=False)
-
-    @property
-    def asked(self) -> bool:
-        """Whether somebody has asked to stop."""
-        return self._asked
 
     def ask(self) -> None:
         """Ask to stop; asking again changes nothing."""
-        if not self._asked:
-            self._asked = True
+        if not self.asked:
+            self.asked = True
             self._writer.send_bytes(b"stop")
 
     def wait(self, seconds: float) -> bool:
         """Wait until somebody asks to stop, but not longer than so many seconds; say whether somebody did."""
-        return self._asked or self.reader.poll(seconds)
+        return self.asked or self.reader.poll(seconds)
 
 
 class Silence:
@@ -127,33 +122,21 @@ LAUNCHERS = {"local": "headway.runs.processes:make_local", "ray": "headway.runs.
 
 
 class Queue:
-    """The runs of a campaign that are not over and not under way.
+    """The runs of a campaign that are not over and not under way, in the order in which they are to be started.
 
     A run that another process holds is asked for again from time to time: that process may die, and then the
     run is taken over from its checkpoint. By then its failure counts, so it is not retried again.
 
-    Args:
-        specs: the runs, in the order in which they are to be started.
-        retry: the ids of failed runs that are to be run again.
-        clock: gives seconds.
-        most_losses: how many times in a row a run that lost its worker, without having come any further, is
-            started again before it counts as failed.
+    A run that lost its worker `most_losses` times in a row, without having come any further, is not started again.
     """
 
-    def __init__(
-        self,
-        specs: Iterable[RunSpec],
-        retry: Collection[str] = (),
-        clock: Callable[[], float] = time.monotonic,
-        most_losses: int = MOST_LOSSES,
-    ) -> None:
+    def __init__(self, specs: Iterable[RunSpec], retry: Collection[str] = (), most_losses: int = MOST_LOSSES) -> None:
         self.most_losses = most_losses
         self._ready = deque(Task(spec, spec.run_id in retry) for spec in specs)
         self._held: deque[tuple[float, Task]] = deque()
         self._waiting_for: set[str] = set()
         self._losses: dict[str, int] = {}
         self._reached: dict[str, int] = {}
-        self._clock = clock
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._held)
@@ -162,7 +145,7 @@ class Queue:
         """The next run to attempt; None when there is none, or none yet."""
         if self._ready:
             return self._ready.popleft()
-        if self._held and self._held[0][0] <= self._clock():
+        if self._held and self._held[0][0] <= time.monotonic():
             return self._held.popleft()[1]
         return None
 
@@ -170,14 +153,14 @@ class Queue:
         """Seconds until `take` has a run; None when that is not a matter of time."""
         if self._ready or not self._held:
             return None
-        return max(0.0, self._held[0][0] - self._clock())
+        return max(0.0, self._held[0][0] - time.monotonic())
 
     def postpone(self, task: Task) -> bool:
         """Ask again later for a run that another process holds; True the first time."""
         run_id = task.spec.run_id
         is_news = run_id not in self._waiting_for
         self._waiting_for.add(run_id)
-        self._held.append((self._clock() + ASK_AGAIN, replace(task, retry_failed=False)))
+        self._held.append((time.monotonic() + ASK_AGAIN, replace(task, retry_failed=False)))
         return is_news
 
     def waits_for(self, run_id: str) -> bool:
@@ -247,19 +230,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """What a launcher is to carry out.
-
-    Attributes:
-        store: where the runs are kept and locked, so that any number of launchers share the work.
-        specs: the runs.
-        context: what they may use.
-        retry: the ids of failed runs that are to be run again.
-    """
+    """What a launcher is to carry out."""
 
     store: RunStore
+    """Where the runs are kept and locked, so that any number of launchers share the work."""
     specs: tuple[RunSpec, ...]
     context: Context
     retry: frozenset[str] = frozenset()
+    """The ids of failed runs that are to be run again."""
 
 
 class Launcher(Protocol):
@@ -275,54 +253,77 @@ class Launcher(Protocol):
 
 def make_named_launcher(name: str, request: Request) -> Launcher:
     """Make a launcher."""
-    if name not in LAUNCHERS:
-        hint = did_you_mean(name, LAUNCHERS)
-        raise UsageError(f"expected a launcher out of {', '.join(LAUNCHERS)}, got {name!r}{hint}")
+    check_known("a launcher", [name], LAUNCHERS, UsageError)
     module, _, function = LAUNCHERS[name].partition(":")
     launcher: Launcher = getattr(importlib.import_module(module), function)(request)
     return launcher
 
 
-class Work:
-    """The runs of a launch, and what every launcher does with them; a launcher with workers derives from it.
+@dataclass
+class Attempt:
+    """A run under way, as its launcher sees it."""
 
-    Attributes:
-        job: what is to be carried out.
-        notify: called with everything that happens.
-        stop: asks to stop.
-        queue: the runs that are not over and not under way.
-        trouble: what is wrong that concerns every run; empty when nothing is.
-        is_stopping: whether the runs under way were asked to stop.
-    """
+    task: Task
+    silence: Silence
+    pid: int = 0
+    host: str = ""
+    has_started: bool = False
+    reached: int = 0
+    """How far it has come, if that is known."""
+
+
+class Work:
+    """The runs of a launch, and what every launcher does with them; a launcher with workers derives from it."""
 
     def __init__(self, job: Job, notify: Notify, stop: StopRequest, queue: Queue) -> None:
         self.job = job
         self.notify = notify
         self.stop = stop
         self.queue = queue
-        self.trouble = ""
-        self.is_stopping = False
+        self.trouble = ""  # what is wrong that concerns every run
+        self.is_stopping = False  # whether the runs under way were asked to stop
+        self.deadline = math.inf  # when those are ended that have not stopped
 
-    def work(self) -> None:
-        """Start runs until none is left and none is under way."""
+    def attempts(self) -> list[Attempt]:
+        """The runs under way."""
+        raise NotImplementedError
+
+    def start_runs(self) -> None:
+        """Start as many runs as have room."""
+        raise NotImplementedError
+
+    def listen(self) -> None:
+        """Wait a while for what workers say, and take it in."""
         raise NotImplementedError
 
     def close(self) -> None:
         """Leave nothing behind; runs under way end at once."""
+        if self.is_stopping:
+            for attempt in self.attempts():
+                self.report_interrupted(attempt)
 
     def carry_out(self) -> None:
-        """Work, close, and raise what is wrong that concerns every run."""
+        """Start runs until none is left and none is under way, and raise what is wrong that concerns every run."""
         try:
-            self.work()
+            while True:
+                if self.stop.asked and not self.is_stopping:
+                    self.begin_to_stop()
+                self.start_runs()
+                if not (self.queue or self.attempts()) or time.monotonic() >= self.deadline:
+                    break
+                self.listen()
+                for attempt in self.attempts():
+                    if (seconds := attempt.silence.is_worth_saying()) is not None:
+                        self.notify(Stalled(attempt.task.spec.run_id, seconds, attempt.pid))
         finally:
             self.close()
         if self.trouble:
             raise LauncherError(self.trouble)
 
-    def report_stall(self, task: Task, silence: Silence, pid: int = 0) -> None:
-        """Name a run under way of which nothing was heard for long."""
-        if (seconds := silence.is_worth_saying()) is not None:
-            self.notify(Stalled(task.spec.run_id, seconds, pid))
+    def report_interrupted(self, attempt: Attempt) -> None:
+        """Report that a run under way has stopped; one that has not started is not worth a word."""
+        if attempt.has_started:
+            self.notify(Ended(attempt.task.spec.run_id, Outcome.INTERRUPTED))
 
     def take(self) -> Task | None:
         """The next run to attempt, as `Queue.take` gives it; those before it that are to be given up are."""
@@ -358,6 +359,7 @@ class Work:
     def begin_to_stop(self) -> None:
         """Start no more runs, and ask those under way to stop."""
         self.is_stopping = True
+        self.deadline = time.monotonic() + STOP_SECONDS
         self.queue.clear()
         self.notify(Stopping())
 

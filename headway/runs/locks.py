@@ -3,7 +3,7 @@
 A run has numbered lock files, ``claim.1``, ``claim.2`` and so on. The highest number is the one that counts, and
 whoever creates it holds the run. A lock that is over is not deleted and made again, because two processes that both
 find it over would then both succeed: the second deletes the first one's new lock. Instead the next number is created,
-exclusively, which only one process can do. `folder_locks` does that in a folder, `url_locks` behind a URL.
+exclusively, which only one process can do. `folder_locks` does that in a folder, `url_attempts` behind a URL.
 
 A lock is over when
 
@@ -30,21 +30,19 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from headway.errors import LockLostError, StoreError
-from headway.runs.jsonable import INTEGER, TEXT, Kind, take_fields
+from headway.runs.jsonable import read_record
 
 DEFAULT_LEASE = 90.0
 MAX_LEASE = 3600.0
 BEATS_PER_LEASE = 6
-NAME = re.compile(r"claim\.([1-9][0-9]{0,8})", re.ASCII)
-"""The name of a lock file; the group is its number."""
-_LEASE = Kind("a lease in seconds", lambda value: type(value) in (int, float) and 0 < value < 1e9)
+_NAME = re.compile(r"claim\.([1-9][0-9]{0,8})", re.ASCII)
 _MACHINE = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}) pid:\[[0-9]+\]", re.ASCII)
 """What `_this_machine` gives where the system tells; the group is the boot."""
 
@@ -78,8 +76,10 @@ class Owner:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Owner:
         """Make an owner from what `to_dict` gives."""
-        kinds = {"host": TEXT, "machine": TEXT, "pid": INTEGER, "started": TEXT, "lease": _LEASE}
-        return cls(**take_fields(data, kinds, "lock", StoreError))
+        owner = read_record(cls, data, "lock", StoreError)
+        if not 0 < owner.lease < 1e9:
+            raise StoreError(f"lock: expected a lease in seconds, got {owner.lease}")
+        return owner
 
     def is_alive(self) -> bool | None:
         """Tell whether the process lives; None when this process cannot know, being on another machine."""
@@ -129,17 +129,19 @@ def _process_state(pid: int) -> tuple[str, str] | None:
 
 @dataclass(frozen=True)
 class Sighting:
-    """A lock as it was found.
-
-    Attributes:
-        owner: who holds it; None when the lock's content is not readable.
-        released: whether its holder has given the run back.
-        beat: a value that changes with every sign of life; in a folder it begins with the file's time in nanoseconds.
-    """
+    """A lock as it was found."""
 
     owner: Owner | None
+    """Who holds it; None when the lock's content is not readable."""
     released: bool
+    """Whether its holder has given the run back."""
     beat: tuple[int, int, int]
+    """A value that changes with every sign of life; in a folder it begins with the file's time in nanoseconds."""
+
+    @property
+    def time(self) -> float:
+        """When the holder of a lock in a folder last showed a sign of life, in seconds."""
+        return self.beat[0] / 1e9
 
     def is_alive(self) -> bool | None:
         """Tell whether the holder lives, see `Owner.is_alive`; None also when it is not known who that is."""
@@ -148,6 +150,11 @@ class Sighting:
     def lease(self, default: float) -> float:
         """Seconds of silence after which the lock is over; ``default`` holds for one that does not name any."""
         return min(self.owner.lease if self.owner else default, MAX_LEASE)
+
+
+def newest_number(names: Iterable[str]) -> int:
+    """The highest lock among the names of a run's files; 0 when there is none."""
+    return max((int(match[1]) for match in map(_NAME.fullmatch, names) if match), default=0)
 
 
 class LeaseWatch:
@@ -180,7 +187,7 @@ class Lock(ABC):
     """A run that this process holds, until `release`; a thread shows signs of life meanwhile.
 
     A holder that was suspended for longer than its lease may find its run taken over. It checks before each write and
-    stops. If it was suspended between the two, what it writes does not count: see `folder_locks`, `url_manifest`.
+    stops. If it was suspended between the two, what it writes does not count: see `folder_locks`, `url_attempts`.
 
     Attributes:
         number: how many times the run has been locked.

@@ -1,15 +1,14 @@
-"""Metrics: rows that a run logs one by one, and the Parquet file that they end in."""
+"""Metrics: rows that a run logs one by one, and the Parquet file that they end in, which is read within bounds."""
 
 from __future__ import annotations
 
 import importlib
 import io
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TypeAlias
 
-from headway.errors import DamagedError, MissingExtraError, StoreError
-from headway.runs.pages import MAX_PAGE_BYTES, check_pages
+from headway.errors import DamagedError, StoreError, import_extra
 
 Number: TypeAlias = bool | int | float
 Value: TypeAlias = Number | str | list[Number] | None
@@ -22,6 +21,15 @@ MAX_TEXT = 10_000
 ROWS_AT_ONCE = 4096
 """How many rows are read before their values are counted."""
 _INT64 = 2**63
+MAX_PAGES = 100_000
+MAX_PAGE_BYTES = 1 << 28
+"""Bytes that all pages of a file may have when they are unpacked."""
+_MAGIC = b"PAR1"
+_MAX_DEPTH = 16
+_TRUE, _FALSE, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = 1, 2, 3, (4, 5, 6), 7, 8, (9, 10), 12
+_ROW_GROUPS, _COLUMNS, _FILE_PATH, _META = 4, 1, 1, 3
+_PACKED, _DATA_OFFSET, _DICTIONARY_OFFSET = 7, 9, 11
+_UNPACKED_PAGE, _PACKED_PAGE, _HEADERS = 2, 3, (5, 8)
 
 
 class RowLog:
@@ -56,20 +64,16 @@ class RowLog:
             kind, known = _kind(value), self._kinds.get(name)
             if kind and known and kind != known:
                 raise StoreError(f"expected a {known} in metrics column {name!r} as before, got a {kind}")
-        self._count(clean)
-        self._kinds.update({name: kind for name, value in clean.items() if (kind := _kind(value))})
-        self._rows.append(clean)
-        self._lines.append(json.dumps(clean).encode() + b"\n")
-
-    def _count(self, row: Mapping[str, Value]) -> None:
-        """Refuse a row with which the metrics could not be read back."""
-        names = self._names | row.keys()
-        items = self._items + sum(len(value) for value in row.values() if isinstance(value, list))
-        if (len(self._rows) + 1) * len(names) + items > MAX_VALUES:
+        names = self._names | clean.keys()
+        items = self._items + sum(len(value) for value in clean.values() if isinstance(value, list))
+        if (len(self._rows) + 1) * len(names) + items > MAX_VALUES:  # they could not be read back
             raise StoreError(
                 f"expected at most {MAX_VALUES} values in a run's metrics, got more; log less often, or save() a file"
             )
         self._names, self._items = names, items
+        self._kinds.update({name: kind for name, value in clean.items() if (kind := _kind(value))})
+        self._rows.append(clean)
+        self._lines.append(json.dumps(clean).encode() + b"\n")
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -88,8 +92,10 @@ class RowLog:
 def _clean(value: Any, name: str) -> Value:
     if hasattr(value, "tolist"):
         value = value.tolist()
-    if value is None or isinstance(value, (bool, float)):
-        return value if value is None or isinstance(value, bool) else float(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        return float(value)
     if isinstance(value, int):
         if not -_INT64 <= value < _INT64:
             raise StoreError(f"expected an integer of at most 64 bits in metrics column {name!r}, got a larger one")
@@ -105,17 +111,16 @@ def _clean(value: Any, name: str) -> Value:
             )
         return str.__str__(value)
     if isinstance(value, (list, tuple)):
-        return [_clean_item(item, name) for item in value]
+        items = [_clean(item, name) for item in value]
+        numbers = [int(item) if isinstance(item, bool) else item for item in items if isinstance(item, (int, float))]
+        if len(numbers) < len(items):
+            raise StoreError(
+                f"expected numbers in the lists of metrics column {name!r}, got something else in {items}"[:200]
+            )
+        return list(numbers)
     raise StoreError(
         f"expected a number, a string, None or a list of numbers in metrics column {name!r}, got {type(value).__name__}"
     )
-
-
-def _clean_item(item: Any, name: str) -> Number:
-    number = _clean(item, name)
-    if isinstance(number, (int, float)):
-        return int(number) if isinstance(number, bool) else number
-    raise StoreError(f"expected numbers in the lists of metrics column {name!r}, got {type(item).__name__}")
 
 
 def _kind(value: Value) -> str:
@@ -266,7 +271,112 @@ def _as_floats(value: Value) -> Value:
 
 def pyarrow(extra: str = "experiments") -> tuple[Any, Any]:
     """The modules pyarrow and pyarrow.parquet."""
+    return import_extra("pyarrow", extra), import_extra("pyarrow.parquet", extra)
+
+
+def check_pages(data: bytes, most_values: int, most_bytes: int = MAX_PAGE_BYTES) -> None:
+    """Make sure that a Parquet file does not hold too much, by the headers of its pages, before anything is decoded.
+
+    A file of some kilobytes can declare more values than any memory has: repeated values take no room in it. What it
+    says about itself in one place need not agree with another, and pyarrow decodes a list as a whole. So the headers of
+    all pages are read here, as the decoder will read them, and their values and bytes are counted.
+    """
+    values = size = 0
+    for pages, header in enumerate(_page_headers(data), start=1):
+        # a dictionary has no values of rows, and its bytes are counted
+        found = [header[kind] for kind in _HEADERS if kind in header]
+        own: list[Any] = [each.get(1, 0) if isinstance(each, dict) else None for each in found]
+        unpacked = header.get(_UNPACKED_PAGE, 0)
+        if not all(type(each) is int and each >= 0 for each in (*own, unpacked)):
+            raise ValueError("a page of a negative or unknown size")
+        size += unpacked
+        values += sum(own)
+        if values > most_values:
+            raise ValueError(f"{values} values or more, where {most_values} are the most")
+        if size > most_bytes or pages > MAX_PAGES:
+            raise ValueError(f"{pages} pages of {size} bytes or more, where {most_bytes} bytes are the most")
+
+
+def _page_headers(data: bytes) -> Iterator[dict[int, Any]]:
+    """The headers of all pages of all columns."""
+    length = int.from_bytes(data[-8:-4], "little")
+    if len(data) < 12 or data[:4] != _MAGIC or data[-4:] != _MAGIC or length > len(data) - 12:
+        raise ValueError("no Parquet file")
     try:
-        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
-    except ImportError as exc:
-        raise MissingExtraError("pyarrow", extra) from exc
+        footer = _Thrift(data, len(data) - 8 - length).struct()
+        for column in (column for group in footer.get(_ROW_GROUPS, ()) for column in group[_COLUMNS]):
+            if _FILE_PATH in column:
+                raise ValueError("a column in another file")
+            meta = column[_META]
+            first, dictionary = meta[_DATA_OFFSET], meta.get(_DICTIONARY_OFFSET, 0)
+            start = dictionary if 0 < dictionary < first else first
+            end = start + meta[_PACKED]
+            if not 4 <= start <= end <= len(data):
+                raise ValueError("a column outside of the file")
+            pages = _Thrift(data, start)
+            while pages.place < end:
+                header = pages.struct()
+                pages.skip(header[_PACKED_PAGE])
+                yield header
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"no Parquet file ({type(error).__name__} in its headers)") from None
+
+
+class _Thrift:
+    """Reads values of Thrift's compact protocol from a place in a file onwards: https://github.com/apache/parquet-format."""
+
+    def __init__(self, data: bytes, place: int) -> None:
+        self._data = data
+        self.place = place
+
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        """Read the fields of a struct, by their numbers."""
+        fields: dict[int, Any] = {}
+        number = 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else self._integer()
+            kind = head & 15
+            fields[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth + 1)
+        return fields
+
+    def skip(self, length: int) -> None:
+        """Pass over so many bytes."""
+        if not 0 <= length <= len(self._data) - self.place:
+            raise ValueError("headers that end before they should")
+        self.place += length
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if depth > _MAX_DEPTH:
+            raise ValueError("headers nested too deeply")
+        if kind in _INTEGERS:
+            return self._integer()
+        if kind == _STRUCT:
+            return self.struct(depth)
+        if kind in _LISTS:
+            head = self._byte()
+            length = head >> 4 if head >> 4 < 15 else self._varint()
+            if length > len(self._data) - self.place:  # every item takes a byte at least
+                raise ValueError("a list that is longer than the file")
+            return [self._value(head & 15, depth + 1) for _ in range(length)]
+        if kind in (_BYTE, _TRUE, _FALSE):  # truth values in a list take a byte each
+            return self._byte()
+        if kind not in (_BINARY, _DOUBLE):
+            raise ValueError(f"a header of an unknown kind ({kind})")
+        return self.skip(self._varint() if kind == _BINARY else 8)  # no text matters here
+
+    def _byte(self) -> int:
+        self.place += 1
+        return self._data[self.place - 1]
+
+    def _integer(self) -> int:
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise ValueError("a number of too many bytes in its headers")

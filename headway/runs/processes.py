@@ -7,7 +7,6 @@ attempt may find more memory or a gentler administrator. If it loses that worker
 from __future__ import annotations
 
 import contextlib
-import math
 import multiprocessing
 import signal
 import time
@@ -22,7 +21,7 @@ from headway.runs.attempt import Message, Ready, Setup, Task, Trouble, main
 from headway.runs.experiments import registered_experiments
 from headway.runs.launchers import (
     STALL_SECONDS,
-    STOP_SECONDS,
+    Attempt,
     InProcess,
     Job,
     Launcher,
@@ -100,24 +99,22 @@ class _Worker:
         self.connection, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(target=main, args=(theirs, setup), name="headway-worker")
         self.device = setup.context.device
-        self.task: Task | None = None
+        self.attempt: Attempt | None = None
         self.is_ready = False
         self.is_leaving = False
-        self.has_started = False
-        self.silence = Silence(stall_seconds)
+        self._stall_seconds = stall_seconds
         with _signals_wait():
             self.process.start()
         theirs.close()  # so that the worker's death closes the last copy
 
     @property
     def is_free(self) -> bool:
-        return self.task is None and not self.is_leaving
+        return self.attempt is None and not self.is_leaving
 
     def send(self, task: Task | None) -> None:
         """Send a task, or None for a request to stop; a dead worker is noticed elsewhere."""
         if task:
-            self.task, self.has_started = task, False
-            self.silence.end()
+            self.attempt = Attempt(task, Silence(self._stall_seconds), self.process.pid or 0)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(task)
 
@@ -127,7 +124,8 @@ class _Worker:
             message: Message = self.connection.recv()
         except (EOFError, OSError):
             return None
-        self.silence.end()
+        if self.attempt:
+            self.attempt.silence.end()
         return message
 
     def cause_of_end(self) -> str:
@@ -151,48 +149,40 @@ class _Pool(Work):
         self._devices = launcher.devices or (job.context.device,)
         self._workers: dict[Connection, _Worker] = {}
         self._failed_starts = 0
-        self._deadline = math.inf
 
-    def work(self) -> None:
-        """Start runs until none is left and none is under way."""
-        while True:
-            if self.stop.asked and not self.is_stopping:
-                self.begin_to_stop()
-            if time.monotonic() >= self._deadline:
-                return  # whoever has not stopped by now is killed by `close`
-            self._start_runs()
-            if not self.queue and not any(worker.task for worker in self._workers.values()):
-                return
-            sources = [*self._workers] if self.is_stopping else [*self._workers, self.stop.reader]
-            for source in wait(sources, self._patience()):
-                worker = self._workers.get(source)  # type: ignore[call-overload]
-                if worker:
-                    self._listen(worker)
-            for worker in self._workers.values():
-                if worker.task:
-                    self.report_stall(worker.task, worker.silence, worker.process.pid or 0)
+    def attempts(self) -> list[Attempt]:
+        """The runs under way."""
+        return [worker.attempt for worker in self._workers.values() if worker.attempt]
+
+    def listen(self) -> None:
+        """Wait until a worker says something, somebody asks to stop or a run has been silent for long."""
+        sources = [*self._workers] if self.is_stopping else [*self._workers, self.stop.reader]
+        for source in wait(sources, self._patience()):
+            worker = self._workers.get(source)  # type: ignore[call-overload]
+            if worker:
+                self._hear(worker)
 
     def close(self) -> None:
         """Let idle workers end, kill the busy ones, and wait for all that can be waited for."""
         for worker in self._workers.values():
-            if worker.task:
+            if worker.attempt:
                 worker.process.kill()
-                if self.is_stopping and worker.has_started:
-                    self.notify(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
+        super().close()
+        for worker in self._workers.values():
             worker.connection.close()
         end([worker.process for worker in self._workers.values()], END_SECONDS)
 
     def _patience(self) -> float | None:
         """Seconds until there is something to do although nobody says anything; None when there is not."""
-        waits = [worker.silence.left() for worker in self._workers.values() if worker.task]
-        waits += [max(0.0, self._deadline - time.monotonic())] if self.is_stopping else []
-        delay = self.queue.delay() if self._can_start() else None
-        return min([*waits, *([] if delay is None else [delay])], default=None)
+        waits: list[float | None] = [attempt.silence.left() for attempt in self.attempts()]
+        waits.append(max(0.0, self.deadline - time.monotonic()) if self.is_stopping else None)
+        waits.append(self.queue.delay() if self._can_start() else None)
+        return min((seconds for seconds in waits if seconds is not None), default=None)
 
     def _can_start(self) -> bool:
         return len(self._workers) < self._size or any(worker.is_free for worker in self._workers.values())
 
-    def _start_runs(self) -> None:
+    def start_runs(self) -> None:
         """Give every free worker a run; start workers while there are runs for them."""
         while self._can_start() and (task := self.take()):
             free = next((worker for worker in self._workers.values() if worker.is_free), None)
@@ -206,46 +196,47 @@ class _Pool(Work):
     def begin_to_stop(self) -> None:
         """Ask the runs under way to stop, and kill workers whose run has not begun: nothing is lost with them."""
         super().begin_to_stop()
-        self._deadline = time.monotonic() + STOP_SECONDS
         for worker in self._workers.values():
             worker.is_leaving = True
-            if worker.task and not worker.has_started:
+            if worker.attempt and not worker.attempt.has_started:
                 worker.process.kill()
             else:
                 worker.send(None)
 
-    def _listen(self, worker: _Worker) -> None:
-        message = worker.receive()
+    def _hear(self, worker: _Worker) -> None:
+        message, attempt = worker.receive(), worker.attempt
         if message is None:
             self._remove(worker)
         elif isinstance(message, Ready):
             worker.is_ready, self._failed_starts = True, 0
         elif isinstance(message, Trouble):
             self.give_up_all(message.message)
-            worker.task = None
-        elif isinstance(message, Ended):
-            task, worker.task = worker.task, None
-            assert task is not None
-            worker.is_leaving |= message.outcome is Outcome.INTERRUPTED  # somebody may have sent it a signal
-            self.conclude(task, message)
+            worker.attempt = None
         else:
-            worker.has_started = True
-            self.notify(message)
+            assert attempt is not None
+            if isinstance(message, Ended):
+                worker.attempt = None
+                worker.is_leaving |= message.outcome is Outcome.INTERRUPTED  # somebody may have sent it a signal
+                self.conclude(attempt.task, message)
+            else:
+                attempt.has_started = True
+                self.notify(message)
 
     def _remove(self, worker: _Worker) -> None:
         """Take a worker off the list that is gone; what it worked on is started again or given up."""
         del self._workers[worker.connection]
         worker.connection.close()
-        why = worker.cause_of_end()
+        why, attempt = worker.cause_of_end(), worker.attempt
+        if attempt is None:
+            return
         if self.is_stopping:
-            if worker.task and worker.has_started:
-                self.notify(Ended(worker.task.spec.run_id, Outcome.INTERRUPTED))
-        elif worker.task and worker.is_ready:
-            self.start_again(worker.task, why)
-        elif worker.task:  # it was started for a task, and died before it said a word
+            self.report_interrupted(attempt)
+        elif worker.is_ready:
+            self.start_again(attempt.task, why)
+        else:  # it was started for a task, and died before it said a word
             self._failed_starts += 1
             if self._failed_starts < MOST_FAILED_STARTS:
-                self.queue.push(worker.task)
+                self.queue.push(attempt.task)
             else:
                 self.give_up_all(f"expected worker processes to start, got none: {why}; --workers 0 does without them")
 

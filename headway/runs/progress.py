@@ -60,19 +60,13 @@ class Stalled:
 
 @dataclass(frozen=True)
 class Ended:
-    """An attempt at a run is over.
-
-    Attributes:
-        run_id: the run.
-        outcome: how it ended.
-        message: why, if it failed.
-        here: whether this campaign did it; False when the run was found so.
-    """
+    """An attempt at a run is over; the message says why, if it failed."""
 
     run_id: str
     outcome: Outcome
     message: str = ""
     here: bool = True
+    """Whether this campaign did it; False when the run was found so."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +82,7 @@ _OVER = {Outcome.DONE, Outcome.FAILED}
 
 @dataclass
 class Active:
-    """A run under way.
-
-    Attributes:
-        spec: the run.
-        since: when its first report in this attempt came, or when it started.
-        first: the step of that report.
-        step: how far it is now.
-        total: the step at which it is done, when known.
-        losses: its latest losses.
-    """
+    """A run under way: since when, from which step to which, and its latest losses."""
 
     spec: RunSpec
     since: float
@@ -106,18 +91,22 @@ class Active:
     total: int | None = None
     losses: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def gained(self) -> int:
+        """The steps that were done in this attempt, as far as the reports tell."""
+        return self.step - (self.first or 0)
+
+    def share(self, steps: int) -> float:
+        """How much of the run so many steps are, from 0 to 1."""
+        return min(1.0, steps / self.total) if self.total else 0.0
+
     def fraction(self) -> float:
         """How much of the run is done, from 0 to 1."""
-        return min(1.0, self.step / self.total) if self.total else 0.0
-
-    def gained(self) -> float:
-        """How much of it was done in this attempt, as far as the reports tell."""
-        return min(1.0, (self.step - (self.first or 0)) / self.total) if self.total else 0.0
+        return self.share(self.step)
 
     def speed(self, now: float) -> float | None:
         """Steps per second; None while unknown."""
-        gained = self.step - (self.first or 0)
-        return gained / (now - self.since) if gained > 0 and now > self.since else None
+        return self.gained / (now - self.since) if self.gained > 0 and now > self.since else None
 
     def time_left(self, now: float) -> float | None:
         """Seconds to its end; None while unknown."""
@@ -135,7 +124,7 @@ class CampaignProgress:
         self.is_stopping = False
         parts: tuple[Callable[[RunSpec], str], ...] = (dataset_of, lambda spec: spec.condition)
         self._differing = [part for part in parts if len(set(map(part, self.specs.values()))) > 1]
-        self._clock = clock
+        self.now = clock
         self._began: float | None = None
         self._gained = 0.0
         self._whole = self._open = sum(map(_weight, self.specs.values()))
@@ -144,16 +133,16 @@ class CampaignProgress:
         """Take an event into account."""
         match event:
             case Started(run_id=run_id):
-                self._start(run_id)
+                self._reopen(run_id)
+                run = self.active[run_id] = Active(self.specs[run_id], self.now())
+                self._began = run.since if self._began is None else self._began
             case Advanced(run_id=run_id):
                 self._advance(self.active.get(run_id), event)
             case Lost(run_id=run_id):
                 self.active.pop(run_id, None)
-            case Stalled():
-                pass
             case Ended():
                 self._end(event)
-            case _:
+            case Stopping():
                 self.is_stopping = True
 
     def count(self, outcome: Outcome, here: bool | None = None) -> int:
@@ -174,8 +163,8 @@ class CampaignProgress:
 
     def time_left(self) -> float | None:
         """Seconds to the end, at the pace so far; None while unknown."""
-        now = self._clock()
-        gained = self._gained + sum(run.gained() * _weight(run.spec) for run in self.active.values())
+        now = self.now()
+        gained = self._gained + sum(run.share(run.gained) * _weight(run.spec) for run in self.active.values())
         if self._began is None or gained <= 0:
             return None
         paced = self._work_left() * (now - self._began) / gained
@@ -185,21 +174,11 @@ class CampaignProgress:
         """The dataset and condition of a run, as far as the campaign's runs differ in them."""
         return " ".join(part(spec) for part in self._differing)
 
-    def now(self) -> float:
-        """The time on the progress's clock."""
-        return self._clock()
-
-    def _start(self, run_id: str) -> None:
-        now = self._clock()
-        self._began = now if self._began is None else self._began
-        self._reopen(run_id)
-        self.active[run_id] = Active(self.specs[run_id], now)
-
     def _advance(self, run: Active | None, event: Advanced) -> None:
         if run is None:
             return
         if run.first is None and event.step > 1:  # it goes on from a checkpoint
-            run.first, run.since = event.step, self._clock()
+            run.first, run.since = event.step, self.now()
         run.first = run.first or 0
         run.step, run.total, run.losses = event.step, event.total, event.losses
 
@@ -211,8 +190,7 @@ class CampaignProgress:
             self._open -= weight
         run = self.active.pop(event.run_id, None)
         if run and event.outcome is Outcome.DONE:
-            first = (run.first or 0) / run.total if run.total else 0.0
-            self._gained += weight * (1.0 - first)
+            self._gained += weight * (1.0 - run.share(run.first or 0))
 
     def _reopen(self, run_id: str) -> None:
         """Forget how a run ended before: another process held it, say, and has died."""

@@ -10,16 +10,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from headway.errors import LauncherError, UsageError
 from headway.runs import ray_cluster
-from headway.runs.attempt import Task, Trouble
+from headway.runs.attempt import Trouble
 from headway.runs.experiments import load_datasets, registered_experiments
 from headway.runs.launchers import (
     STALL_SECONDS,
     STOP_SECONDS,
+    Attempt,
     Job,
     Launcher,
     Queue,
@@ -28,7 +29,7 @@ from headway.runs.launchers import (
     StopRequest,
     Work,
 )
-from headway.runs.progress import Advanced, Ended, Notify, Outcome, Started, Stopping
+from headway.runs.progress import Advanced, Notify, Started, Stopping
 from headway.runs.ray_cluster import Cluster, Pulse, Resources, connected, import_ray
 from headway.runs.ray_worker import Board, RaySetup, carry_out, versions
 from headway.runs.text import last_line
@@ -89,20 +90,6 @@ def make_ray(request: Request) -> Launcher:
     return RayLauncher(Resources.of(request), request.address, request.workers, stall_seconds=request.stall_seconds)
 
 
-@dataclass
-class _Attempt:
-    """A task of Ray, as the launcher sees it."""
-
-    task: Task
-    host: str = ""
-    reached: int = 0
-    silence: Silence = field(default_factory=Silence)
-
-    @property
-    def has_started(self) -> bool:
-        return bool(self.host)
-
-
 class _Tasks(Work):
     """The tasks of one launch, and what is still to be done."""
 
@@ -111,11 +98,10 @@ class _Tasks(Work):
         self._ray = cluster.ray
         self._cluster = cluster
         self._launcher = launcher
-        self._attempts: dict[int, _Attempt] = {}
+        self._attempts: dict[int, Attempt] = {}
         self._references: dict[Any, int] = {}
         self._count = 0
         self._failed_starts = 0
-        self._deadline = math.inf
         self._pulse = Pulse(cluster, launcher.patience)
         self._board = self._make_board()
         self._setup = self._ray.put(self._make_setup())
@@ -123,33 +109,29 @@ class _Tasks(Work):
         options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "max_retries": 0}
         self._remote = self._ray.remote(**options)(carry_out)
 
-    def work(self) -> None:
-        """Start runs until none is left and none is under way."""
-        while True:
-            if self.stop.asked and not self.is_stopping:
-                self.begin_to_stop()
-            self._start_runs()
-            if not self.queue and not self._references:
-                return
-            if time.monotonic() >= self._deadline:  # `close` ends the runs that have not stopped in time
-                for attempt in self._attempts.values():
-                    self._report_interrupted(attempt)
-                return
-            ready = self._wait()
-            self._hear()
-            for attempt in self._attempts.values():
-                if attempt.has_started:
-                    self.report_stall(attempt.task, attempt.silence)
-            for reference in ready:
-                self._conclude(self._attempts.pop(self._references.pop(reference)), reference)
-            if problem := self._pulse.problem():
-                raise LauncherError(
-                    f"{problem}; runs that were done are kept, and the same command resumes the others once the "
-                    f"cluster is back, or with --launcher local"
-                )
+    def attempts(self) -> list[Attempt]:
+        """The tasks that Ray knows of."""
+        return list(self._attempts.values())
+
+    def listen(self) -> None:
+        """Wait a moment, and take in what has happened."""
+        ready: list[Any] = []
+        if references := list(self._references):
+            ready, _ = self._ray.wait(references, num_returns=len(references), timeout=WAIT)
+        else:
+            self.stop.wait(min(WAIT, self.queue.delay() or 0.0))
+        self._hear()
+        for reference in ready:
+            self._conclude(self._attempts.pop(self._references.pop(reference)), reference)
+        if problem := self._pulse.problem():
+            raise LauncherError(
+                f"{problem}; runs that were done are kept, and the same command resumes the others once the "
+                f"cluster is back, or with --launcher local"
+            )
 
     def close(self) -> None:
         """Leave nothing behind in the cluster; runs under way end at once."""
+        super().close()
         self._pulse.stop()
         for reference in self._references:
             self._ray.cancel(reference, force=True)
@@ -175,7 +157,7 @@ class _Tasks(Work):
         room = self._pulse.room(self._launcher.resources)
         return room + max(room, LEAST_WAITING)
 
-    def _start_runs(self) -> None:
+    def start_runs(self) -> None:
         """Make tasks of runs."""
         while len(self._references) < self._window() and (task := self.take()):
             run_id = task.spec.run_id
@@ -185,16 +167,7 @@ class _Tasks(Work):
             self._count += 1
             reference = self._remote.remote(task, self._count, self._setup, self._board)
             self._references[reference] = self._count
-            self._attempts[self._count] = _Attempt(task, silence=Silence(self._launcher.stall_seconds))
-
-    def _wait(self) -> list[Any]:
-        """Tasks that are over, after a moment."""
-        if not self._references:
-            self.stop.wait(min(WAIT, self.queue.delay() or 0.0))
-            return []
-        references = list(self._references)
-        ready: tuple[list[Any], list[Any]] = self._ray.wait(references, num_returns=len(references), timeout=WAIT)
-        return ready[0]
+            self._attempts[self._count] = Attempt(task, Silence(math.inf))
 
     def begin_to_stop(self) -> None:
         """Cancel what has not started, and only then let the others know: a core that they leave would start it."""
@@ -205,12 +178,12 @@ class _Tasks(Work):
             if not self._attempts[number].has_started:
                 self._ray.cancel(reference)
         self.is_stopping = True
-        self._deadline = time.monotonic() + STOP_SECONDS
+        self.deadline = time.monotonic() + STOP_SECONDS
 
     def _hear(self) -> None:
         """Pass on what the workers have written on the board."""
         try:
-            patience = min(self._launcher.patience, max(0.0, self._deadline - time.monotonic()))
+            patience = min(self._launcher.patience, max(0.0, self.deadline - time.monotonic()))
             notes = self._ray.get(self._board.take.remote(self.is_stopping), timeout=patience)
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError):
             return  # it comes back, or the pulse notices what is wrong
@@ -221,23 +194,24 @@ class _Tasks(Work):
             event = note.event
             attempt.silence.end()
             if isinstance(event, Started):
-                attempt.host, self._failed_starts = note.host, 0
+                attempt.host, attempt.has_started, self._failed_starts = note.host, True, 0
+                attempt.silence = Silence(self._launcher.stall_seconds)
                 event = replace(event, host=note.host)
             elif isinstance(event, Advanced):
                 attempt.reached = event.step
             self.notify(event)
 
-    def _conclude(self, attempt: _Attempt, reference: Any) -> None:
+    def _conclude(self, attempt: Attempt, reference: Any) -> None:
         """Take in how an attempt ended."""
         errors = self._ray.exceptions
         try:
             message = self._ray.get(reference)
         except errors.TaskCancelledError:
-            self._report_interrupted(attempt)
+            self.report_interrupted(attempt)
         except errors.RayTaskError as error:
             why = last_line(str(error)) or type(error).__name__  # of the traceback that the task has left
             self.give_up_all(f"expected a node that can carry out runs, got {why}")
-            self._report_interrupted(attempt)
+            self.report_interrupted(attempt)
         except (errors.RuntimeEnvSetupError, errors.TaskUnschedulableError) as error:
             self.give_up_all(str(error))
         except errors.RayError as error:
@@ -247,21 +221,21 @@ class _Tasks(Work):
         else:
             if isinstance(message, Trouble):
                 self.give_up_all(message.message)
-                self._report_interrupted(attempt)
+                self.report_interrupted(attempt)
             else:
                 self.conclude(attempt.task, message, attempt.reached)
 
-    def _restart(self, attempt: _Attempt, why: str) -> None:
+    def _restart(self, attempt: Attempt, why: str) -> None:
         """Start a run again, or give it up, whose worker or node is gone."""
         if self.is_stopping:
-            self._report_interrupted(attempt)
+            self.report_interrupted(attempt)
             return
         if self._failed_starts >= MOST_FAILED_STARTS:
             self.give_up_all(f"expected Ray workers to start, got {self._failed_starts} that did not: {why}")
             return
         self.start_again(attempt.task, why, attempt.reached)
 
-    def _cause_of_end(self, error: Exception, attempt: _Attempt) -> str:
+    def _cause_of_end(self, error: Exception, attempt: Attempt) -> str:
         errors = self._ray.exceptions
         where = f" on {attempt.host}" if attempt.host else ""
         words: Mapping[type, str] = {
@@ -272,8 +246,3 @@ class _Tasks(Work):
         }
         known = next((text for kind, text in words.items() if isinstance(error, kind)), None)
         return known or f"its worker{where} was lost ({type(error).__name__})"
-
-    def _report_interrupted(self, attempt: _Attempt) -> None:
-        """Report that a run under way has stopped; one that has not started is not worth a word."""
-        if attempt.has_started:
-            self.notify(Ended(attempt.task.spec.run_id, Outcome.INTERRUPTED))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import logging
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from headway.errors import LauncherError, MissingExtraError, UsageError
+from headway.errors import LauncherError, UsageError, import_extra
 from headway.runs.launchers import Request, cores, restored_signal_handlers
 
 PATIENCE = 45.0
@@ -26,10 +25,7 @@ LOST_WORKER = "A worker died or was killed while executing a task"
 
 def import_ray() -> Any:
     """Ray, imported when it is first needed."""
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise MissingExtraError("ray", "ray") from error
+    return import_extra("ray", "ray")
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,10 @@ from typing import Any
 
 from headway.errors import HeadwayError
 from headway.runs.attempt import Setup, Task, Trouble, use_threads, work
-from headway.runs.experiments import register_experiments
+from headway.runs.experiments import register_experiment
 from headway.runs.progress import Advanced, Ended, Event
 from headway.runs.provenance import version_of
 from headway.runs.ray_cluster import import_ray
-from headway.runs.store import RunStore
 
 POST_INTERVAL = 0.5
 """Seconds between two looks of a worker at the board."""
@@ -120,15 +119,12 @@ class Link:
 
 @dataclass(frozen=True)
 class RaySetup(Setup):
-    """What a worker of Ray needs to know.
-
-    Attributes:
-        datasets: references to the datasets that the runs need, by name; Ray brings each once to a node.
-        versions: of the packages that decide the numbers, where the campaign was started.
-    """
+    """What a worker of Ray needs to know."""
 
     datasets: Mapping[str, Any]
+    """References to the datasets that the runs need, by name; Ray brings each once to a node."""
     versions: Mapping[str, str]
+    """Of the packages that decide the numbers, where the campaign was started."""
 
 
 def carry_out(task: Task, attempt: int, setup: RaySetup, board: Any) -> Ended | Trouble:
@@ -139,7 +135,8 @@ def carry_out(task: Task, attempt: int, setup: RaySetup, board: Any) -> Ended | 
         if trouble := _unfit(setup, task):
             return Trouble(trouble)
         use_threads(setup.context.threads)
-        register_experiments(setup.experiments)
+        for name, module in setup.experiments.items():
+            register_experiment(name, module)
         datasets = {name: ray.get(reference) for name, reference in setup.datasets.items()}
         context = replace(setup.context, should_stop=link.stopping.is_set, datasets=datasets)
         return work(task, setup.store, context, link.notify)
@@ -162,24 +159,16 @@ def _unfit(setup: RaySetup, task: Task) -> str:
                 f"expected {name} {wanted} on every node, as where the campaign was started, got {own[name]} on "
                 f"{here}; install the same version there"
             )
+    # a worker without the shared file system would make a store of its own, and lose it
+    deadline = time.monotonic() + SEARCH_SECONDS
     try:
-        found = _find(setup.store, task)
+        while not setup.store.has(task.spec.run_id):
+            if time.monotonic() > deadline:
+                return (
+                    f"expected the run store {setup.store.place} on every node, got none on {here}; put it on a file "
+                    f"system that all nodes share, or use a URL such as s3://bucket/runs"
+                )
+            time.sleep(0.2)
     except HeadwayError as error:
         return str(error)
-    if not found:
-        return (
-            f"expected the run store {setup.store.place} on every node, got none on {here}; put it on a file system "
-            f"that all nodes share, or use a URL such as s3://bucket/runs"
-        )
     return ""
-
-
-def _find(store: RunStore, task: Task) -> bool:
-    """Look for the run's folder: a worker without the shared file system would make a store of its own, and lose it."""
-    deadline = time.monotonic() + SEARCH_SECONDS
-    while True:
-        if store.has(task.spec.run_id):
-            return True
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)

@@ -14,7 +14,7 @@ from typing import Any
 
 from headway.errors import DamagedError, LockLostError, StoreError
 from headway.runs.checkpoints import SLOTS, Checkpoint, find_newest, write_checkpoint
-from headway.runs.files import FileSum, SummingWriter, Write, Writer, remove, write_atomic, write_bytes
+from headway.runs.files import Write, remove, write_atomic, write_bytes
 from headway.runs.jsonable import canonical, freeze
 from headway.runs.locks import Lock, Owner
 from headway.runs.metrics import Columns, RowLog, to_parquet
@@ -29,20 +29,15 @@ _LEFTOVER = re.compile(r"\.(?!spec\.json\.).+\.[0-9a-f]{16}\.tmp", re.ASCII)
 
 @dataclass(frozen=True)
 class WorkingCopy:
-    """Where the holder of a run works.
-
-    Attributes:
-        folder: holds what the run has stored.
-        status: the run's last status; None when it never started or that cannot be read.
-        note: what is worth knowing about that.
-        publish: called when the folder holds a new state to resume from, or how the run ended, before the run is given
-            back; its argument says whether the checkpoints stay. What it raises counts as a failure to write.
-    """
+    """Where the holder of a run works, and the run's last status, if that can be read."""
 
     folder: Path
     status: Status | None
     note: str = ""
+    """What is worth knowing about the status."""
     publish: Callable[[bool], object] = lambda with_checkpoints: None
+    """Called when the folder holds a new state to resume from, or how the run ended, before the run is given back; its
+    argument says whether the checkpoints stay. What it raises counts as a failure to write."""
 
 
 class Run:
@@ -60,6 +55,9 @@ class Run:
     Leaving the block with an exception records the run as failed, with the traceback; with Ctrl-C or an exit,
     or without `finish`, as interrupted. Killed at any instant, it resumes from its last checkpoint, with the
     metrics rows up to there. ``RunStore.lock`` makes it and calls `begin`.
+
+    What cannot be written raises `StoreError`; what was kept before is whole, and the run can be resumed. A run that
+    another process has taken over raises `LockLostError`.
     """
 
     def __init__(
@@ -114,9 +112,6 @@ class Run:
 
         A damaged checkpoint is skipped for the one before, and the status says so. None means that the run
         starts from its beginning.
-
-        Raises:
-            StoreError: a newer version of headway wrote it, or it cannot be opened.
         """
         self._check_open()
         if self._rows is not None:
@@ -134,12 +129,9 @@ class Run:
         return Checkpoint(found.step, found.payload) if found else None
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Add a row of metrics: scalars, strings and lists of numbers, by name.
+        """Add a row of metrics: scalars, strings and lists of numbers by name, always of the same kind.
 
         It is kept with the next checkpoint or at the end.
-
-        Raises:
-            StoreError: a value is something else, or of another kind than its column was before.
         """
         self._logged().append(row)
 
@@ -153,17 +145,13 @@ class Run:
         Args:
             step: how far the run has come; more than at the last checkpoint.
             write: called with a file-like object that has ``write`` (not ``seek``), to write the state.
-
-        Raises:
-            StoreError: it cannot be written; the checkpoints before it are whole.
-            LockLostError: another process has taken the run over.
         """
         rows = self._logged()
         if step <= self._step and (step or self._step):
             raise StoreError(f"expected a checkpoint after step {self._step}, got step {step}")
         with self._writing():
-            staging = self._lock.staging
-            write_checkpoint(self.folder / self._slot, self.run_id, step, rows.encode(), write, staging)
+            path = self.folder / self._slot
+            write_checkpoint(path, self.run_id, step, rows.encode(), write, self._lock.staging)
         self._step = step
         self._slot = _other(self._slot)
         self._publish(True)
@@ -199,39 +187,21 @@ class Run:
         Args:
             name: the file's name, of letters, digits, dots, dashes and underscores.
             write: called with a file-like object that has ``write``, to write the content.
-
-        Raises:
-            StoreError: the name is taken or not valid, or the file cannot be written.
         """
         self._check_open()
         if not is_file_name(name):
             raise StoreError(f"expected a plain file name that the store does not use itself, got {name!r}")
-        writer: SummingWriter | None = None
-
-        def write_summed(file: Writer) -> None:
-            nonlocal writer
-            writer = SummingWriter(file)
-            write(writer)
-
         with self._writing():
-            write_atomic(self.folder / name, write_summed, self._lock.staging)
-            assert writer is not None
-            self._keep_sum(name, writer.sum())
+            self._keep(name, write)
             self._write_status()
 
     def finish(self) -> None:
-        """Write the metrics as Parquet, record the run as done, remove its checkpoints, and give it back.
-
-        Raises:
-            StoreError: something cannot be written; the run is not done and can be resumed.
-            LockLostError: another process has taken the run over.
-        """
+        """Write the metrics as Parquet, record the run as done, remove its checkpoints, and give it back."""
         spec = canonical(freeze(self.spec.to_dict(), "spec")).decode()
         metadata = {"schema": str(METRICS_SCHEMA), "run_id": self.run_id, "spec": spec}
         content = to_parquet(self.columns(), {f"headway.{name}": text for name, text in metadata.items()})
         with self._writing():
-            write_bytes(self.folder / METRICS_FILE, content, self._lock.staging)
-        self._keep_sum(METRICS_FILE, FileSum.of(content))
+            self._keep(METRICS_FILE, lambda file: file.write(content))
         step = self._status.step if self._status.total else max(self._step, self._status.step)
         self._status = replace(self._status, step=step, total=self._status.total or step or None, state=State.DONE)
         try:
@@ -315,7 +285,9 @@ class Run:
         if self._over:
             raise StoreError(f"expected a run that this process holds, got {self.run_id}, which it has given back")
 
-    def _keep_sum(self, name: str, file_sum: FileSum) -> None:
+    def _keep(self, name: str, write: Write) -> None:
+        """Write a file, and its sum with the status."""
+        file_sum = write_atomic(self.folder / name, write, self._lock.staging)
         self._status = replace(self._status, files={**self._status.files, name: file_sum})
 
     def _write_status(self) -> None:

@@ -21,17 +21,14 @@ from headway.runs.jsonable import MAX_BYTES, FrozenDict, Json, canonical, check_
 
 @dataclass(frozen=True)
 class Later:
-    """A later field of a protocol.
-
-    Attributes:
-        former: the value that reproduces what runs did before.
-        methods: a regular expression that matches the methods whose numbers depend on the field.
-        now: only for a field that is older than this rule: the value that a preset has instead of `former` since then.
-    """
+    """A later field of a protocol."""
 
     former: Any
+    """The value that reproduces what runs did before."""
     methods: str
+    """A regular expression that matches the methods whose numbers depend on the field."""
     now: Any = None
+    """Only for a field that is older than this rule: the value that a preset has instead of `former` since then."""
 
     def concerns(self, method: str) -> bool:
         """Whether the numbers of a method depend on the field."""
@@ -145,11 +142,7 @@ class RunSpec:
         return {"schema": SPEC_SCHEMA, "run_id": self.run_id, **thaw(self._content())}
 
     def to_json(self) -> str:
-        """Return the text that is stored as ``spec.json``.
-
-        Raises:
-            SpecError: it would be too long to be read back.
-        """
+        """Return the text that is stored as ``spec.json``; one too long to be read back is a `SpecError`."""
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
         if len(text) > MAX_BYTES:
             raise SpecError(f"expected a spec of at most {MAX_BYTES} bytes, got {len(text)}; name data, do not hold it")
@@ -159,13 +152,8 @@ class RunSpec:
     def from_dict(cls, data: Mapping[str, Any], what: str = "run spec") -> RunSpec:
         """Make a spec from what `to_dict` gives.
 
-        Args:
-            data: the fields; ``run_id`` may be missing, and is checked when it is there.
-            what: where ``data`` comes from, for error messages.
-
-        Raises:
-            SpecError: a field is missing, unknown or not valid, or the id is not that of the fields.
-            NewerSchemaError: a newer version of headway wrote it.
+        Fields that are missing, unknown or not valid are a `SpecError`, and so is a ``run_id`` that is not theirs. It
+        may be missing. What a newer version wrote is a `NewerSchemaError`. Messages begin with ``what``.
         """
         if not isinstance(data, Mapping):
             raise SpecError(f"{what}: expected a mapping, got {type(data).__name__}")

@@ -8,21 +8,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from headway.errors import DamagedError, StoreError
 from headway.runs.files import FileSum
-from headway.runs.jsonable import (
-    COUNT,
-    MAPPING,
-    MAX_BYTES,
-    NUMBER,
-    TEXT,
-    FrozenDict,
-    Kind,
-    optional,
-    parse_object,
-    take_fields,
-)
+from headway.runs.jsonable import MAX_BYTES, FrozenDict, excerpt, parse_object, read_record
 from headway.runs.spec import RunSpec
 
 STORE_SCHEMA = 1
@@ -105,11 +96,7 @@ class Status:
     """What a reader should know, such as that a damaged checkpoint was skipped."""
 
     def to_json(self) -> str:
-        """Return the text that is stored as ``status.json``.
-
-        Raises:
-            StoreError: it would be too long to be read back.
-        """
+        """Return the text that is stored as ``status.json``; one too long to be read back is a `StoreError`."""
         losses = {name: float(loss) for name, loss in self.losses.items()}
         data = {
             **vars(self),
@@ -126,47 +113,32 @@ class Status:
 
     @classmethod
     def from_json(cls, text: str | bytes, what: str = "run status") -> Status:
-        """Parse what `to_json` gives.
-
-        Args:
-            text: the JSON text.
-            what: where it comes from, for error messages.
-
-        Raises:
-            DamagedError: it is something else.
-            NewerSchemaError: a newer version of headway wrote it.
-        """
-        fields = take_fields(parse_object(text, what, DamagedError), _KINDS, what, DamagedError, STATUS_SCHEMA)
-        for name in ("started_at", "updated_at", "seconds"):
-            fields[name] = float(fields[name])
-        fields["speed"] = None if fields["speed"] is None else float(fields["speed"])
-        fields["state"] = State(fields["state"])
-        fields["losses"] = FrozenDict({name: _decode_float(loss, what) for name, loss in fields["losses"].items()})
-        for name in fields["files"]:
+        """Parse what `to_json` gives; anything else is a `DamagedError` that begins with ``what``."""
+        data = parse_object(text, what, DamagedError)
+        state, losses = partial(_read_state, what=what), partial(_read_losses, what=what)
+        status = read_record(cls, data, what, DamagedError, STATUS_SCHEMA, state=state, losses=losses)
+        for name in status.files:
             if name != METRICS_FILE and not is_file_name(name):
                 raise DamagedError(f"{what}: expected plain file names, got {name[:40]!r}")
-        sums = {name: FileSum.from_json(file, what) for name, file in fields["files"].items()}
-        return cls(**{**fields, "files": FrozenDict(sums)})
+        return status
 
 
-_STORED_STATES = tuple(state.value for state in State if state not in (State.PENDING, State.CORRUPT))
-_KINDS = {
-    "run_id": TEXT,
-    "state": Kind(f"a state among {', '.join(_STORED_STATES)}", lambda value: value in _STORED_STATES),
-    "attempt": COUNT,
-    "host": TEXT,
-    "pid": COUNT,
-    "started_at": NUMBER,
-    "updated_at": NUMBER,
-    "seconds": NUMBER,
-    "step": COUNT,
-    "total": optional(COUNT),
-    "speed": optional(NUMBER),
-    "losses": MAPPING,
-    "files": MAPPING,
-    "error": TEXT,
-    "note": TEXT,
-}
+def _read_state(value: Any, what: str) -> State:
+    stored = [state.value for state in State if state not in (State.PENDING, State.CORRUPT)]
+    if value not in stored:
+        raise DamagedError(f"{what}: expected a state among {', '.join(stored)} for state, got {excerpt(repr(value))}")
+    return State(value)
+
+
+def _read_losses(value: Any, what: str) -> FrozenDict:
+    """Read losses, of which those that are no finite numbers are written as strings."""
+    if not isinstance(value, dict):
+        raise DamagedError(f"{what}: expected a mapping for losses, got {excerpt(repr(value))}")
+    for loss in value.values():
+        is_number = type(loss) in (int, float) and abs(loss) < 2**1023
+        if not is_number and loss not in ("nan", "inf", "-inf"):
+            raise DamagedError(f"{what}: expected a number for a loss, got {str(loss)[:40]!r}")
+    return FrozenDict({name: float(loss) for name, loss in value.items()})
 
 
 @dataclass(frozen=True)
@@ -206,11 +178,3 @@ def parse_spec(text: bytes | None, run_id: str, what: str) -> RunSpec:
 def unknown_run(place: str, run_id: str) -> StoreError:
     """The error for an id that no run of a store has."""
     return StoreError(f"expected the id of a run in {place}, got {run_id!r}; status() lists them")
-
-
-def _decode_float(value: object, what: str) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**1023:
-        return float(value)
-    if isinstance(value, str) and value in ("nan", "inf", "-inf"):
-        return float(value)
-    raise DamagedError(f"{what}: expected a number for a loss, got {str(value)[:40]!r}")

@@ -9,15 +9,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from headway.errors import DamagedError, MissingExtraError, StoreError
 from headway.runs.files import FileSum
 from headway.runs.folder import FolderStorage
 from headway.runs.jsonable import check_schema, parse_object
 from headway.runs.locks import DEFAULT_LEASE, LeaseWatch, Lock, wait_for_lock
-from headway.runs.metrics import Columns, RowLog, check_owner, from_parquet
-from headway.runs.pages import MAX_PAGE_BYTES
+from headway.runs.metrics import MAX_PAGE_BYTES, Columns, RowLog, check_owner, from_parquet
 from headway.runs.run import Run
 from headway.runs.spec import RunSpec
 from headway.runs.status import METRICS_FILE, STORE_FILE, STORE_SCHEMA, RunRecord, State, Status
@@ -25,6 +24,7 @@ from headway.runs.status import METRICS_FILE, STORE_FILE, STORE_SCHEMA, RunRecor
 if TYPE_CHECKING:
     from headway.runs.url_storage import UrlStorage
 
+T = TypeVar("T")
 Storage: TypeAlias = "FolderStorage | UrlStorage"
 """How runs are kept: the two have the same methods, which speak of runs and not of files.
 
@@ -45,6 +45,9 @@ class RunStore:
     Every write is atomic. Any number of processes, also on several machines that share the place, may use a store at
     once. Making a `RunStore` touches nothing; the store is made when the first run is added. Nothing in a store is ever
     executed: the formats are JSON, Parquet and opaque bytes with checksums.
+
+    All methods raise `StoreError` when the store cannot be read or written, a newer version wrote it, or it has no such
+    run, and its subclass `DamagedError` for what is not as it was written.
 
     Args:
         place: a folder, a URL that fsspec can open, or a `Storage`.
@@ -81,19 +84,11 @@ class RunStore:
         return self.storage.place
 
     def exists(self) -> bool:
-        """Tell whether there is a store yet.
-
-        Raises:
-            StoreError: that cannot be found out.
-        """
+        """Tell whether there is a store yet."""
         return self.storage.read_version() is not None
 
     def has(self, run_id: str) -> bool:
-        """Tell whether a run was added.
-
-        Raises:
-            StoreError: that cannot be found out.
-        """
+        """Tell whether a run was added."""
         return self.storage.has(run_id)
 
     def add(self, spec: RunSpec) -> str:
@@ -101,11 +96,7 @@ class RunStore:
         return self.add_all([spec])[0]
 
     def add_all(self, specs: Iterable[RunSpec]) -> list[str]:
-        """Add many runs; return their ids.
-
-        Raises:
-            StoreError: the store cannot be written to, or is of a newer version.
-        """
+        """Add many runs; return their ids."""
         if not self._is_checked:
             self.storage.make()
             self._check()
@@ -129,7 +120,6 @@ class RunStore:
             it; `record` tells which.
 
         Raises:
-            StoreError: the store cannot be written to, or a newer version wrote it.
             MissingExtraError: pyarrow, which writes the metrics, is not installed.
         """
         if importlib.util.find_spec("pyarrow") is None:
@@ -160,11 +150,7 @@ class RunStore:
     """The former name of `lock`."""
 
     def reset(self, run_id: str) -> None:
-        """Forget everything about a run but its spec, so that it is pending again; waits as `held` does.
-
-        Raises:
-            StoreError: there is no such run, a process holds it, or it cannot be written to.
-        """
+        """Forget everything about a run but its spec, so that it is pending again; waits as `held` does."""
         with self.held(run_id) as lock:
             self.storage.reset(run_id, lock)
 
@@ -176,7 +162,7 @@ class RunStore:
         life or is gone.
 
         Raises:
-            StoreError: there is no such run, or a process holds it.
+            StoreError: a process holds it.
         """
         self._check()
         look = partial(self.storage.look, run_id)
@@ -193,9 +179,6 @@ class RunStore:
 
         Whether a process on another machine is gone shows only to somebody who watches its lock for the whole
         lease, see `lock`. One process that asks from time to time thus spares the others the waiting.
-
-        Raises:
-            StoreError: there is no such run, or it cannot be written to.
         """
         lock = self._try_lock(run_id)
         if lock is not None:
@@ -203,50 +186,34 @@ class RunStore:
         return lock is not None
 
     def tidy(self, run_id: str) -> None:
-        """Remove what a process left that was killed when its run was done but its checkpoints not yet removed.
-
-        Raises:
-            StoreError: there is no such run, or it cannot be written to.
-        """
+        """Remove what a process left that was killed when its run was done but its checkpoints not yet removed."""
         self.storage.tidy(run_id, partial(self._try_lock, run_id))
 
     def folder(self, run_id: str) -> Path:
         """Return a run's folder.
 
         Raises:
-            StoreError: there is no such run, or the store is behind a URL.
+            StoreError: the store is behind a URL.
         """
         storage = self._disk()  # first: a store behind a URL has no folders, whatever is there
         self._check()
         return storage.folder(run_id)
 
     def status(self) -> list[RunRecord]:
-        """List all runs, in the order of their specs; corrupt ones come last, with the reason.
-
-        Raises:
-            StoreError: there is no store, or a newer version wrote it.
-        """
+        """List all runs, in the order of their specs; corrupt ones come last, with the reason."""
         self._check()
-        return sorted(self.storage.all_records(), key=lambda record: record.order)
+        return sorted(self.storage.records(), key=lambda record: record.order)
 
     def runs(self, where: Callable[[RunRecord], bool]) -> list[RunRecord]:
         """List the runs for which ``where`` holds."""
         return [record for record in self.status() if where(record)]
 
     def record(self, run_id: str) -> RunRecord:
-        """Return one run as `status` lists it.
-
-        Raises:
-            StoreError: there is no such run.
-        """
+        """Return one run as `status` lists it."""
         return self.records([run_id])[0]
 
     def records(self, run_ids: Iterable[str]) -> list[RunRecord]:
-        """Return some runs, as `record` does, in the given order.
-
-        Raises:
-            StoreError: one of them is not there.
-        """
+        """Return some runs, as `record` does, in the given order."""
         self._check()
         return self.storage.records(run_ids)
 
@@ -258,10 +225,6 @@ class RunStore:
         """Return a run's metrics, a list of values for each column.
 
         They reach up to the last checkpoint while the run is not done.
-
-        Raises:
-            StoreError: there is no such run.
-            DamagedError: the metrics are not as they were written.
         """
         self._check()
         if not self._is_done(run_id):
@@ -282,7 +245,6 @@ class RunStore:
             limit: the greatest length that is read.
 
         Raises:
-            StoreError: there is none of this name.
             DamagedError: it is not as the run wrote it, or longer than the limit.
         """
         self._check()
@@ -303,14 +265,20 @@ class RunStore:
         """Read everything that a run has stored and say what is wrong with it; empty when all is well."""
         record = self.record(run_id)
         found = [record.reason] if record.reason else []
-        try:
-            found += self.storage.newest_checkpoint(run_id)[1]
-        except StoreError as exc:
-            found.append(str(exc))
-        names = record.status.files if record.status else ()
-        found += filter(None, (_problem_of(partial(self.read_file, run_id, name)) for name in names))
-        if not found and (problem := _problem_of(partial(self.metrics, run_id))):
-            found.append(problem)
+
+        def read(what: Callable[[], T]) -> T | None:
+            try:
+                return what()
+            except StoreError as exc:
+                found.append(str(exc))
+                return None
+
+        if checkpoints := read(partial(self.storage.newest_checkpoint, run_id)):
+            found += checkpoints[1]
+        for name in record.status.files if record.status else ():
+            read(partial(self.read_file, run_id, name))
+        if not found:
+            read(partial(self.metrics, run_id))
         return found
 
     def _disk(self) -> FolderStorage:
@@ -354,12 +322,3 @@ def _open(place: str | os.PathLike[str] | Storage) -> Storage:
 
         return UrlStorage(str(place))
     return place
-
-
-def _problem_of(read: Callable[[], object]) -> str:
-    """Why something cannot be read; empty if it can."""
-    try:
-        read()
-    except StoreError as exc:
-        return str(exc)
-    return ""

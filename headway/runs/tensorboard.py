@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headway.errors import MissingExtraError, StoreError
+from headway.errors import StoreError, import_extra
 from headway.runs import Columns, RunSpec, RunStore, State
 from headway.runs.progress import Advanced, Ended, Event, Outcome, Started
 
@@ -41,8 +41,11 @@ def folder_name(spec: RunSpec) -> str:
     return "/".join([*clean, f"seed-{spec.seed}-{spec.run_id[:8]}"])
 
 
-def scalars(columns: Columns, row: int) -> dict[str, float]:
-    """The numbers of a row by tag: a list becomes a tag for each place, such as "draw_share/2"."""
+def scalars(columns: Columns, row: int, spec: RunSpec) -> dict[str, float]:
+    """The numbers of a row by tag: a list becomes a tag for each place, such as "draw_share/2".
+
+    Returns are in the environment's own unit, without the protocol's factor.
+    """
     found: dict[str, float] = {}
     for name, values in columns.items():
         value = values[row]
@@ -51,15 +54,10 @@ def scalars(columns: Columns, row: int) -> dict[str, float]:
             found |= {f"{name}/{place}": float(item) for place, item in numbers}
         elif isinstance(value, (bool, int, float)):
             found[name] = float(value)
-    return found
-
-
-def _in_own_unit(spec: RunSpec, values: dict[str, float]) -> dict[str, float]:
-    """The numbers of a row with returns in the environment's own unit, without the protocol's factor."""
     scale = spec.protocol.get("extrinsic_scale")
-    if "episode_return" in values and isinstance(scale, (int, float)) and scale:
-        values["episode_return"] /= scale
-    return values
+    if "episode_return" in found and isinstance(scale, (int, float)) and scale:
+        found["episode_return"] /= scale
+    return found
 
 
 def steps_of(columns: Columns, rows: int) -> list[int]:
@@ -74,11 +72,19 @@ def steps_of(columns: Columns, rows: int) -> list[int]:
 
 @dataclass
 class _Copy:
-    """The event file of a run: its writer, and how many rows are in it."""
+    """The event file of a run, and how many rows are in it."""
 
     writer: Any
     folder: Path
     rows: int = 0
+
+    def write(self, values: list[dict[str, Any]], step: int) -> None:
+        """Write values of a step."""
+        from tensorboard.compat.proto.event_pb2 import Event as Record
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        summary = Summary(value=[Summary.Value(**value) for value in values])
+        self.writer.add_event(Record(wall_time=time.time(), step=step, summary=summary))
 
 
 class Mirror:
@@ -148,8 +154,8 @@ class Mirror:
         rows = max(map(len, columns.values()), default=0)
         steps = steps_of(columns, rows)
         for row in range(copy.rows, rows):
-            values = _in_own_unit(spec, scalars(columns, row))
-            _write(copy.writer, [{"tag": tag, "simple_value": value} for tag, value in values.items()], steps[row])
+            values = scalars(columns, row, spec)
+            copy.write([{"tag": tag, "simple_value": value} for tag, value in values.items()], steps[row])
         copy.writer.flush()
         copy.rows = max(copy.rows, rows)  # fewer if a damaged checkpoint was skipped: the same rows come again
 
@@ -164,10 +170,18 @@ class Mirror:
             (copy.folder / DONE_FILE).write_text(text + "\n")
 
     def _open(self, spec: RunSpec) -> _Copy:
-        """Begin a run's file anew; an older one goes only when the new one is there."""
+        """Begin a run's file anew, with a session and the spec as text; an older one goes only when it is there."""
+        from tensorboard.compat.proto.event_pb2 import Event as Record
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+        from tensorboard.plugins.text.metadata import create_summary_metadata
+        from tensorboard.util.tensor_util import make_tensor_proto
+
         folder = self._folder / folder_name(spec)
         old = [*folder.glob("*tfevents*"), folder / DONE_FILE]
-        copy = self._copies[spec.run_id] = _Copy(_begin(folder, spec), folder)
+        copy = self._copies[spec.run_id] = _Copy(_event_file_writer()(str(folder)), folder)
+        copy.writer.add_event(Record(wall_time=time.time(), step=0, session_log=SessionLog(status=SessionLog.START)))
+        text = make_tensor_proto([f"```json\n{spec.to_json()}```".encode()])
+        copy.write([{"tag": "spec", "metadata": create_summary_metadata("spec", ""), "tensor": text}], 0)
         for path in old:
             path.unlink(missing_ok=True)
         return copy
@@ -177,31 +191,4 @@ class Mirror:
 
 
 def _event_file_writer() -> Any:
-    try:
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-    except ImportError as error:
-        raise MissingExtraError("tensorboard", "tensorboard") from error
-    return EventFileWriter
-
-
-def _begin(folder: Path, spec: RunSpec) -> Any:
-    """Open an event file that starts with a session at step 0 and the run's spec as text."""
-    from tensorboard.compat.proto.event_pb2 import Event as Record
-    from tensorboard.compat.proto.event_pb2 import SessionLog
-    from tensorboard.plugins.text.metadata import create_summary_metadata
-    from tensorboard.util.tensor_util import make_tensor_proto
-
-    writer = _event_file_writer()(str(folder))
-    start = SessionLog(status=SessionLog.START)
-    writer.add_event(Record(wall_time=time.time(), step=0, session_log=start))
-    text = make_tensor_proto([f"```json\n{spec.to_json()}```".encode()])
-    _write(writer, [{"tag": "spec", "metadata": create_summary_metadata("spec", ""), "tensor": text}], 0)
-    return writer
-
-
-def _write(writer: Any, values: list[dict[str, Any]], step: int) -> None:
-    from tensorboard.compat.proto.event_pb2 import Event as Record
-    from tensorboard.compat.proto.summary_pb2 import Summary
-
-    summary = Summary(value=[Summary.Value(**value) for value in values])
-    writer.add_event(Record(wall_time=time.time(), step=step, summary=summary))
+    return import_extra("tensorboard.summary.writer.event_file_writer", "tensorboard").EventFileWriter

@@ -23,27 +23,29 @@ import getpass
 import json
 import os
 import shutil
-import stat
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from headway.errors import DamagedError, SpecError, StoreError
-from headway.runs import url_locks
+from headway.errors import DamagedError, SpecError, StoreError, UsageError
+from headway.runs import url_attempts
 from headway.runs.bucket import Bucket
 from headway.runs.checkpoints import Found, find_newest
-from headway.runs.files import FileSum, store_error, write_bytes
-from headway.runs.jsonable import parse_object
-from headway.runs.locks import LeaseWatch, Lock, Owner, Sighting
+from headway.runs.files import FileSum, disk_errors, read_bytes, write_bytes
+from headway.runs.folder import read_status
+from headway.runs.jsonable import MAX_BYTES, parse_object
+from headway.runs.locks import LeaseWatch, Lock, Owner, Sighting, newest_number
 from headway.runs.run import WorkingCopy
 from headway.runs.spec import RunSpec
 from headway.runs.status import (
     METRICS_FILE,
     RUN_ID,
     SPEC_FILE,
+    STATUS_FILE,
     STORE_FILE,
     VERSION,
     RunRecord,
@@ -52,21 +54,25 @@ from headway.runs.status import (
     parse_spec,
     unknown_run,
 )
-from headway.runs.url_locks import UrlLock
-from headway.runs.url_manifest import (
-    NAME,
+from headway.runs.url_attempts import (
     Manifest,
     Publisher,
+    UrlLock,
     attempt_of,
     manifest_names,
+    manifests_first,
     newest,
-    reset_name,
     superfluous,
 )
+
+if TYPE_CHECKING:
+    from headway.runs.store import RunStore
 
 MOST_LOOKS = 5
 """How often a run is looked at again whose objects were replaced in the meantime."""
 OWNER_FILE = "owner.json"
+FETCHED_FILE = ".fetched.json"
+"""The status that a run was copied with: another one beside it was written here."""
 
 
 class UrlStorage:
@@ -97,7 +103,7 @@ class UrlStorage:
 
     def add(self, specs: Sequence[RunSpec]) -> None:
         """Add runs that are not there, or not in full length."""
-        known = self.bucket.names() if len(specs) > 1 else self.bucket.names(specs[0].run_id) if specs else {}
+        known = self._names([spec.run_id for spec in specs])
         texts = {f"{spec.run_id}/{SPEC_FILE}": spec.to_json().encode() for spec in specs}
         self.bucket.put_all({name: text for name, text in texts.items() if known.get(name) != len(text)})
 
@@ -105,15 +111,18 @@ class UrlStorage:
         """Tell whether a run was added."""
         return self.bucket.get(f"{run_id}/{SPEC_FILE}") is not None
 
-    def all_records(self) -> list[RunRecord]:
-        """Return all runs, in any order."""
-        return self._records(self.bucket.names())
+    def _names(self, run_ids: Sequence[str]) -> dict[str, int]:
+        """The objects of some runs, and perhaps of others besides."""
+        if len(run_ids) != 1:
+            return self.bucket.names() if run_ids else {}
+        return {f"{run_ids[0]}/{name}": length for name, length in self.bucket.folder(run_ids[0]).names().items()}
 
-    def records(self, run_ids: Iterable[str]) -> list[RunRecord]:
-        """Return some runs, in the given order."""
+    def records(self, run_ids: Iterable[str] | None = None) -> list[RunRecord]:
+        """Return some runs, in the given order, or all."""
+        if run_ids is None:
+            return self._records(self.bucket.names())
         wanted = list(run_ids)
-        names = self.bucket.names(wanted[0]) if len(wanted) == 1 else self.bucket.names()
-        found = {record.run_id: record for record in self._records(names, set(wanted))}
+        found = {record.run_id: record for record in self._records(self._names(wanted), set(wanted))}
         for run_id in wanted:
             if run_id not in found:
                 raise unknown_run(self.place, run_id)
@@ -134,30 +143,29 @@ class UrlStorage:
         """Lock a run unless another process holds it."""
         self._check_known(run_id)
         workdir = self._work()  # before the lock: it may not be possible
-        holder = url_locks.try_lock(self.bucket, run_id, watch, lease)
+        objects = self.bucket.folder(run_id)
+        holder = url_attempts.try_lock(objects, watch, lease)
         if holder is None:
             return None
         folder = workdir / f"{run_id}-{holder.token}"
-        return UrlLock(self.bucket, run_id, holder, lease, folder, partial(self._dispose, folder))
+        return UrlLock(objects, holder, lease, folder, partial(self._dispose, folder))
 
     def look(self, run_id: str) -> Sighting | None:
         """Return a run's newest lock as it is now."""
-        return url_locks.look(self.bucket, run_id)
+        return url_attempts.look(self.bucket.folder(run_id))
 
     def check_out(self, spec: RunSpec, lock: Lock) -> WorkingCopy:
         """Bring a working copy of a run to this machine; what is written there counts once it is published."""
         assert isinstance(lock, UrlLock)
         folder = lock.staging
-        try:
+        with disk_errors("make", folder):
             folder.mkdir(mode=0o700)
-        except OSError as error:
-            raise store_error("make", folder, error) from error
         status, gone = self.bring(spec.run_id, folder)
         write_bytes(folder / SPEC_FILE, spec.to_json().encode())
         note = f"expected the objects of {', '.join(gone)}, got none: the run goes on without" if gone else ""
         if status:
             status = replace(status, files={name: own for name, own in status.files.items() if name not in gone})
-        return WorkingCopy(folder, status, note, Publisher(self.bucket, spec.run_id, folder, lock))
+        return WorkingCopy(folder, status, note, Publisher(self.bucket.folder(spec.run_id), spec.run_id, folder, lock))
 
     def read(self, run_id: str, name: str, limit: int | None) -> tuple[Status | None, bytes | None]:
         """Return the status of a run and the content of a file that it names; None when there is no such object."""
@@ -182,19 +190,18 @@ class UrlStorage:
 
     def reset(self, run_id: str, lock: Lock) -> None:
         """Forget everything about a run but its spec."""
-        self.bucket.put(f"{run_id}/{reset_name(lock.number)}", b"")
-        owned = [name for name in self.bucket.names_in(run_id) if attempt_of(name)]
-        manifests_first = sorted(owned, key=lambda name: not NAME.fullmatch(name))
-        self.bucket.remove([f"{run_id}/{name}" for name in manifests_first])
+        objects = self.bucket.folder(run_id)
+        objects.put(f"reset.{lock.number}", b"")  # manifests of attempts before this one do not count
+        objects.remove(manifests_first(filter(attempt_of, objects.names())))
 
     def tidy(self, run_id: str, try_lock: Callable[[], Lock | None]) -> None:
         """Remove what a process left that was killed when its run was done but its checkpoints not yet removed."""
         if run_id in self._untidy:
             self._untidy.discard(run_id)
-            names = self.bucket.names_in(run_id)
-            manifest = self._manifest(run_id)
+            objects = self.bucket.folder(run_id)
+            names, manifest = objects.names(), self._manifest(run_id)
             if manifest and manifest.is_done:
-                self.bucket.remove([f"{run_id}/{name}" for name in superfluous(manifest, names)])
+                objects.remove(superfluous(manifest, names))
 
     def _check_known(self, run_id: str) -> None:
         if not RUN_ID.fullmatch(run_id) or not self.has(run_id):
@@ -202,15 +209,15 @@ class UrlStorage:
 
     def _manifest(self, run_id: str) -> Manifest | None:
         """The manifest that counts; None when the run has stored nothing yet."""
-        names = self.bucket.names_in(run_id)
-        wanted = [f"{run_id}/{name}" for name in manifest_names(names)]
-        return self._newest(run_id, self.bucket.get_all(wanted), names)
+        objects = self.bucket.folder(run_id)
+        names = objects.names()
+        return self._newest(run_id, objects.get_all(manifest_names(names)), names)
 
     def _newest(self, run_id: str, data: Mapping[str, bytes], names: Mapping[str, int]) -> Manifest | None:
         manifests = []
         for name, content in data.items():
             with contextlib.suppress(DamagedError):  # cut short; its twin is whole
-                manifests.append(Manifest.from_bytes(content, run_id, f"{self.place}/{name}"))
+                manifests.append(Manifest.from_bytes(content, run_id, f"{self.place}/{run_id}/{name}"))
         return newest(manifests, names)
 
     def bring(self, run_id: str, folder: Path) -> tuple[Status | None, list[str]]:
@@ -219,11 +226,12 @@ class UrlStorage:
         It looks again if some were replaced meanwhile. Nothing is checked: whoever reads the files compares them with
         their sums, and passes over what is damaged.
         """
+        objects = self.bucket.folder(run_id)
         before, manifest = None, self._manifest(run_id)
         gone: list[str] = []
         while manifest is not None and manifest != before:
-            parts = {name: f"{run_id}/{part.object}" for name, part in manifest.files.items()}
-            gone = [name for name, source in parts.items() if not self.bucket.get_file(source, folder / name)]
+            parts = manifest.files.items()
+            gone = [name for name, part in parts if not objects.get_file(part.object, folder / name)]
             if not gone:
                 break
             before, manifest = manifest, self._manifest(run_id)
@@ -258,8 +266,8 @@ class UrlStorage:
             self._untidy.add(run_id)
         if status and status.state is not State.RUNNING:
             return RunRecord(run_id, status.state, spec, status)
-        number = url_locks.newest_number(names)
-        seen = url_locks.sighting(data.get(f"claim.{number}"))
+        number = newest_number(names)
+        seen = url_attempts.sighting(data.get(f"claim.{number}"))
         if number > 0 and not seen.released and seen.is_alive() is not False:
             return RunRecord(run_id, State.RUNNING, spec, status)
         return RunRecord(run_id, State.INTERRUPTED if status else State.PENDING, spec, status)
@@ -279,47 +287,87 @@ class UrlStorage:
 def _telling(names: Iterable[str]) -> list[str]:
     """The objects of a run that say where it stands."""
     names = list(names)
-    number = url_locks.newest_number(names)
+    number = newest_number(names)
     return [name for name in names if name in (SPEC_FILE, f"claim.{number}")] + manifest_names(names)
 
 
 def make_workdir() -> Path:
-    """Make a temporary folder of this process's own, and remove those of processes that are gone."""
-    try:
-        # the user's number, since in a container the user may have no name
-        user = str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()
-        common = Path(tempfile.gettempdir()) / f"headway-{user}"
-        with contextlib.suppress(FileExistsError):
-            common.mkdir(mode=0o700)
-        _check_private(common)
-        _sweep(common)
-        folder = Path(tempfile.mkdtemp(prefix="work-", dir=common))
+    """Make a temporary folder of this process's own, and remove those of this user's processes that are gone."""
+    # the user's number, since in a container the user may have no name
+    prefix = f"headway-{os.getuid() if hasattr(os, 'getuid') else getpass.getuser()}-"
+    with disk_errors("make", "a folder for working copies; set TMPDIR to one that is writable"):
+        for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+            with contextlib.suppress(OSError, StoreError):  # being made, or being removed by somebody else
+                owner = Owner.from_dict(
+                    parse_object(read_bytes(folder / OWNER_FILE, MAX_BYTES) or b"", OWNER_FILE, StoreError)
+                )
+                if owner.is_alive() is False:
+                    shutil.rmtree(folder, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=prefix))
         try:
             (folder / OWNER_FILE).write_text(json.dumps(Owner.this_process(1.0).to_dict()))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-    except OSError as error:
-        raise store_error("make", "a folder for working copies; set TMPDIR to one that is writable", error) from error
     return folder
 
 
-def _sweep(common: Path) -> None:
-    """Remove the folders of processes that are gone."""
-    for folder in common.glob("work-*"):
-        with contextlib.suppress(OSError, StoreError):  # being made, or being removed by somebody else
-            owner = Owner.from_dict(parse_object((folder / OWNER_FILE).read_bytes(), OWNER_FILE, StoreError))
-            if owner.is_alive() is False:
-                shutil.rmtree(folder, ignore_errors=True)
+def fetch(
+    remote: RunStore, local: RunStore, report: Callable[[RunRecord, bool], object] = lambda record, is_new: None
+) -> int:
+    """Copy the runs that are new or have changed; return how many.
+
+    A run appears in the folder only with all of its files. Checkpoints of runs that are not done come along, so that
+    a run can be resumed from the copy. One that was, and has come as far here, is left alone.
+    """
+    if not isinstance(remote.storage, UrlStorage):
+        raise UsageError(f"expected a run store behind a URL, got {remote.place}, which can be used as it is")
+    records = [record for record in remote.status() if record.state is not State.CORRUPT]
+    local.add_all(record.spec for record in records if record.spec)
+    copied = 0
+    for record in records:
+        is_new = record.status is not None and _is_wanted(local, record.run_id, record.status)
+        if is_new:
+            is_new = _copy(remote.storage, local, record.run_id)
+            copied += is_new
+        report(record, is_new)
+    return copied
 
 
-def _check_private(folder: Path) -> None:
-    """Make sure that nobody else can put anything into a folder; anybody can make one of its name beforehand."""
-    if not hasattr(os, "getuid"):
-        return
-    info = folder.lstat()
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
-        raise StoreError(
-            f"expected a folder of user {os.getuid()} that is closed to others, got mode {stat.filemode(info.st_mode)} "
-            f"of user {info.st_uid} at {folder}; remove it or set TMPDIR to another folder"
-        )
+def _is_wanted(local: RunStore, run_id: str, theirs: Status) -> bool:
+    """Tell whether a run's copy is to be replaced."""
+    folder = local.folder(run_id)
+    try:
+        ours = read_status(folder, run_id)
+    except DamagedError:
+        return True
+    if ours is None:
+        return True
+    has_metrics = ours.state is State.DONE and local.has_metrics(local.record(run_id))
+    if ours == theirs:
+        is_whole = all((folder / name).is_file() for name in ours.files)
+        return not is_whole or (ours.state is State.DONE and not has_metrics)
+    if read_bytes(folder / STATUS_FILE, MAX_BYTES) == read_bytes(folder / FETCHED_FILE, MAX_BYTES):
+        return True  # nobody has worked on it here
+    if has_metrics:
+        return False
+    return theirs.state is State.DONE or theirs.step > ours.step
+
+
+def _copy(remote: UrlStorage, local: RunStore, run_id: str) -> bool:
+    """Bring a run's files beside its folder, then move them in; its status comes last. False when it need not be."""
+    folder = local.folder(run_id)
+    with local.held(run_id) as lock:
+        staging = lock.staging
+        theirs, _ = remote.bring(run_id, staging)
+        if theirs is None or not _is_wanted(local, run_id, theirs):  # it was worked on here just now
+            return False
+        status = theirs.to_json().encode()
+        with disk_errors("write", folder):
+            for path in list(staging.iterdir()):
+                lock.check()
+                path.replace(folder / path.name)
+        lock.check()
+        write_bytes(folder / STATUS_FILE, status, staging)
+        write_bytes(folder / FETCHED_FILE, status, staging)
+    return True

@@ -29,8 +29,7 @@ from headway.data.idx import parse_images, parse_labels
 from headway.errors import DataError, HeadwayError, ProtocolError, SpecError, StoreError, UsageError
 from headway.runs import FileSum, RunSpec, RunStore, State, Status
 from headway.runs.metrics import RowLog, from_parquet, to_parquet
-from headway.runs.url_locks import Holder, sighting
-from headway.runs.url_manifest import Manifest, Part
+from headway.runs.url_attempts import Holder, Manifest, Part, sighting
 from headway.study.protocols.classification import Protocol
 from headway.study.requests import seeds, settings, sweeps
 from tests.data.formats import colour_rows, grey_images, idx_bytes, labels_for, python2_batch
@@ -239,8 +238,8 @@ def parquet() -> bytes:
 def manifest() -> bytes:
     status = Status("x", State.RUNNING, 1, "host", 1, 0.0, 0.0)
     holder = Holder(1, "0" * 16)
-    part = Part(holder.object_name("final.pt", 1), FileSum.of(b"weights"))
-    return Manifest("x", holder, 1, status, {"final.pt": part}).to_bytes()
+    part = Part(**vars(FileSum.of(b"weights")), object=holder.object_name("final.pt", 1))
+    return Manifest("x", **vars(holder), generation=1, status=status, files={"final.pt": part}).to_bytes()
 
 
 def spec_text() -> bytes:

@@ -76,21 +76,23 @@ def kill_at(instant: int) -> None:
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    sync, write = os.fsync, files._GuardedWriter.write
+    sync, write = os.fsync, files.SummingWriter.write
 
     def ticking_sync(descriptor: int) -> None:
         tick()
         sync(descriptor)
 
-    def torn_write(self: files._GuardedWriter, data: bytes) -> int:
+    def torn_write(self: files.SummingWriter, data: bytes) -> int:
+        if isinstance(self._target, files.SummingWriter):  # which is torn itself
+            return write(self, data)
         half = len(data) // 2
         written = write(self, data[:half])
-        self._file.flush()
+        self._target.flush()  # type: ignore[attr-defined]
         tick()
         return written + write(self, data[half:])
 
     os.fsync = ticking_sync  # type: ignore[assignment]
-    files._GuardedWriter.write = torn_write  # type: ignore[method-assign]
+    files.SummingWriter.write = torn_write  # type: ignore[method-assign]
     sys.addaudithook(lambda event, args: tick() if event in WATCHED else None)
 
 

@@ -54,7 +54,7 @@ def stop_at(kind: str, instant: int) -> None:
 
     if kind == "folder":
         os.fsync = ticking(os.fsync)
-        files._GuardedWriter.write = ticking(files._GuardedWriter.write)  # type: ignore[method-assign]
+        files.SummingWriter.write = ticking(files.SummingWriter.write)  # type: ignore[method-assign]
         sys.addaudithook(lambda event, _: tick() if event in WATCHED else None)
     else:
         for name in OPERATIONS:

@@ -53,12 +53,11 @@ def test_whoever_has_chosen_keeps_the_choice(tmp_path: Path, unset: None, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "workers"),
     [
-        ["controlled", "--dataset", "digits", "--condition", "noise", "--signal", "gmc", "--epochs", "1"],
-        ["doorkey", "--preset", "quick", "--method", "ppo", "--noise", "none", "--steps", "1"],
+        (["controlled", "--dataset", "digits", "--condition", "noise", "--signal", "gmc", "--epochs", "1"], 0),
+        (["doorkey", "--preset", "quick", "--method", "ppo", "--noise", "none", "--steps", "1"], 1),
     ],
     ids=["controlled", "doorkey"],
 )

@@ -58,7 +58,7 @@ def test_a_full_disk_is_named_even_if_a_library_hides_it(tmp_path: Path, monkeyp
             self.error = OSError(errno.ENOSPC, "full")
             raise self.error
 
-    monkeypatch.setattr("headway.runs.files._GuardedWriter", FullDisk)
+    monkeypatch.setattr("headway.runs.files.SummingWriter", FullDisk)
     with pytest.raises(StoreError, match="the disk is full; free some space"):
         write_atomic(tmp_path / "file", write)
     assert names(tmp_path) == []

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from headway.errors import DamagedError, MissingExtraError, StoreError
 from headway.runs import metrics
-from headway.runs.metrics import MAX_TEXT, MAX_VALUES, RowLog, from_parquet, to_parquet
-from headway.runs.pages import check_pages
+from headway.runs.metrics import MAX_TEXT, MAX_VALUES, RowLog, check_pages, from_parquet, to_parquet
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats()

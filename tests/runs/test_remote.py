@@ -16,8 +16,8 @@ from headway.runs import RunStore, State
 from headway.runs.bucket import Bucket
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.experiments import Context
-from headway.runs.fetch import fetch
 from headway.runs.launchers import InProcess
+from headway.runs.url_storage import fetch
 from headway.study.controlled import specs as controlled_specs
 from headway.study.protocols.classification import Protocol
 from tests.runs.conftest import Recorder
@@ -79,7 +79,7 @@ def again(store: RunStore) -> RunStore:
 
 
 def names(store: RunStore, run_id: str) -> list[str]:
-    return sorted(name.partition("/")[2] for name in Bucket(store.place).names(run_id))
+    return sorted(Bucket(store.place).folder(run_id).names())
 
 
 def test_runs_are_kept_listed_and_read(remote: RunStore) -> None:
@@ -200,8 +200,8 @@ def test_a_manifest_that_was_cut_short_leaves_the_one_before(memory: RunStore) -
     bucket = Bucket(memory.place)
     run.log({"step": 2})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headway.runs.url_manifest.Manifest.to_bytes", lambda self: b"cut sh")
-        patch.setattr("headway.runs.url_manifest.Publisher._tidy", lambda *_: None)  # killed before that
+        patch.setattr("headway.runs.url_attempts.Manifest.to_bytes", lambda self: b"cut sh")
+        patch.setattr("headway.runs.url_attempts.Publisher._tidy", lambda *_: None)  # killed before that
         run.checkpoint(2, lambda file: file.write(b"state 2"))
     assert b"cut sh" in [bucket.get(name) for name in bucket.names()]
     assert memory.metrics(plain(0).run_id)["step"] == [1]
@@ -286,7 +286,7 @@ def test_a_sign_of_life_keeps_a_lock(memory: RunStore, monkeypatch: pytest.Monke
 def test_damage_is_noticed_and_the_run_done_again(memory: RunStore) -> None:
     finish(memory, plain(0))
     bucket, run_id = Bucket(memory.place), plain(0).run_id
-    (metrics,) = (name for name in bucket.names(run_id) if "metrics" in name)
+    (metrics,) = (name for name in bucket.names() if "metrics" in name)
     whole = bucket.get(metrics)
     assert whole is not None
     bucket.put(metrics, bytes(len(whole)))
@@ -312,7 +312,7 @@ def test_damage_of_a_saved_file_is_noticed(memory: RunStore) -> None:
         run.finish()
     bucket, run_id = Bucket(memory.place), plain(0).run_id
     assert memory.problems(run_id) == []
-    (saved,) = (name for name in bucket.names(run_id) if "final.pt" in name)
+    (saved,) = (name for name in bucket.names() if "final.pt" in name)
     bucket.put(saved, b"WEIGHTS")
     (problem,) = memory.problems(run_id)
     assert "final.pt: expected the 7 bytes that the run wrote" in problem
@@ -321,7 +321,7 @@ def test_damage_of_a_saved_file_is_noticed(memory: RunStore) -> None:
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(memory: RunStore) -> None:
     checkpointed(memory, plain(0), 1, 2).interrupt()
     bucket = Bucket(memory.place)
-    (newest,) = (name for name in bucket.names(plain(0).run_id) if "checkpoint.1" in name)
+    (newest,) = (name for name in bucket.names() if "checkpoint.1" in name)
     data = bytearray(bucket.get(newest) or b"")
     data[30] ^= 1
     bucket.put(newest, bytes(data))
@@ -339,7 +339,7 @@ def test_what_cannot_be_published_does_not_count_as_done(
     memory: RunStore, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headway.runs.bucket.DELAYS", ())
-    publish = "headway.runs.url_manifest.Publisher.__call__"
+    publish = "headway.runs.url_attempts.Publisher.__call__"
     calls = []
 
     def fail(self: Any, with_checkpoints: bool) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from headway.commands.main import main
 from headway.errors import MissingExtraError
-from headway.runs import RunSpec, RunStore, tensorboard
+from headway.runs import Columns, RunSpec, RunStore, tensorboard
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.launchers import InProcess, Request
 from headway.runs.processes import make_local
@@ -21,6 +21,8 @@ from tests.runs.conftest import Recorder
 from tests.runs.dummy import spec_of
 
 pytest.importorskip("tensorboard")
+
+PLAIN = RunSpec(experiment="doorkey", method="ppo", seed=0)
 
 
 def events(folder: Path) -> list[Any]:
@@ -167,13 +169,13 @@ def test_names_stay_inside_the_folder() -> None:
 
 def test_lists_get_a_tag_for_each_place_and_words_none() -> None:
     columns = {"share": [[0.25, 0.75]], "loss": [math.inf], "word": ["x"], "gap": [None], "flag": [True]}
-    assert scalars(columns, 0) == {"share/0": 0.25, "share/1": 0.75, "loss": math.inf, "flag": 1.0}
+    assert scalars(columns, 0, PLAIN) == {"share/0": 0.25, "share/1": 0.75, "loss": math.inf, "flag": 1.0}
 
 
 def test_steps_come_from_the_first_column_that_has_them_all() -> None:
     assert steps_of({"loss": [1.0, 2.0], "step": [10, 20]}, 2) == [10, 20]
     assert steps_of({"epoch": [1, None], "rollout": [3, 4]}, 2) == [3, 4]
-    assert scalars({"train_loss": [[1.0, None]]}, 0) == {"train_loss/0": 1.0}
+    assert scalars({"train_loss": [[1.0, None]]}, 0, PLAIN) == {"train_loss/0": 1.0}
     assert steps_of({"env_steps": [2048, 4096], "episodes": [1, 2]}, 2) == [2048, 4096]
     assert steps_of({"loss": [1.0, 2.0]}, 2) == [1, 2]
 
@@ -208,9 +210,6 @@ def test_without_the_package_the_option_says_how_to_get_it(
 
 def test_returns_are_in_the_environments_own_unit() -> None:
     spec = RunSpec(experiment="doorkey", method="ppo", seed=0, protocol={"extrinsic_scale": 10.0})
-    assert tensorboard._in_own_unit(spec, {"episode_return": 9.0, "entropy": 2.0}) == {
-        "episode_return": 0.9,
-        "entropy": 2.0,
-    }
-    plain = RunSpec(experiment="doorkey", method="ppo", seed=0)
-    assert tensorboard._in_own_unit(plain, {"episode_return": 9.0}) == {"episode_return": 9.0}
+    columns: Columns = {"episode_return": [9.0], "entropy": [2.0]}
+    assert scalars(columns, 0, spec) == {"episode_return": 0.9, "entropy": 2.0}
+    assert scalars(columns, 0, PLAIN)["episode_return"] == 9.0
