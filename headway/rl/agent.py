@@ -7,7 +7,7 @@ only turns its own into actions. Probabilities and entropies are computed for ma
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.errors import EnvError, MissingExtraError
+from headway.errors import EnvError
 from headway.rl.config import PPOConfig
+from headway.rl.envs.make import gymnasium
 from headway.rl.networks import Encoded, network_for
 from headway.rl.spaces import Array, pack
 
@@ -25,12 +26,8 @@ from headway.rl.spaces import Array, pack
 class CategoricalHead(nn.Module):
     """One choice (Discrete), or several at once (MultiDiscrete): the outputs are the logits of all of them.
 
-    Drawn actions are [N] for a single choice without a shape, and otherwise [N, choices], counted from 0.
-
-    Args:
-        counts: the number of possibilities of each choice.
-        starts: the number of the first possibility of each; None for 0.
-        shape: of an action.
+    Choices have `counts` possibilities, numbered from `starts` (None for 0). Drawn actions are counted from 0, and are
+    [N] for a single choice without a shape, and otherwise [N, choices].
     """
 
     def __init__(self, *counts: int, starts: Sequence[int] | None = None, shape: tuple[int, ...] = ()) -> None:
@@ -127,15 +124,8 @@ LAST_GAIN = 0.01
 
 
 def make_head(space: Any) -> ActionHead:
-    """The head for the action space of one environment.
-
-    Raises:
-        EnvError: a space that PPO cannot act in.
-    """
-    try:
-        from gymnasium import spaces
-    except ImportError:
-        raise MissingExtraError("gymnasium", "rl") from None
+    """The head for the action space of one environment; one that PPO cannot act in is an EnvError."""
+    spaces = gymnasium().spaces
     match space:
         case spaces.Discrete():
             return CategoricalHead(int(space.n), starts=[int(space.start)])
@@ -221,15 +211,15 @@ class Agent:
 
     def state_dict(self) -> dict[str, Any]:
         """Both networks and both optimizers."""
-        return {name: getattr(self, name).state_dict() for name in _PARTS}
+        return {name: part.state_dict() for name, part in self._parts()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a state."""
-        for name in _PARTS:
-            getattr(self, name).load_state_dict(state[name])
+        for name, part in self._parts():
+            part.load_state_dict(state[name])
 
-
-_PARTS: Sequence[str] = ("policy", "value", "policy_optimizer", "value_optimizer")
+    def _parts(self) -> Iterator[tuple[str, Any]]:
+        return ((name, getattr(self, name)) for name in ("policy", "value", "policy_optimizer", "value_optimizer"))
 
 
 def read(observations: Array, scale: float) -> Tensor:

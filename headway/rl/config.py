@@ -6,11 +6,10 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from headway.errors import MethodError, did_you_mean
+from headway.errors import MethodError, check_known
 
 if TYPE_CHECKING:
     import torch
@@ -18,8 +17,42 @@ if TYPE_CHECKING:
     from headway.rl.ppo import PPO
 
 
+_Range = tuple[str, Callable[[Any], bool]]
+_COUNT: _Range = "at least 1", lambda value: value >= 1
+_POSITIVE: _Range = "a number above 0", lambda value: 0 < value < math.inf
+_WEIGHT: _Range = "a number of at least 0", lambda value: 0 <= value < math.inf
+_LIMIT: _Range = "a number above 0 or none", lambda value: value is None or value > 0
+_DISCOUNT: _Range = "a number in [0, 1]", lambda value: 0 <= value <= 1
+_WIDTHS: _Range = "widths of at least 1", lambda widths: all(width >= 1 for width in widths)
+
+
+class _Checked:
+    """Settings that are checked when they are made.
+
+    Attributes:
+        ranges: what values have to be, by the names of fields.
+    """
+
+    ranges: ClassVar[Mapping[str, _Range]]
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            MethodError: one has no meaning.
+        """
+        ranges = {name: each for names, each in self.ranges.items() for name in names.split()}
+        for name, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal:
+                choices = get_args(hint)
+                ranges[name] = f"one of {', '.join(map(str, choices))}", choices.__contains__
+        for name, (expected, is_valid) in ranges.items():
+            if not is_valid(getattr(self, name)):
+                raise MethodError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
+
+
 @dataclass(frozen=True, kw_only=True)
-class PPOConfig:
+class PPOConfig(_Checked):
     """How an agent acts, is rewarded and learns.
 
     The defaults are those of the GMC paper's hyper-parameter table and, where it is silent, common practice; but its
@@ -97,26 +130,19 @@ class PPOConfig:
     initialisation: Literal["uniform", "orthogonal"] = "uniform"
     """torch's usual one, or orthogonal weights with a policy that starts almost uniform."""
 
-    def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            MethodError: a value has no meaning.
-        """
-        _check(self, "rollout_steps epochs minibatch_size", lambda value: value >= 1, "at least 1")
-        rates = "policy_learning_rate value_learning_rate adam_epsilon clip"
-        _check(self, rates, lambda value: 0 < value < math.inf, "a number above 0")
-        _check(self, "value_clip max_grad_norm", lambda value: value is None or value > 0, "a number above 0 or none")
-        _check(self, "gamma gae_lambda intrinsic_gamma", lambda value: 0 <= value <= 1, "a number in [0, 1]")
-        factors = "extrinsic_scale intrinsic_scale entropy_weight"
-        _check(self, factors, lambda value: 0 <= value < math.inf, "a number of at least 0")
-        _check(self, "channels hidden", lambda widths: all(width >= 1 for width in widths), "widths of at least 1")
-        _check(self, "warm_up_steps", lambda value: value >= 0, "a number of at least 0")
-        _check_choices(self)
+    ranges: ClassVar[Mapping[str, _Range]] = {
+        "rollout_steps epochs minibatch_size": _COUNT,
+        "policy_learning_rate value_learning_rate adam_epsilon clip": _POSITIVE,
+        "value_clip max_grad_norm": _LIMIT,
+        "gamma gae_lambda intrinsic_gamma": _DISCOUNT,
+        "extrinsic_scale intrinsic_scale entropy_weight": _WEIGHT,
+        "warm_up_steps": ("a number of at least 0", lambda value: value >= 0),
+        "channels hidden": _WIDTHS,
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntrinsicConfig:
+class IntrinsicConfig(_Checked):
     """How predictors are made and trained, and how scorers look at them.
 
     The defaults are for use: predictors see normalised observations and take several steps per rollout. `released` and
@@ -181,21 +207,15 @@ class IntrinsicConfig:
     rnd_clip: float = 5.0
     """Normalised observations are kept within this distance of zero."""
 
-    def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            MethodError: a value has no meaning.
-        """
-        _check(self, "features hidden epochs minibatches rnd_features", lambda value: value >= 1, "at least 1")
-        _check(self, "floor rnd_clip", lambda value: 0 < value < math.inf, "a number above 0")
-        _check(self, "learning_rate", lambda value: value is None or 0 < value < math.inf, "a number above 0")
-        _check(self, "beta_m beta_v", lambda value: 0 <= value < 1, "a decay rate in [0, 1)")
-        weights = "icm_inverse_weight icm_forward_weight icm_forward_factor"
-        _check(self, weights, lambda value: 0 <= value < math.inf, "a number of at least 0")
-        _check(self, "train_share", lambda value: 0 < value <= 1, "a share above 0 and up to 1")
-        _check(self, "max_grad_norm", lambda value: value is None or value > 0, "a number above 0 or none")
-        _check_choices(self)
+    ranges: ClassVar[Mapping[str, _Range]] = {
+        "features hidden epochs minibatches rnd_features": _COUNT,
+        "floor rnd_clip": _POSITIVE,
+        "learning_rate": ("a number above 0", lambda value: value is None or 0 < value < math.inf),
+        "beta_m beta_v": ("a decay rate in [0, 1)", lambda value: 0 <= value < 1),
+        "icm_inverse_weight icm_forward_weight icm_forward_factor": _WEIGHT,
+        "train_share": ("a share above 0 and up to 1", lambda value: 0 < value <= 1),
+        "max_grad_norm": _LIMIT,
+    }
 
     @classmethod
     def released(cls) -> IntrinsicConfig:
@@ -232,28 +252,6 @@ class IntrinsicConfig:
         return cls(**values)
 
 
-def _check(config: object, names: str, is_valid: Callable[[Any], bool], expected: str) -> None:
-    """Refuse a field out of several whose value has no meaning."""
-    for name in names.split():
-        value = getattr(config, name)
-        if not is_valid(value):
-            raise MethodError(f"{name}: expected {expected}, got {value!r}")
-
-
-def _check_choices(config: object) -> None:
-    """Refuse a field with a value that its type does not list."""
-    kind: Any = type(config)  # a class is hashable, whatever its instances are
-    for name, choices in _choices(kind).items():
-        _check(config, name, choices.__contains__, f"one of {', '.join(map(str, choices))}")
-
-
-@cache
-def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
-    """The values of each field that has a list of them."""
-    hints = get_type_hints(kind).items()
-    return {name: get_args(hint) for name, hint in hints if get_origin(hint) is Literal}
-
-
 @dataclass(frozen=True)
 class Preset:
     """A method with all its constants.
@@ -288,10 +286,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         # The GMC paper: its text, and its authors' released code.
         "gmc": Preset("icm+gmc", PAPER_PPO, IntrinsicConfig.paper(), 1),
         "released": Preset(
-            "icm+gmc",
-            PPOConfig(**{**vars(PAPER_PPO), "truncation": "terminate"}),
-            IntrinsicConfig.released(),
-            1,
+            "icm+gmc", dataclasses.replace(PAPER_PPO, truncation="terminate"), IntrinsicConfig.released(), 1
         ),
         # Y. Burda et al., Exploration by Random Network Distillation (2018), and its code.
         "rnd-burda": Preset(
@@ -354,6 +349,5 @@ def preset(name: str) -> Preset:
     Raises:
         MethodError: there is none; the message lists them.
     """
-    if name not in PRESETS:
-        raise MethodError(f"expected a preset out of {', '.join(PRESETS)}, got {name!r}{did_you_mean(name, PRESETS)}")
+    check_known("a preset", [name], PRESETS, MethodError)
     return PRESETS[name]

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.moments import Decay
-from headway.signals import Batch, Plan, Scope, Signal, Values, Where
+from headway.signals import Batch, Plan, Scope, Signal, Values
 
 
 def distinct_rows(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,10 +42,10 @@ LENGTHS = 8
 
 def weighted_losses(losses: Tensor, counts: Tensor) -> Tensor:
     """The losses w_u L_u [U] of samples that stand for `counts` [U] samples each."""
-    return losses * factors(counts).to(losses)
+    return losses * _factors(counts).to(losses)
 
 
-def factors(counts: Tensor) -> Tensor:
+def _factors(counts: Tensor) -> Tensor:
     """w_u = c_u U / N [U]."""
     wide = counts.double()
     return wide * (len(counts) / wide.sum())
@@ -76,33 +75,16 @@ class FullBatch(Batch):
         return self.count
 
 
-@dataclass(frozen=True)
 class WeightedSignal:
     """A signal on distinct samples, whose counts come as the meter's `groups`; it scores as on all N samples.
 
     The signal must not ask for groups itself.
     """
 
-    signal: Signal
-
-    @property
-    def name(self) -> str:
-        """The signal's."""
-        return self.signal.name
-
-    @property
-    def where(self) -> Where:
-        """The signal's."""
-        return self.signal.where
-
-    @property
-    def decay(self) -> Decay | None:
-        """The signal's."""
-        return self.signal.decay
-
-    def init(self, scope: Scope) -> None:
-        """As the signal does."""
-        self.signal.init(scope)
+    def __init__(self, signal: Signal) -> None:
+        self.signal = signal
+        self.name, self.where, self.decay = signal.name, signal.where, signal.decay
+        self.init, self.end_epoch = signal.init, signal.end_epoch
 
     def reductions(self, scope: Scope, batch: Batch) -> Plan:
         """As the signal does."""
@@ -114,8 +96,9 @@ class WeightedSignal:
         if values and batch.groups is not None:
             inverse = _inverse(batch.groups).to(batch.losses)
             kinds = self.signal.reductions(scope, full)
+            undo = {"sq": inverse.square()}  # squares have w twice
             values = {
-                key: {name: value * _power(inverse, kinds[key][name].kind) for name, value in by_parameter.items()}
+                key: {name: value * undo.get(kinds[key][name].kind, inverse) for name, value in by_parameter.items()}
                 for key, by_parameter in values.items()
             }
         return self.signal.scores(scope, full, values)
@@ -130,10 +113,6 @@ class WeightedSignal:
         losses = full.losses if batch.groups is None else full.losses.repeat_interleave(batch.groups)
         self.signal.observe(scope, Batch(losses))
 
-    def end_epoch(self, scope: Scope) -> None:
-        """As the signal does."""
-        self.signal.end_epoch(scope)
-
 
 def _full(batch: Batch) -> FullBatch:
     """The distinct samples with their own losses; a batch without counts stands for itself."""
@@ -145,9 +124,4 @@ def _full(batch: Batch) -> FullBatch:
 
 def _inverse(counts: Tensor) -> Tensor:
     """1 / w_u [U]; zero for rows that stand for no sample."""
-    return torch.where(counts > 0, 1 / factors(counts).clamp(min=torch.finfo(torch.float64).tiny), 0.0)
-
-
-def _power(inverse: Tensor, kind: str) -> Tensor:
-    """The factor that undoes w in a reduction: squares have it twice."""
-    return inverse.square() if kind == "sq" else inverse
+    return torch.where(counts > 0, 1 / _factors(counts).clamp(min=torch.finfo(torch.float64).tiny), 0.0)

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headway.errors import EnvError, MethodError, MissingExtraError, StateError
+from headway.errors import EnvError, MethodError, StateError
+from headway.rl.envs.make import gymnasium
 from headway.rl.spaces import Array, Mask, is_joint, leaves, pack, pack_one, pick, width
 
 if TYPE_CHECKING:
@@ -147,11 +148,7 @@ class Episodes:
         return {"obs": None if self._obs is None else self._obs.copy(), "over": self._over.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state; the environment has to be put back by other means.
-
-        Raises:
-            StateError: the state is that of other environments.
-        """
+        """Continue from a state of such environments, which have to be put back by other means."""
         over, shape = np.array(state["over"], dtype=bool), self._shape
         obs = None if state["obs"] is None else np.array(state["obs"])
         if over.shape != shape[:1] or (obs is not None and obs.shape != shape):
@@ -166,22 +163,19 @@ def autoreset_mode(env: Any) -> AutoresetMode:
     Raises:
         EnvError: it is no vector environment, or does not say.
     """
-    try:
-        from gymnasium.vector import AutoresetMode
-    except ImportError:
-        raise MissingExtraError("gymnasium", "rl") from None
+    modes = gymnasium().vector.AutoresetMode
     if not hasattr(env, "num_envs"):
         raise EnvError(
             f"expected a vector environment, got {type(env).__name__}; make one with gymnasium.make_vec(...)"
         )
     mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
-    if not isinstance(mode, AutoresetMode):
-        known = ", ".join(each.name for each in AutoresetMode)
+    if not isinstance(mode, modes):
+        known = ", ".join(each.name for each in modes)
         raise EnvError(
             f"expected env.metadata['autoreset_mode'] to be an AutoresetMode ({known}), got {mode!r}; "
             f"set it to what the environment does at the end of an episode"
         )
-    return mode
+    return cast("AutoresetMode", mode)
 
 
 def has_state(env: Any) -> bool:
@@ -193,18 +187,9 @@ def has_state(env: Any) -> bool:
 
 
 def with_last_observations(obs: Array, ended: Mask, infos: Mapping[str, Any]) -> Array:
-    """Replace the first observations of new episodes by the last ones of those that ended (SAME_STEP).
+    """A copy of observations [N, ...], with the last ones of episodes that ended [N] in place of the first of new ones.
 
-    Args:
-        obs: what the step returned [N, ...].
-        ended: where an episode ended [N].
-        infos: of that step, with `final_obs`: an array [N, ...], or one of N objects.
-
-    Returns:
-        a copy.
-
-    Raises:
-        EnvError: the last observation of an episode is missing.
+    Under SAME_STEP they are in the infos, as `final_obs`: an array [N, ...], or one of N objects.
     """
     final = infos.get("final_obs")
     if final is None:

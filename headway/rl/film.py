@@ -67,18 +67,12 @@ def write_film(
     save: Callable[[Path, bytes], object] = Path.write_bytes,
     report: Report = lambda done, total: None,
 ) -> None:
-    """Draw shots and write them as a film.
+    """Draw shots, one for each frame, and write them as a film; the last of an episode stays for a while.
 
-    Args:
-        path: a file name that ends in .gif or .mp4.
-        shots: one for each frame; the last of an episode stays for a while.
-        title: what the film is about.
-        fps: frames per second.
-        save: writes the finished file.
-        report: told how many of how many shots are drawn.
+    `save` writes the finished file, and `report` is told how many of how many shots are drawn.
 
     Raises:
-        UsageError: another kind of file, or MP4 without what it takes to write one.
+        UsageError: a file that is no .gif or .mp4, or MP4 without what it takes to write one.
     """
     check_suffix(path)
     make = _gif if path.suffix.lower() == ".gif" else _mp4
@@ -86,12 +80,7 @@ def write_film(
 
 
 def check_suffix(path: Path) -> None:
-    """Make sure that a film of that name can be written, before it is made.
-
-    Raises:
-        UsageError: it cannot; the message says what to do.
-        MissingExtraError: a package is missing.
-    """
+    """Refuse the name of a film that cannot be written, before it is made; the message says what to do."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"expected a file name that ends in .gif or .mp4, got {path.name!r}")
     if importlib.util.find_spec("PIL") is None:
@@ -113,27 +102,27 @@ def draw(shot: Shot, title: Title) -> npt.NDArray[np.uint8]:
 
     tile = min(64, max(8, SIDE // max(shot.grid.shape[:2])))
     grid = Image.fromarray(render_grid(shot.grid, tile, shot.noise))
-    width = _even(max(LEAST_WIDTH, grid.width + 2 * MARGIN))
-    height = _even(grid.height + 2 * MARGIN + 3 * LINE + MARGIN // 2)
+    width = max(LEAST_WIDTH, grid.width + 2 * MARGIN)
+    height = grid.height + 2 * MARGIN + 3 * LINE + MARGIN // 2
+    width, height = width + width % 2, height + height % 2
     frame = Image.new("RGB", (width, height), PAPER)
     frame.paste(grid, ((width - grid.width) // 2, MARGIN))
+    noise = ("noise on", NOISY) if shot.noise_on else ("" if shot.noise is None else "noise off", FAINT)
+    lines = [
+        (title.method, title.place, FAINT),
+        (f"episode {shot.episode}/{title.episodes}   step {shot.step}", *noise),
+        (
+            f"reward {shot.reward:.2f}   return {shot.total:.2f}",
+            shot.ended,
+            {"solved": GOOD, "": FAINT}.get(shot.ended, BAD),
+        ),
+    ]
     text = ImageDraw.Draw(frame)
     top = grid.height + MARGIN + MARGIN // 2
-    for line, (left, colour, right, right_colour) in enumerate(_caption(shot, title)):
-        text.text((MARGIN, top + line * LINE), left, fill=colour, font=_font())
-        text.text((width - MARGIN, top + line * LINE), right, fill=right_colour, font=_font(), anchor="ra")
+    for line, (left, right, colour) in enumerate(lines):
+        text.text((MARGIN, top + line * LINE), left, fill=INK, font=_font())
+        text.text((width - MARGIN, top + line * LINE), right, fill=colour, font=_font(), anchor="ra")
     return np.asarray(frame)
-
-
-def _caption(shot: Shot, title: Title) -> list[tuple[str, Any, str, Any]]:
-    """Three lines, each with a left and a right part and their colours."""
-    ending = {"solved": GOOD, "": FAINT}.get(shot.ended, BAD)
-    noise = ("noise on", NOISY) if shot.noise_on else ("" if shot.noise is None else "noise off", FAINT)
-    return [
-        (title.method, INK, title.place, FAINT),
-        (f"episode {shot.episode}/{title.episodes}   step {shot.step}", INK, *noise),
-        (f"reward {shot.reward:.2f}   return {shot.total:.2f}", INK, shot.ended, ending),
-    ]
 
 
 @lru_cache(maxsize=1)
@@ -141,10 +130,6 @@ def _font() -> Any:
     from PIL import ImageFont
 
     return ImageFont.load_default(TEXT)
-
-
-def _even(length: int) -> int:
-    return length + length % 2
 
 
 def _hold(shot: Shot, fps: float) -> int:
@@ -197,14 +182,8 @@ def _mp4(shots: Sequence[Shot], title: Title, fps: float, report: Report) -> byt
 def watch(env: Any, choose: Choose, episodes: int, seed: int | None = None) -> Iterator[Shot]:
     """Play episodes and show each of their moments, the first and the last included.
 
-    Args:
-        env: one environment from `headway.rl.make_env(..., num_envs=1, autoreset_mode="disabled")`.
-        choose: the agent.
-        episodes: how many.
-        seed: of the environment; None goes on with its random stream.
-
-    Raises:
-        EnvError: several environments, or one that begins new episodes by itself.
+    The environment is a single one that does not begin new episodes by itself; it goes on with its random stream if no
+    seed is given.
     """
     mode = env.metadata["autoreset_mode"].name
     if env.num_envs != 1 or mode != "DISABLED":

@@ -54,15 +54,9 @@ def estimate(
     With one head both rewards are added before anything else. With two, each has its own values and its own
     advantages, and the advantages are added: the factors on the rewards are also the weights of the two.
 
-    Args:
-        rollout: what happened.
-        extrinsic: the rewards of the environment, scaled [T, N].
-        intrinsic: the intrinsic rewards, scaled [T, N].
-        values: of the value network.
-        config: discounts, and what counts as an end.
-
     Returns:
-        advantages [T, N] and returns [T, N, heads].
+        advantages [T, N] and returns [T, N, heads], for the rewards of the environment and the intrinsic ones [T, N],
+        both scaled.
     """
     ended, valid = rollout.ended, rollout.valid
     terminated = ended if config.truncation == "terminate" else rollout.terminated
@@ -115,21 +109,10 @@ def advantages(
     gae_lambda: float,
     valid: Mask | None = None,
 ) -> Array:
-    """The advantages of the steps of a rollout.
+    """The advantages of the steps of a rollout, in double precision; all arrays are [T, N], in the order of time.
 
-    Args:
-        rewards: in the order of time [T, N].
-        values: of the observations that were acted on [T, N].
-        next_values: of what really followed [T, N].
-        terminated: nothing follows: `next_values` does not count [T, N].
-        ended: the step after this one belongs to another episode [T, N].
-        gamma: discount.
-        gae_lambda: weight of later steps.
-        valid: where there was a transition [T, N]. Where there was none, the advantage is that of the next step,
-            which is what comes before it is to be joined with, if `ended` does not part them.
-
-    Returns:
-        [T, N], in double precision.
+    Where there was no transition, not `valid`, the advantage is that of the next step, which is what comes before it
+    is to be joined with, if `ended` does not part them.
     """
     deltas = rewards + gamma * next_values * ~terminated - values.astype(np.float64)
     decay = np.where(ended, 0.0, gamma * gae_lambda)
@@ -146,10 +129,8 @@ def advantages(
 def onward_values(values: Array, last_values: Array, valid: Mask) -> Array:
     """What follows each step if episodes do not count: the value of the observation that is acted on next.
 
-    Args:
-        values: of the observations that were acted on [T, N].
-        last_values: of those that come after the rollout [N].
-        valid: where there was a transition [T, N]; others are passed over.
+    The arguments are the values of what was acted on [T, N] and of what comes after the rollout [N], and where there
+    was a transition [T, N]; other steps are passed over.
     """
     result = np.empty_like(values)
     following = last_values
@@ -255,11 +236,7 @@ def standardised(values: Tensor) -> Tensor:
 
 
 class Parallel:
-    """Runs functions at the same time, as many as `threads`; with one, in their order, in the caller's thread.
-
-    Raises:
-        MethodError: not a number of threads.
-    """
+    """Runs functions at the same time, as many as `threads`; with one, in their order, in the caller's thread."""
 
     def __init__(self, threads: int = 1) -> None:
         if threads < 1:

@@ -11,20 +11,19 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from headway.errors import EnvError, MethodError, StateError, did_you_mean
+from headway.errors import EnvError, MethodError, did_you_mean
 from headway.rl.bonuses import BONUSES, Predictor
 from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
 from headway.rl.normalise import RunningMoments
-from headway.rl.reward import IntrinsicResult, IntrinsicReward, MemoryReward, Reward, score_metrics
+from headway.rl.reward import IntrinsicReward, MemoryReward, Reward
 from headway.rl.scorers import SCORERS
-from headway.rl.spaces import is_image, leaves, looks_channels_first
+from headway.rl.spaces import unclear_image
 
 METHODS = ("ppo", "forward", "icm", "rnd", "gmc", "icm+gmc", "rnd+gmc")
 """The methods with a name of their own; any predictor and scorer can be joined by a plus."""
@@ -32,45 +31,46 @@ METHODS = ("ppo", "forward", "icm", "rnd", "gmc", "icm+gmc", "rnd+gmc")
 _SHORT = {"gmc": "forward+gmc"}
 
 
-@dataclass(frozen=True)
-class Method:
-    """A bonus and a scorer by name."""
+class Method(NamedTuple):
+    """A bonus and a scorer by name, and what the rewards count in a mixture."""
 
+    name: str
     bonus: str
     scorer: str
+    weight: float = 1.0
 
 
-def methods_of(name: str) -> list[tuple[float, str, Method]]:
-    """The methods that a name stands for, each with its weight and its own name; none for "ppo".
+def methods_of(name: str) -> list[Method]:
+    """The methods that a name stands for; none for "ppo".
 
     Raises:
         MethodError: there is no such method; the message lists the names.
     """
     if name == "ppo":
         return []
-    if _is_mixed(name):
-        return [_weighted(part.strip(), name) for part in name.split("&")]
-    return [(1.0, name, _read(name))]
+    if not _is_mixed(name):
+        return [_read(name)]
+    methods = []
+    for part in map(str.strip, name.split("&")):
+        weight, star, method = part.rpartition("*")
+        try:
+            number = float(weight) if star else 1.0
+        except ValueError:
+            number = math.nan
+        if not 0 < number < math.inf or method.strip() == "ppo":
+            raise MethodError(
+                f"expected parts such as 'icm+gmc' or '0.3*counts' joined by '&', got {part!r} in {name!r}"
+            )
+        methods.append(_read(method.strip())._replace(weight=number))
+    return methods
 
 
 def _is_mixed(name: str) -> bool:
     return "&" in name or "*" in name
 
 
-def _weighted(part: str, name: str) -> tuple[float, str, Method]:
-    """The weight and the method of a part such as "0.3*counts"; the weight is 1 if none is given."""
-    weight, star, method = part.rpartition("*")
-    try:
-        number = float(weight) if star else 1.0
-    except ValueError:
-        number = math.nan
-    method = method.strip()
-    if not 0 < number < math.inf or method == "ppo":
-        raise MethodError(f"expected parts such as 'icm+gmc' or '0.3*counts' joined by '&', got {part!r} in {name!r}")
-    return number, method, _read(method)
-
-
 def _read(name: str) -> Method:
+    """A single method."""
     bonus, _, scorer = _SHORT.get(name, name).partition("+")
     scorer = scorer or ("error" if "+" not in name else "")
     if bonus not in BONUSES.names() or scorer not in SCORERS.names():
@@ -80,7 +80,7 @@ def _read(name: str) -> Method:
             f"a scorer ({', '.join(SCORERS.names())}) joined by '+', got {name!r}"
             f"{did_you_mean(name, [*METHODS, *bonuses])}"
         )
-    return Method(bonus, scorer)
+    return Method(name, bonus, scorer)
 
 
 def make_reward(
@@ -115,22 +115,22 @@ def make_reward(
     if not parts:
         return None
     config = default_for(observation_space) if config is None else config
-    known = [option for _, _, each in parts for option in _options(each)]
+    known = [option for each in parts for option in _options(each)]
     unknown = sorted(set(options) - set(known))
     if unknown:
         wanted = f"options out of {', '.join(known)}" if known else "no options"
-        names = ", ".join(name for _, name, _ in parts)
+        names = ", ".join(each.name for each in parts)
         raise MethodError(f"{names}: expected {wanted}, got {', '.join(unknown)}")
     made: list[Reward] = []
-    for index, (_, name, each) in enumerate(parts):
+    for index, each in enumerate(parts):
         generator = torch.Generator().manual_seed(seed + index)
         own = {key: value for key, value in options.items() if key in _options(each)}
         bonus = BONUSES.find(each.bonus)(observation_space, action_space, config, generator, **own).to(device)
         if isinstance(bonus, Predictor):
-            made.append(IntrinsicReward(bonus, each.scorer, config, generator, name))
+            made.append(IntrinsicReward(bonus, each.scorer, config, generator, each.name))
         else:
-            made.append(MemoryReward(bonus, config, device, name, each.scorer, generator))
-    return MixedReward(made, [weight for weight, _, _ in parts], method) if _is_mixed(method) else made[0]
+            made.append(MemoryReward(bonus, config, device, each.name, each.scorer, generator))
+    return MixedReward(made, [each.weight for each in parts], method) if _is_mixed(method) else made[0]
 
 
 def _options(method: Method) -> list[str]:
@@ -145,11 +145,10 @@ def default_for(observation_space: Any) -> IntrinsicConfig:
     Raises:
         EnvError: images that look like [C, H, W].
     """
-    images = [part.shape for _, part in leaves(observation_space) if is_image(part)]
-    first = next(filter(looks_channels_first, images), None)
-    if first is not None:
+    unclear = unclear_image(observation_space)
+    if unclear is not None:
         raise EnvError(
-            f"expected a config for observations of shape {list(first)}, which look like [C, H, W], "
+            f"expected a config for observations of shape {list(unclear)}, which look like [C, H, W], "
             f"got none; use IntrinsicConfig(channels_first=True), with observation_scale=1/255 for pixels, or "
             f"IntrinsicConfig() if they are [H, W, C]"
         )
@@ -190,25 +189,18 @@ class MixedReward(Reward):
         """See `Reward.is_episodic`."""
         return any(part.is_episodic for part in self.parts)
 
-    def rewards_and_update(self, batch: Transitions) -> IntrinsicResult:
-        """See `Reward.rewards_and_update`."""
-        batch = self._checked(batch)  # all of it, before any part learns
+    def _reward_and_learn(self, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
         results = [part.rewards_and_update(batch) for part in self.parts]
         raw = [result.rewards for result in results]
         for moments, rewards in zip(self.moments, raw, strict=True):
             moments.update(rewards.cpu())
-        mixed = self._mixed(raw)
-        return IntrinsicResult(mixed, {**self._named([each.metrics for each in results]), **score_metrics(mixed)})
+        return self._mixed(raw), self._named([each.metrics for each in results])
 
-    def rewards(self, batch: Transitions) -> Tensor:
-        """See `Reward.rewards`."""
-        batch = self._checked(batch)
+    def _reward(self, batch: Transitions) -> Tensor:
         return self._mixed([part.rewards(batch) for part in self.parts])
 
-    def update(self, batch: Transitions) -> dict[str, float]:
-        """See `Reward.update`; the deviations follow the rewards from before it."""
-        batch = self._checked(batch)
-        for moments, part in zip(self.moments, self.parts, strict=True):
+    def _learn(self, batch: Transitions) -> dict[str, float]:
+        for moments, part in zip(self.moments, self.parts, strict=True):  # as rewards are before they are learned from
             moments.update(part.rewards(batch).cpu())
         return self._named([part.update(batch) for part in self.parts])
 
@@ -245,8 +237,7 @@ class MixedReward(Reward):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `Reward.load_state_dict`."""
-        if state.get("name") != self.name or len(state.get("parts", ())) != len(self.parts):
-            raise StateError(f"expected the state of a reward {self.name!r}, got {state.get('name')!r}")
+        self._check_state(state, "parts", {})
         for part, saved in zip(self.parts, state["parts"], strict=True):
             part.load_state_dict(saved)
         for moments, saved in zip(self.moments, state["moments"], strict=True):

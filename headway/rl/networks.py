@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headway.errors import MethodError
-from headway.rl.config import PPOConfig
-from headway.rl.spaces import Layout, Observations, is_image, is_joint, leaves, looks_channels_first
+from headway.rl.config import IntrinsicConfig, PPOConfig
+from headway.rl.spaces import Layout, Observations, is_image, is_joint, unclear_image
 
 SMALL_IMAGE = 24
 """The longest side of an image that is treated as a grid: one cell, one pixel."""
@@ -37,9 +39,11 @@ def orthogonal(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -> None
         layer.bias.zero_()
 
 
-def linear(inputs: int, outputs: int, generator: torch.Generator, initialise: Initialise = uniform) -> nn.Linear:
-    """A Linear layer."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+def make_layer(
+    generator: torch.Generator, initialise: Initialise, kind: type[nn.Module], *sizes: int, **options: int
+) -> Any:
+    """A Linear layer or a convolution of these sizes."""
+    layer: Any = nn.utils.skip_init(kind, *sizes, **options)
     initialise(layer, generator)
     return layer
 
@@ -48,7 +52,7 @@ def perceptron(sizes: Sequence[int], generator: torch.Generator, initialise: Ini
     """Linear layers of these sizes with ReLU between them."""
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
-        layers += [linear(inputs, outputs, generator, initialise), nn.ReLU(inplace=True)]
+        layers += [make_layer(generator, initialise, nn.Linear, inputs, outputs), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers[:-1])
 
 
@@ -86,12 +90,7 @@ def make_impala(
     shape: Sequence[int], outputs: int, generator: torch.Generator, initialise: Initialise = uniform
 ) -> nn.Sequential:
     """The residual network of IMPALA (L. Espeholt et al., 2018): 16, 32, 32 channels, then a layer of 256."""
-
-    def convolution(inputs: int, channels: int) -> nn.Conv2d:
-        layer = nn.utils.skip_init(nn.Conv2d, inputs, channels, 3, padding=1)
-        initialise(layer, generator)
-        return layer
-
+    convolution = partial(make_layer, generator, initialise, nn.Conv2d, kernel_size=3, padding=1)
     layers: list[nn.Module] = []
     depth, sides = shape[0], list(shape[1:])
     for channels in (16, 32, 32):
@@ -118,18 +117,12 @@ def make_encoder(
     of `hidden`. ReLU throughout. Rows of several observations (`Layout`) get an encoder for each, and a layer that
     joins their features.
 
-    Args:
-        shape: of one observation: [C, H, W], or [D].
-        outputs: the number of features.
-        hidden: the width of layers for vectors.
-        generator: where the weights come from.
-        initialise: how they are drawn.
-        kind: of convolutions: "grid" as for small images, "nature" as for large ones, "impala", or "auto" by size.
-        with_layer: False for no layer between the convolutions and the features.
+    The shape of an observation is [C, H, W] or [D]. Convolutions are of a kind: "grid" as for small images, "nature" as
+    for large ones, "impala", or "auto" by size; with `with_layer` False no layer follows them but the features.
     """
     if isinstance(shape, Layout):
         own = [make_encoder(part, hidden, hidden, generator, initialise, kind) for part in shape.parts]
-        last_layer = linear(hidden * len(own), outputs, generator, initialise)
+        last_layer = make_layer(generator, initialise, nn.Linear, hidden * len(own), outputs)
         return nn.Sequential(Parts(shape.parts, own), nn.ReLU(), last_layer)
     if len(shape) == 3 and kind == "impala":
         return make_impala(shape, outputs, generator, initialise)
@@ -143,13 +136,18 @@ def make_encoder(
     channels, sides = shape[0], list(shape[1:])
     for out_channels, kernel, stride, padding in kernels:
         padding += -(-max(0, kernel - min(sides) - 2 * padding) // 2)  # where the image is narrower than the kernel
-        layer = nn.utils.skip_init(nn.Conv2d, channels, out_channels, kernel, stride, padding)
-        initialise(layer, generator)
+        layer = make_layer(generator, initialise, nn.Conv2d, channels, out_channels, kernel, stride, padding)
         layers += [layer.to(memory_format=torch.channels_last), nn.ReLU(inplace=True)]  # quicker on processors
         channels, sides = out_channels, [(side + 2 * padding - kernel) // stride + 1 for side in sides]
     widths = [channels * math.prod(sides), *([last] if with_layer else []), outputs]
     layers += [nn.Flatten(), *perceptron(widths, generator, initialise)]
     return nn.Sequential(*layers)
+
+
+def random_encoder(shape: Sequence[int], config: IntrinsicConfig, generator: torch.Generator) -> nn.Sequential:
+    """A network to `config.features` random features, which does not learn."""
+    encoder = make_encoder(shape, config.features, config.hidden, generator, orthogonal, config.encoder)
+    return encoder.requires_grad_(False)
 
 
 class ConvNet(nn.Module):
@@ -168,9 +166,8 @@ class ConvNet(nn.Module):
         height, width, depth = (*shape[1:], shape[0]) if self._channels_first else shape
         self.convolutions = nn.ModuleList()
         for inputs, outputs in itertools.pairwise([depth, *channels]):
-            convolution = nn.utils.skip_init(nn.Conv2d, inputs, outputs, 3, padding=1)
-            initialise(convolution, generator)
-            self.convolutions.append(convolution.to(memory_format=torch.channels_last))
+            layer = make_layer(generator, initialise, nn.Conv2d, inputs, outputs, kernel_size=3, padding=1)
+            self.convolutions.append(layer.to(memory_format=torch.channels_last))
         flat = height * width * (channels[-1] if channels else depth)
         self.layers = perceptron([flat, *widths], generator, initialise)
 
@@ -182,19 +179,6 @@ class ConvNet(nn.Module):
         for convolution in self.convolutions:
             planes = torch.relu_(convolution(planes))
         outputs: Tensor = self.layers(planes.permute(0, 2, 3, 1).flatten(1))
-        return outputs
-
-
-class Perceptron(nn.Module):
-    """Layers with ReLU between them, on observations of any shape."""
-
-    def __init__(self, layers: nn.Sequential) -> None:
-        super().__init__()
-        self.layers = layers
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """Observations [B, ...] to outputs [B, outputs]."""
-        outputs: Tensor = self.layers(observations.flatten(1))
         return outputs
 
 
@@ -218,20 +202,12 @@ class Encoded(nn.Module):
         return outputs
 
 
-Network = ConvNet | Perceptron | Encoded
-
-
 def network_for(
     space: Any, outputs: int, config: PPOConfig, generator: torch.Generator, last_gain: float = 1.0
-) -> Network:
-    """A network from observations of a space to some numbers.
+) -> nn.Module:
+    """A network from observations of a space to some numbers; its `layers` end with a Linear one.
 
-    Args:
-        space: the observation space of one environment.
-        outputs: how many numbers.
-        config: its kind, widths and initialisation.
-        generator: where the weights come from.
-        last_gain: the length of the rows of the last layer under the initialisation "orthogonal".
+    The rows of the last layer have the length `last_gain` when it starts, under orthogonal initialisation.
 
     Raises:
         MethodError: convolutions for observations that are no images, or images that look like [C, H, W] and are not
@@ -241,17 +217,15 @@ def network_for(
     by_name, shape = config.network in ("nature", "impala"), space.shape
     if by_name and not is_joint(space) and not is_image(space):
         raise MethodError(f"network: expected 'mlp' or 'auto' for {space}, got {config.network!r}, for images")
-    network: Network
+    network: nn.Module
     if by_name or is_joint(space):
-        for _, part in leaves(space):
-            if is_image(part):
-                _check_layout(part.shape, config)
+        _check_images(space, config)
         network = Encoded(space, outputs, config, generator)
     elif config.network == "mlp" or (config.network == "auto" and len(shape) != 3):
-        widths = [math.prod(shape), *config.hidden, outputs]
-        network = Perceptron(perceptron(widths, generator, _initialisation(config)))
+        layers = perceptron([math.prod(shape), *config.hidden, outputs], generator, _initialisation(config))
+        network = nn.Sequential(OrderedDict(flatten=nn.Flatten(), layers=layers))
     elif len(shape) == 3:
-        _check_layout(shape, config)
+        _check_images(space, config)
         network = ConvNet(shape, [*config.hidden, outputs], config, generator)
     else:
         raise MethodError(
@@ -259,7 +233,7 @@ def network_for(
         )
     if config.initialisation == "orthogonal":
         with torch.no_grad():
-            network.layers[-1].weight.mul_(last_gain / math.sqrt(2.0))  # type: ignore[operator]
+            network.layers[-1].weight.mul_(last_gain / math.sqrt(2.0))  # type: ignore[index, union-attr]
     return network
 
 
@@ -267,10 +241,11 @@ def _initialisation(config: PPOConfig) -> Initialise:
     return orthogonal if config.initialisation == "orthogonal" else uniform
 
 
-def _check_layout(shape: Sequence[int], config: PPOConfig) -> None:
-    if config.channels_first is None and looks_channels_first(shape):
+def _check_images(space: Any, config: PPOConfig) -> None:
+    unclear = unclear_image(space)
+    if unclear is not None and config.channels_first is None:
         raise MethodError(
-            f"channels_first: expected to be told, got none for observations of shape {list(shape)}, which look like "
+            f"channels_first: expected to be told, got none for observations of shape {list(unclear)}, which look like "
             f"[C, H, W]; use PPOConfig(channels_first=True), with observation_scale=1/255 for pixels, or "
             f"channels_first=False if they are [H, W, C]"
         )

@@ -72,11 +72,7 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def update(self, values: Tensor) -> None:
-        """Take in a batch of values [B, *shape]; none at all is fine.
-
-        Raises:
-            MethodError: values of another shape.
-        """
+        """Take in a batch of values [B, *shape]; none at all is fine."""
         if values.shape[1:] != self.mean.shape:
             raise MethodError(f"expected values of shape {list(self.mean.shape)}, got {list(values.shape[1:])}")
         if not len(values):

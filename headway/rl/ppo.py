@@ -165,9 +165,7 @@ class PPO:
         valid = rollout.valid
         return {
             "env_steps": self.env_steps,
-            "episodes": self._log.count,
-            "episode_return": self._log.mean_return,
-            "episode_length": self._log.mean_length,
+            **self._log.metrics(),
             **learned,
             "explained_variance": explained_variance(values.before[valid].sum(-1), returns[valid].sum(-1)),
             **reward_metrics(rollout, extrinsic, intrinsic),
@@ -212,7 +210,7 @@ class PPO:
         return result, Values(before.reshape(shape), after.reshape(shape), last)
 
     def _intrinsic(self, rollout: Rollout, rewards: Array, is_paid: bool) -> Array:
-        """The intrinsic rewards as they are learned from [T, N]."""
+        """The intrinsic rewards as they are learned from [T, N]; the arena has another way."""
         if is_paid and self._normaliser is not None:
             raw, valid = torch.from_numpy(rewards), torch.from_numpy(rollout.valid)
             self._normaliser.update(raw, valid)

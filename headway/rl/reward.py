@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.errors import MethodError, StateError
-from headway.rl.bonuses import Memory, Prediction, Predictor
+from headway.rl.bonuses import Memory, Predictor
 from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
 from headway.rl.scorers import SCORERS, Scorer, SignalScorer
@@ -51,7 +51,6 @@ class Reward(ABC):
     bonus: nn.Module
     actions: Coding | None = None
 
-    @abstractmethod
     def rewards_and_update(self, batch: Transitions) -> IntrinsicResult:
         """Reward transitions, then learn from them.
 
@@ -61,14 +60,30 @@ class Reward(ABC):
         Raises:
             MethodError: NaN or infinity, which would ruin a predictor for good, or actions that there are not.
         """
+        rewards, metrics = self._reward_and_learn(self._checked(batch))
+        wide = rewards.double()
+        spread = {"score_mean": float(wide.mean()), "score_std": float(wide.std(correction=0))}
+        return IntrinsicResult(rewards, {**metrics, **spread})
 
-    @abstractmethod
     def rewards(self, batch: Transitions) -> Tensor:
         """The rewards of transitions: [N], float32, on the device. Nothing is learned and nothing changes."""
+        return self._reward(self._checked(batch))
 
-    @abstractmethod
     def update(self, batch: Transitions) -> dict[str, float]:
         """Learn from transitions; returns the metrics of `rewards_and_update` that concern learning."""
+        return self._learn(self._checked(batch))
+
+    @abstractmethod
+    def _reward_and_learn(self, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
+        """The rewards of transitions that were checked, from before they are learned from, and metrics of learning."""
+
+    @abstractmethod
+    def _reward(self, batch: Transitions) -> Tensor:
+        """The rewards of transitions that were checked."""
+
+    @abstractmethod
+    def _learn(self, batch: Transitions) -> dict[str, float]:
+        """Learn from transitions that were checked; returns metrics."""
 
     def observe(self, batch: Transitions) -> None:
         """Take transitions into statistics of observations, if there are any; nothing is learned.
@@ -118,7 +133,7 @@ class Reward(ABC):
         return batch
 
     def _check_state(self, state: Mapping[str, Any], part: str, own: Mapping[str, Any]) -> None:
-        """Refuse the state of another method, or one whose tensors have other shapes than these."""
+        """Refuse the state of another method, or one with a part whose tensors have other shapes than these."""
         if state.get("schema") != 1 or state.get("name") != self.name:
             raise StateError(
                 f"expected the state of a reward {self.name!r} of schema 1, got {state.get('name')!r} "
@@ -176,21 +191,16 @@ class MemoryReward(Reward):
         memory.measures = {each: learner.rewards for each, learner in self._learners.items()}
 
     @torch.no_grad()
-    def rewards_and_update(self, batch: Transitions) -> IntrinsicResult:
-        """Store transitions and reward them, then train; see `Memory.remember_and_score`."""
-        batch = self._checked(batch)
+    def _reward_and_learn(self, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
         scores = self.memory.remember_and_score(batch).float()
-        return IntrinsicResult(scores, {**self._train(batch), **score_metrics(scores)})
+        return scores, self._train(batch)
 
     @torch.no_grad()
-    def rewards(self, batch: Transitions) -> Tensor:
-        """See `Reward.rewards`."""
-        return self.memory.score(self._checked(batch)).float()
+    def _reward(self, batch: Transitions) -> Tensor:
+        return self.memory.score(batch).float()
 
     @torch.no_grad()
-    def update(self, batch: Transitions) -> dict[str, float]:
-        """Store transitions, then train."""
-        batch = self._checked(batch)
+    def _learn(self, batch: Transitions) -> dict[str, float]:
         self.memory.remember(batch)
         return self._train(batch)
 
@@ -261,27 +271,6 @@ class IntrinsicReward(Reward):
         self._optimizer = torch.optim.Adam(self._trained, rate, fused=self.device.type in ("cpu", "cuda"))
         self.scorer.bind(predictor)
 
-    # What users call
-
-    def rewards_and_update(self, batch: Transitions) -> IntrinsicResult:
-        """Reward transitions, then train the predictor with them; with one step, in one pass."""
-        batch = self._checked(batch)
-        if self._in_one_pass:
-            metrics, scores = self._update(batch)
-        else:
-            scores = self._scores(batch)
-            metrics, _ = self._update(batch)
-        return IntrinsicResult(scores, {**metrics, **score_metrics(scores)})
-
-    def rewards(self, batch: Transitions) -> Tensor:
-        """See `Reward.rewards`."""
-        return self._scores(self._checked(batch))
-
-    def update(self, batch: Transitions) -> dict[str, float]:
-        """Train the predictor with transitions."""
-        metrics, _ = self._update(self._checked(batch))
-        return metrics
-
     def state_dict(self) -> dict[str, Any]:
         """See `Reward.state_dict`."""
         return {
@@ -308,20 +297,26 @@ class IntrinsicReward(Reward):
     def __repr__(self) -> str:
         return f"IntrinsicReward({self.name}: {type(self.predictor).__name__} scored by {self.scorer.name})"
 
-    # One update
-
     @property
     def _in_one_pass(self) -> bool:
         config = self.config
         return config.epochs == 1 and config.minibatches == 1 and config.train_share == 1
 
-    def _scores(self, batch: Transitions) -> Tensor:
+    def _reward_and_learn(self, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
+        if self._in_one_pass:
+            return self._train(batch)
+        return self._reward(batch), self._learn(batch)
+
+    def _reward(self, batch: Transitions) -> Tensor:
         with torch.set_grad_enabled(self.scorer.uses_gradients):
             prediction = self.predictor.predict(batch, train=False)
             return self.scorer.score(prediction, batch.actions).detach().float()
 
-    def _update(self, batch: Transitions) -> tuple[dict[str, float], Tensor]:
-        """Train with all parts of a batch; returns the mean metrics, and the scores of the last part."""
+    def _learn(self, batch: Transitions) -> dict[str, float]:
+        return self._train(batch)[1]
+
+    def _train(self, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
+        """Train with all parts of a batch; returns the scores of the last part, and the mean metrics."""
         is_new = self.predictor.is_new
         if is_new:
             self.predictor.observe(batch)
@@ -333,7 +328,7 @@ class IntrinsicReward(Reward):
             self.predictor.observe(batch)
         self.scorer.end_update()
         means = {name: float(torch.stack([each[name] for each in history]).mean()) for name in history[0]}
-        return {**means, **self.scorer.metrics(len(part))}, scores
+        return scores, {**means, **self.scorer.metrics(len(part))}
 
     def _parts(self, batch: Transitions) -> Iterator[Transitions]:
         """Minibatches of every epoch, shuffled; the batch itself if that is all."""
@@ -354,24 +349,14 @@ class IntrinsicReward(Reward):
         self._optimizer.zero_grad()
         prediction = self.predictor.predict(batch, train=True)
         scores = self.scorer.backward(prediction, batch.actions)
-        self._add_rest(prediction)
-        limit = math.inf if self.config.max_grad_norm is None else self.config.max_grad_norm
-        norm = nn.utils.clip_grad_norm_(self._trained, limit)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        return {"predictor_loss": prediction.total, **prediction.metrics, "grad_norm": norm}, scores.detach().float()
-
-    def _add_rest(self, prediction: Prediction) -> None:
-        """From the gradient of the mean of the losses to that of the training loss."""
         if prediction.weight != 1:
             for parameter in self.predictor.scored.parameters():
                 if parameter.grad is not None:
                     parameter.grad.mul_(prediction.weight)
         if prediction.rest is not None:
             prediction.rest.backward()
-
-
-def score_metrics(scores: Tensor) -> dict[str, float]:
-    """Mean and deviation of scores [N]."""
-    wide = scores.double()
-    return {"score_mean": float(wide.mean()), "score_std": float(wide.std(correction=0))}
+        limit = math.inf if self.config.max_grad_norm is None else self.config.max_grad_norm
+        norm = nn.utils.clip_grad_norm_(self._trained, limit)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return {"predictor_loss": prediction.total, **prediction.metrics, "grad_norm": norm}, scores.detach().float()

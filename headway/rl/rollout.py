@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -74,8 +75,7 @@ def collect(
 ) -> Rollout | None:
     """Act for some steps in environments that have been reset; the head draws actions from the policy's outputs.
 
-    Returns:
-        the rollout; None if asked to stop before a step, which leaves the environments where they are.
+    If asked to stop before a step, it returns None and leaves the environments where they are.
     """
     made: list[tuple[Step, Array, Array]] = []
     for noise in head.noise(steps, episodes.env.num_envs, generator):
@@ -118,18 +118,18 @@ class EpisodeLog:
             self.count += 1
         self._return, self._length = sums[-1] - before, steps[-1] - steps_before
 
-    @property
-    def mean_return(self) -> float:
-        """Over the remembered episodes; NaN while fewer have ended than there are environments.
+    def metrics(self) -> dict[str, float]:
+        """How many episodes have ended, and the means of the remembered ones.
 
-        Environments begin together, and the first episodes to end are the short ones: their mean would mislead.
+        These are NaN while fewer have ended than there are environments: environments begin together, the first
+        episodes to end are the short ones, and their mean would mislead.
         """
-        return float(np.mean(self._returns)) if self.count >= len(self._return) else float("nan")
-
-    @property
-    def mean_length(self) -> float:
-        """Over the remembered episodes; NaN as for the return."""
-        return float(np.mean(self._lengths)) if self.count >= len(self._return) else float("nan")
+        known = self.count >= len(self._return)
+        return {
+            "episodes": self.count,
+            "episode_return": float(np.mean(self._returns)) if known else math.nan,
+            "episode_length": float(np.mean(self._lengths)) if known else math.nan,
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Everything, as plain numbers."""

@@ -71,11 +71,7 @@ class Scorer(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state.
-
-        Raises:
-            StateError: it does not fit.
-        """
+        """Continue from a state of such a scorer."""
         if state:
             raise StateError(f"expected the empty state of a scorer {self.name!r}, got one with {sorted(state)}")
 
@@ -186,38 +182,33 @@ def register_scorer(name: str) -> Callable[[MakeScorer], MakeScorer]:
     return SCORERS.register(name)
 
 
-def moment_settings(config: IntrinsicConfig) -> dict[str, Any]:
-    """The arguments of a signal with moments."""
+register_scorer("error")(lambda config, predictor: ErrorScorer())
+
+
+def _with_moments(make: Callable[..., Signal], config: IntrinsicConfig, predictor: Predictor) -> Scorer:
     beta = config.beta_m if config.beta_m == config.beta_v else (config.beta_m, config.beta_v)
     others = {"unit": config.floor_unit, "bias_correction": config.bias_correction}
-    return {"beta": beta, "floor": config.floor, **others}
+    return SignalScorer(make(beta=beta, floor=config.floor, **others))
 
 
-_WITH_MOMENTS: dict[str, Callable[..., Signal]] = {
-    "gmc": GMC,
-    "gmc_hard": partial(GMC, gate="hard", name="gmc_hard"),
-    "gmc_soft": partial(GMC, gate="soft", name="gmc_soft"),
-    "dot": DotProduct,
-    "cosine": Cosine,
-    "projection": Projection,
+def _plain(make: Callable[[], Signal], config: IntrinsicConfig, predictor: Predictor) -> Scorer:
+    return SignalScorer(make())
+
+
+_MAKE: dict[str, MakeScorer] = {
+    "gmc": partial(_with_moments, GMC),
+    "gmc_hard": partial(_with_moments, partial(GMC, gate="hard", name="gmc_hard")),
+    "gmc_soft": partial(_with_moments, partial(GMC, gate="soft", name="gmc_soft")),
+    "dot": partial(_with_moments, DotProduct),
+    "cosine": partial(_with_moments, Cosine),
+    "projection": partial(_with_moments, Projection),
+    "norm_all": partial(_plain, NormAll),
+    "norm_last": partial(_plain, NormLast),
+    "curiosity": partial(_plain, Curiosity),
+    "uniform": partial(_plain, Uniform),
 }
-_OTHERS: dict[str, Callable[[], Signal]] = {
-    "norm_all": NormAll,
-    "norm_last": NormLast,
-    "curiosity": Curiosity,
-    "uniform": Uniform,
-}
-
-
-def _signal_scorer(name: str) -> MakeScorer:
-    if name in _OTHERS:
-        return lambda config, predictor: SignalScorer(_OTHERS[name]())
-    return lambda config, predictor: SignalScorer(_WITH_MOMENTS[name](**moment_settings(config)))
-
-
-register_scorer("error")(lambda config, predictor: ErrorScorer())
-for _name in (*_WITH_MOMENTS, *_OTHERS):
-    register_scorer(_name)(_signal_scorer(_name))
+for _name, _make in _MAKE.items():
+    register_scorer(_name)(_make)
 
 
 @register_scorer("delta_loss")

@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.errors import EnvError, MethodError, MissingExtraError
+from headway.errors import EnvError, MethodError
+from headway.rl.envs.make import gymnasium
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -94,7 +95,7 @@ class Choices(Coding):
             low, high = (int(end) for end in column.aminmax())
             if low < 0 or high >= size:
                 found = f"{low + start} to {high + start}"
-                raise MethodError(f"expected actions from {start} to {start + size - 1}, got some from {found}")
+                raise MethodError(f"expected actions from {start} to {start + size - 1}, got {found}")
 
     def _columns(self, values: Tensor) -> list[Tensor]:
         columns = values.reshape(len(values), len(self.sizes)).long().unbind(1)
@@ -126,10 +127,7 @@ def coding_of(space: Any, what: str) -> Coding:
     Raises:
         EnvError: a space that has no coding.
     """
-    try:
-        from gymnasium import spaces
-    except ImportError:
-        raise MissingExtraError("gymnasium", "rl") from None
+    spaces = gymnasium().spaces
     match space:
         case spaces.Box():
             return Numbers(math.prod(space.shape))
@@ -139,13 +137,9 @@ def coding_of(space: Any, what: str) -> Coding:
             return Choices(space.nvec.flatten().tolist(), space.start.flatten().tolist())
         case spaces.MultiBinary():
             return Bits(math.prod(space.shape))
-    if what == "observation":
-        way_out = "wrap the environment in gymnasium.wrappers.FlattenObservation"
-    else:
-        way_out = "wrap the environment so that an action is one array"
     raise EnvError(
-        f"expected an {what} space out of Box, Discrete, MultiDiscrete, MultiBinary, "
-        f"got {type(space).__name__}; {way_out}"
+        f"expected an {what} space out of Box, Discrete, MultiDiscrete, MultiBinary, got {type(space).__name__}; "
+        f"wrap the environment so that an {what} is one array, as gymnasium.wrappers.FlattenObservation does"
     )
 
 
@@ -164,6 +158,12 @@ def looks_channels_first(shape: Sequence[int]) -> bool | None:
     for_first = (first in PICTURES) + (middle == last)
     for_last = (last in PICTURES) + (first == middle)
     return None if for_first == for_last else for_first > for_last
+
+
+def unclear_image(space: Any) -> tuple[int, ...] | None:
+    """The shape of the first image among the parts of a space that looks like [C, H, W]; None for none."""
+    shapes = (part.shape for _, part in leaves(space) if is_image(part))
+    return next(filter(looks_channels_first, shapes), None)
 
 
 def is_joint(space: Any) -> bool:
@@ -220,13 +220,10 @@ def pick(values: Any, index: int) -> Any:
 
 def pack_one(values: Any) -> Any:
     """The observation of one environment as a row [width]; an array as it is."""
-
-    def batch(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: batch(part) for key, part in value.items()}
-        return tuple(map(batch, value)) if isinstance(value, tuple) else np.asarray(value)[None]
-
-    return pack(batch(values))[0] if isinstance(values, Mapping | tuple) else values
+    if not isinstance(values, Mapping | tuple):
+        return values
+    parts = [values[key] for key in sorted(values)] if isinstance(values, Mapping) else values
+    return np.concatenate([np.asarray(pack_one(part), dtype=np.float32).reshape(-1) for part in parts])
 
 
 class Layout(tuple[int, ...]):
@@ -242,15 +239,11 @@ class Layout(tuple[int, ...]):
 
 
 class Observations:
-    """Turns observations of a space into what networks take.
+    """Turns observations of the space of one environment into what networks take.
 
     Attributes:
         shape: of one observation as networks see it: [C, H, W] for an image, [D] for anything else. For several parts
             (Dict, Tuple) a `Layout`: rows with all of them; the factor on observations is then one on images alone.
-
-    Args:
-        space: the observation space of one environment.
-        config: its scale, and where images have their channels.
 
     Raises:
         EnvError: a space, or a part of it, that has no coding.

@@ -148,7 +148,7 @@ def test_a_state_resumes(mode: AutoresetMode) -> None:
 
 def test_a_state_of_other_environments() -> None:
     episodes = Episodes(clocks(AutoresetMode.NEXT_STEP))
-    with pytest.raises(StateError, match=r"expected observations of shape \[3, 4\], got \[2, 4\]"):
+    with pytest.raises(StateError, match=r"got \[2, 4\]"):
         episodes.load_state_dict({"obs": np.zeros((2, 4)), "over": np.zeros(2, dtype=bool)})
 
 
@@ -160,9 +160,9 @@ def test_reset_comes_first() -> None:
 def test_an_environment_has_to_say_how_it_begins_anew() -> None:
     env = clocks(AutoresetMode.NEXT_STEP)
     env.metadata = {}
-    with pytest.raises(EnvError, match=r"autoreset_mode.*NEXT_STEP, SAME_STEP, DISABLED.*got None"):
+    with pytest.raises(EnvError, match="got None"):
         autoreset_mode(env)
-    with pytest.raises(EnvError, match=r"expected a vector environment, got Clock; .*make_vec"):
+    with pytest.raises(EnvError, match="got Clock"):
         Episodes(Clock(0, 3))
 
 
@@ -170,7 +170,7 @@ def test_observations_that_are_no_arrays_are_refused() -> None:
     class Words(Clock):
         observation_space = spaces.Text(3)
 
-    with pytest.raises(EnvError, match=r"expected observations of arrays, got Text.*FlattenObservation"):
+    with pytest.raises(EnvError, match=r"got Text.*FlattenObservation"):
         Episodes(SyncVectorEnv([lambda: Words(0, 3)]))
 
 

@@ -61,7 +61,7 @@ def test_rewards_add_up_and_a_solved_episode_says_so() -> None:
 
 
 def test_other_environments_are_refused() -> None:
-    with pytest.raises(EnvError, match=r"expected one environment with autoreset disabled, got 2 with SAME_STEP"):
+    with pytest.raises(EnvError, match="got 2 with SAME_STEP"):
         next(watch(make_env("MiniGrid-DoorKey-5x5-v0", num_envs=2), idle, 1))
 
 

@@ -21,10 +21,10 @@ def made(method: str, **options: int) -> MixedReward:
 
 
 def test_names_have_parts_and_weights() -> None:
-    icm, counts = Method("icm", "gmc"), Method("counts", "error")
-    assert methods_of("icm+gmc & counts") == [(1.0, "icm+gmc", icm), (1.0, "counts", counts)]
-    assert methods_of("0.7*icm+gmc&0.3 * counts") == [(0.7, "icm+gmc", icm), (0.3, "counts", counts)]
-    assert methods_of("2*rnd") == [(2.0, "rnd", Method("rnd", "error"))]
+    icm, counts = Method("icm+gmc", "icm", "gmc"), Method("counts", "counts", "error")
+    assert methods_of("icm+gmc & counts") == [icm, counts]
+    assert methods_of("0.7*icm+gmc&0.3 * counts") == [icm._replace(weight=0.7), counts._replace(weight=0.3)]
+    assert methods_of("2*rnd") == [Method("rnd", "rnd", "error", 2.0)]
 
 
 def test_a_reward_is_the_weighted_sum_of_rewards_in_units_of_their_deviation() -> None:

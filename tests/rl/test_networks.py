@@ -13,14 +13,14 @@ from headway.errors import MethodError
 from headway.rl import make_env
 from headway.rl.agent import Policy
 from headway.rl.config import PPOConfig
-from headway.rl.networks import Network, network_for
+from headway.rl.networks import network_for
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def make_network(shape: tuple[int, ...], *args: Any, **options: Any) -> Network:
+def make_network(shape: tuple[int, ...], *args: Any, **options: Any) -> Any:
     return network_for(Box(-1, 1, shape), *args, **options)
 
 
@@ -71,7 +71,7 @@ def test_orthogonal_weights_start_with_an_almost_uniform_policy() -> None:
 
 
 def test_convolutions_need_an_image() -> None:
-    with pytest.raises(MethodError, match=r"expected 'mlp' for observations of shape \[5\], got 'cnn'"):
+    with pytest.raises(MethodError, match="got 'cnn'"):
         make_network((5,), 2, PPOConfig(network="cnn"), generator())
 
 

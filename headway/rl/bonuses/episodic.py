@@ -13,24 +13,14 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from headway.errors import MethodError
-from headway.rl.bonuses.bonus import Memory, check_least, register_bonus
+from headway.rl.bonuses.bonus import Memory, check_above_zero, check_least, register_bonus, with_options
 from headway.rl.bonuses.icm import ICM
 from headway.rl.bonuses.rnd import RND
-from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions, segments
 from headway.rl.normalise import RunningMoments
 
 CHUNK = 256
 """E3B: transitions of an episode that are scored at once; the cost per transition grows with their square."""
-EPSILON = 1e-4
-"""NGU: of the kernel."""
-CLUSTER = 0.008
-"""NGU: distances below this share of the mean count as none."""
-CONSTANT = 1e-3
-"""NGU: under the fraction, so that nothing is worth infinitely much."""
-SIMILAR = 8.0
-"""NGU: the similarity from which a state is worth nothing."""
 
 Episode = TypeVar("Episode")
 Rows = TypeVar("Rows")
@@ -122,28 +112,18 @@ class E3B(EpisodicMemory[Tensor, Tensor]):
     M. Henaff, R. Raileanu, M. Jiang and T. Rocktaeschel, Exploration via Elliptical Episodic Bonuses (2022).
 
     Args:
-        ridge: the size of C when an episode begins; the first bonus is the squared length of the features over it.
-
-    Raises:
-        MethodError: a ridge that is not above 0.
+        ridge: the size of C when an episode begins, above 0; the first bonus is the squared length of the features
+            over it.
     """
 
     trained = ("icm",)
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        ridge: float = 0.1,
-    ) -> None:
+    @with_options
+    def __init__(self, *given: Any, ridge: float = 0.1) -> None:
         super().__init__()
-        if not ridge > 0:
-            raise MethodError(f"ridge: expected a number above 0, got {ridge}")
+        check_above_zero(ridge=ridge)
         self.ridge = ridge
-        self.icm = ICM(observation_space, action_space, config, generator)
+        self.icm = ICM(*given)
         self.actions = self.icm.actions
 
     def read(self, batch: Transitions) -> Tensor:
@@ -169,43 +149,30 @@ class NGU(EpisodicMemory[tuple[Tensor, Tensor], Tensor]):
     """Novelty within the episode, r_ep, times novelty over the agent's life.
 
         r = r_ep min(max(1 + (e - mean e) / std e, 1), limit)
-        r_ep = 1 / (sqrt(sum of K(f_i)) + c), over the k nearest features f_i of the episode so far
-        K(f_i) = epsilon / (max(|f - f_i|^2 / d_m^2 - 0.008, 0) + epsilon), d_m^2 the running mean of |f - f_i|^2
+        r_ep = 1 / (sqrt(sum of K(f_i)) + 0.001), over the k nearest features f_i of the episode so far
+        K(f_i) = 1e-4 / (max(|f - f_i|^2 / d_m^2 - 0.008, 0) + 1e-4), d_m^2 the running mean of |f - f_i|^2
 
     where e is RND's error, or with a scorer, as in `ngu+gmc`, what that scorer makes of RND. r_ep is zero where
-    sqrt(...) + c > 8. f are the features of the next observation, from the encoder of `ICM`; those of the first
+    sqrt(...) + 0.001 > 8. f are the features of the next observation, from the encoder of `ICM`; those of the first
     observation are stored when an episode begins. The means take a rollout in before it is scored.
 
     A. Puigdomenech Badia et al., Never Give Up: Learning Directed Exploration Strategies (2020).
 
     Args:
-        neighbours: k.
-        capacity: features of an episode that are stored, the newest ones.
-        limit: of what novelty over the agent's life can multiply a reward by.
-
-    Raises:
-        MethodError: a number below 1.
+        neighbours: k, at least 1.
+        capacity: features of an episode that are stored, the newest ones; at least 1.
+        limit: of what novelty over the agent's life can multiply a reward by; at least 1.
     """
 
     trained = ("icm", "rnd")
     scored = "rnd"
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        neighbours: int = 10,
-        capacity: int = 5000,
-        limit: float = 5.0,
-    ) -> None:
+    @with_options
+    def __init__(self, *given: Any, neighbours: int = 10, capacity: int = 5000, limit: float = 5.0) -> None:
         super().__init__()
         check_least(1, neighbours=neighbours, capacity=capacity, limit=limit)
         self.neighbours, self.capacity, self.limit = neighbours, capacity, limit
-        self.icm = ICM(observation_space, action_space, config, generator)
-        self.rnd = RND(observation_space, action_space, config, generator)
+        self.icm, self.rnd = ICM(*given), RND(*given)
         self.actions = self.icm.actions
         self.distances, self.novelty = RunningMoments(), RunningMoments()
 
@@ -234,12 +201,8 @@ class NGU(EpisodicMemory[tuple[Tensor, Tensor], Tensor]):
             self.novelty.update(novelty)
         moments = self.novelty.or_of(novelty)
         factors = (1 + (novelty - moments.mean) / moments.divisor).clamp(1, self.limit)
-        return _episodic(results, self.distances.or_of(near).mean) * factors.to(novelty)
-
-
-def _episodic(squares: Tensor, mean: Tensor) -> Tensor:
-    """r_ep [N] from squared distances [N, k] and their mean []."""
-    relative = squares / torch.where(mean > 0, mean, 1.0).to(squares)
-    kernels = EPSILON / ((relative - CLUSTER).clamp(min=0) + EPSILON)
-    similarity = kernels.sum(1).sqrt() + CONSTANT
-    return torch.where(similarity > SIMILAR, 0.0, 1 / similarity)
+        mean = self.distances.or_of(near).mean
+        relative = results / torch.where(mean > 0, mean, 1.0).to(results)
+        kernels = 1e-4 / ((relative - 0.008).clamp(min=0) + 1e-4)
+        similarity = kernels.sum(1).sqrt() + 1e-3
+        return torch.where(similarity > 8.0, 0.0, 1 / similarity) * factors.to(novelty)

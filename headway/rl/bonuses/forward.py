@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.errors import MethodError
-from headway.rl.bonuses.bonus import Prediction, Predictor, check_least, register_bonus
+from headway.rl.bonuses.bonus import Prediction, Predictor, check_above_zero, check_least, register_bonus, with_options
 from headway.rl.config import IntrinsicConfig
 from headway.rl.distinct import distinct_rows
 from headway.rl.episodes import Transitions
-from headway.rl.networks import make_encoder, orthogonal, perceptron
+from headway.rl.networks import perceptron, random_encoder
 from headway.rl.spaces import Coding
 
 
@@ -61,14 +61,8 @@ class Forward(Predictor):
 def layer_gradients(network: nn.Module, inputs: Tensor, targets: Tensor) -> list[tuple[nn.Linear, Tensor, Tensor]]:
     """The gradients of each sample's mean squared error, layer by layer, as outer products.
 
-    Args:
-        network: Linear layers with ReLU between them.
-        inputs: [N, inputs].
-        targets: [N, outputs].
-
-    Returns:
-        for each Linear layer its inputs a [N, in] and b [N, out], such that sample i has the gradient b_i a_i' for the
-        weight and b_i for the bias.
+    The network has Linear layers with ReLU between them. For each of these the result has its inputs a [N, in] and
+    b [N, out], such that sample i has the gradient b_i a_i' for the weight and b_i for the bias.
     """
     layers = [each for each in network.children() if isinstance(each, nn.Linear)]
     given = [inputs]
@@ -95,24 +89,13 @@ class Gain(Forward):
     Curriculum Learning for Neural Networks (2017).
 
     Args:
-        rate: the length of the step.
-
-    Raises:
-        MethodError: a rate that is not above 0.
+        rate: the length of the step, above 0.
     """
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        rate: float = 0.1,
-    ) -> None:
-        super().__init__(observation_space, action_space, config, generator)
-        if not rate > 0:
-            raise MethodError(f"rate: expected a number above 0, got {rate}")
+    @with_options
+    def __init__(self, *given: Any, rate: float = 0.1) -> None:
+        super().__init__(*given)
+        check_above_zero(rate=rate)
         self.rate = rate
 
     def errors(self, losses: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -143,24 +126,13 @@ class VIME(Forward):
     R. Houthooft et al., VIME: Variational Information Maximizing Exploration (2016).
 
     Args:
-        prior: the deviation of a weight before anything is seen.
-
-    Raises:
-        MethodError: a prior that is not above 0.
+        prior: the deviation of a weight before anything is seen, above 0.
     """
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        prior: float = 0.5,
-    ) -> None:
-        super().__init__(observation_space, action_space, config, generator)
-        if not prior > 0:
-            raise MethodError(f"prior: expected a number above 0, got {prior}")
+    @with_options
+    def __init__(self, *given: Any, prior: float = 0.5) -> None:
+        super().__init__(*given)
+        check_above_zero(prior=prior)
         for name, parameter in self.scored.named_parameters():
             self.register_buffer(f"precision_{name.replace('.', '_')}", torch.full_like(parameter, prior**-2))
 
@@ -213,30 +185,19 @@ class Disagreement(Predictor):
     D. Pathak, D. Gandhi and A. Gupta, Self-Supervised Exploration via Disagreement (2019).
 
     Args:
-        members: K.
-
-    Raises:
-        MethodError: fewer than two members.
+        members: K, at least 2.
     """
 
     actions: Coding
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        members: int = 5,
-    ) -> None:
+    @with_options
+    def __init__(self, *given: Any, members: int = 5) -> None:
         super().__init__()
         check_least(2, members=members)
+        observation_space, action_space, config, generator = given
         self._read_spaces(observation_space, action_space, config)
         features, hidden = config.features, config.hidden
-        self.encoder = make_encoder(
-            self._observations.shape, features, hidden, generator, orthogonal, config.encoder
-        ).requires_grad_(False)
+        self.encoder = random_encoder(self._observations.shape, config, generator)
         widths = [features + self.actions.size, hidden, features]
         self.scored = Ensemble([perceptron(widths, generator) for _ in range(members)])
 
@@ -279,27 +240,15 @@ class Dropout(Forward):
     Y. Gal and Z. Ghahramani, Dropout as a Bayesian Approximation (2016).
 
     Args:
-        generator: where weights and masks come from.
-        rate: the share of hidden units that are left out.
-        passes: networks that guess.
-
-    Raises:
-        MethodError: a rate outside of (0, 1), or fewer than two passes.
+        rate: the share of hidden units that are left out, between 0 and 1.
+        passes: networks that guess, at least 2.
     """
 
     draws: Tensor
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        rate: float = 0.1,
-        passes: int = 10,
-    ) -> None:
-        super().__init__(observation_space, action_space, config, generator)
+    @with_options
+    def __init__(self, *given: Any, rate: float = 0.1, passes: int = 10) -> None:
+        super().__init__(*given)
         if not 0 < rate < 1:
             raise MethodError(f"rate: expected a share between 0 and 1, got {rate}")
         check_least(2, passes=passes)
@@ -307,7 +256,7 @@ class Dropout(Forward):
         layers = [each for each in self.scored.children() if isinstance(each, nn.Linear)]
         self._hidden = [each.out_features for each in layers[:-1]]
         self.scored = MaskedPerceptron(self.scored)
-        self.register_buffer("draws", torch.randint(2**62, (), generator=generator))
+        self.register_buffer("draws", torch.randint(2**62, (), generator=given[-1]))
 
     def predict(self, batch: Transitions, train: bool) -> Prediction:
         """See `Predictor.predict`."""

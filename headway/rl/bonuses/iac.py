@@ -11,11 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headway.rl.bonuses.bonus import Memory, check_least, register_bonus
+from headway.rl.bonuses.bonus import Memory, check_least, register_bonus, with_options
 from headway.rl.bonuses.forward import Forward
-from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
-from headway.rl.spaces import Coding, Observations
+from headway.rl.spaces import Coding
 
 
 @register_bonus("iac")
@@ -33,34 +32,22 @@ class IAC(Memory):
     that are in the region, since the model only learns between updates. A region's first update is worth zero.
 
     Args:
-        size: transitions with which a region is cut.
-        window: updates over which progress is measured.
+        size: transitions with which a region is cut, at least 2.
+        window: updates over which progress is measured, at least 2.
         regions: how many there are at most.
-
-    Raises:
-        MethodError: a number that is too small.
     """
 
     trained = ("forward_model",)
     actions: Coding
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        size: int = 250,
-        window: int = 10,
-        regions: int = 64,
-    ) -> None:
+    @with_options
+    def __init__(self, *given: Any, size: int = 250, window: int = 10, regions: int = 64) -> None:
         super().__init__()
         check_least(2, size=size, window=window)
         check_least(1, regions=regions)
         self.size, self.window, self.regions = size, window, regions
-        self.forward_model = Forward(observation_space, action_space, config, generator)
-        self._observations = Observations(observation_space, config)
+        self.forward_model = Forward(*given)
+        self._observations = self.forward_model._observations
         self.actions = self.forward_model.actions
         self._cuts: list[tuple[int, int, float]] = []  # region, coordinate, value; above it is a region of its own
         self._errors: list[list[float]] = [[]]
@@ -130,8 +117,7 @@ class IAC(Memory):
 
 
 def _progress(errors: list[float]) -> float:
-    """Mean of the older half minus mean of the newer half; an error in the middle is in neither."""
-    half = len(errors) // 2
+    half = len(errors) // 2  # an error in the middle is in neither
     return (sum(errors[:half]) - sum(errors[-half:])) / half if half else 0.0
 
 

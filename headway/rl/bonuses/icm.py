@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.rl.bonuses.bonus import Prediction, Predictor, check_least, register_bonus
+from headway.rl.bonuses.bonus import Prediction, Predictor, check_least, register_bonus, with_options
 from headway.rl.config import IntrinsicConfig
 from headway.rl.distinct import distinct_rows
 from headway.rl.episodes import Transitions, segments
@@ -93,27 +93,17 @@ class MultiStep(ICM):
     Guaranteed Discovery of Control-Endogenous Latent States with Multi-Step Inverse Models (AC-State, 2022).
 
     Args:
-        generator: where weights and numbers of steps come from.
-        steps: the largest k; where the rollout or the episode ends before, the last observation counts.
-
-    Raises:
-        MethodError: a number below 1.
+        steps: the largest k, at least 1; where the rollout or the episode ends before, the last observation counts.
     """
 
     is_episodic = True
     draws: Tensor
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        steps: int = 5,
-    ) -> None:
+    @with_options
+    def __init__(self, *given: Any, steps: int = 5) -> None:
         check_least(1, steps=steps)
-        super().__init__(observation_space, action_space, config, generator)
+        super().__init__(*given)
+        *_, config, generator = given
         self.steps = steps
         inputs = 2 * config.features + steps
         self.inverse = perceptron([inputs, config.hidden, self.actions.size], generator)

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headway.rl.bonuses.bonus import Memory, Prediction, Predictor, check_least, register_bonus
+from headway.rl.bonuses.bonus import Memory, Prediction, Predictor, check_least, register_bonus, with_options
 from headway.rl.config import IntrinsicConfig
 from headway.rl.distinct import distinct_rows, padded
 from headway.rl.episodes import Transitions
-from headway.rl.networks import make_encoder, orthogonal, perceptron
+from headway.rl.networks import make_encoder, orthogonal, perceptron, random_encoder
 from headway.rl.normalise import ObservationNormaliser
 from headway.rl.spaces import Observations
 
@@ -69,33 +69,21 @@ class RE3(Memory):
     Y. Seo et al., State Entropy Maximization with Random Encoders for Efficient Exploration (2021).
 
     Args:
-        neighbours: k.
-        capacity: transitions that are stored, the newest ones.
-
-    Raises:
-        MethodError: a number below 1.
+        neighbours: k, at least 1.
+        capacity: transitions that are stored, the newest ones; at least 1.
     """
 
     stored: Tensor
     count: Tensor
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        config: IntrinsicConfig,
-        generator: torch.Generator,
-        *,
-        neighbours: int = 3,
-        capacity: int = 10_000,
-    ) -> None:
+    @with_options
+    def __init__(self, *given: Any, neighbours: int = 3, capacity: int = 10_000) -> None:
         super().__init__()
         check_least(1, neighbours=neighbours, capacity=capacity)
         self.neighbours = neighbours
+        observation_space, _, config, generator = given
         self._observations = Observations(observation_space, config)
-        self.encoder = make_encoder(
-            self._observations.shape, config.features, config.hidden, generator, orthogonal, config.encoder
-        ).requires_grad_(False)
+        self.encoder = random_encoder(self._observations.shape, config, generator)
         self.register_buffer("stored", torch.zeros(capacity, config.features))
         self.register_buffer("count", torch.zeros((), dtype=torch.long))
 

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from headway.errors import EnvError
-from headway.rl.envs.grid_env import RESET_OPTIONS, Grids, GridVectorEnv, Mask, Outcome, check_num_envs
+from headway.rl.envs.grid_env import Grids, GridVectorEnv, Mask, Outcome, check_num_envs
 from headway.rl.envs.grids import DOOR, HELD, KEY, Action, Colour, Door, GridWorld, Thing, worth
 from headway.rl.envs.layouts import SMALLEST, Layouts, draw_layouts, draw_rooms
 from headway.rl.envs.streams import Rows
@@ -37,6 +37,8 @@ class DoorKeyVectorEnv(GridWorld, GridVectorEnv):
         seed: decides every layout.
         autoreset_mode: what happens when an episode ends.
     """
+
+    reset_options = ("reset_mask", "layouts")
 
     def __init__(
         self,
@@ -86,9 +88,6 @@ class DoorKeyVectorEnv(GridWorld, GridVectorEnv):
             key_x=key // size,
             key_y=key % size,
         )
-
-    def _reset_options(self) -> tuple[str, ...]:
-        return (*RESET_OPTIONS, "layouts")
 
     def _seed_level(self, level: int, row: int) -> None:
         self._streams.seed(level, np.array([row]), index=0)

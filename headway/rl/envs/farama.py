@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 import gymnasium
@@ -15,7 +16,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from headway.errors import EnvError, MissingExtraError, StateError
+from headway.errors import EnvError, StateError, import_extra
 from headway.rl.envs.grid_env import NO_DOOR, OWN_STREAM, Grids, GridVectorEnv, Mask, Outcome, check_num_envs
 from headway.rl.envs.grids import Colour, Thing
 from headway.rl.envs.streams import Rows, child
@@ -48,26 +49,27 @@ class MiniGridVectorEnv(GridVectorEnv):
             raise EnvError(f"expected a view among {', '.join(VIEWS)}, got {view!r}")
         self.view = view
         self.envs = [_make(env_id, view) for _ in range(check_num_envs(num_envs))]
-        first: Any = self.envs[0]
-        self._has_door: bool | None = None
+        first = self.envs[0]
         self._seeds: list[int | None] = [None] * num_envs
         shape = first.observation_space["image"].shape[:2]
         self._seen = np.zeros((num_envs, *shape, 3), dtype=np.uint8)
         self._doors: list[NDArray[np.intp]] = [np.zeros((0, 2), dtype=np.intp)] * num_envs
         super().__init__(env_id, num_envs, shape, int(first.action_space.n), seed, autoreset_mode)
 
-    @property
+    @cached_property
     def has_door(self) -> bool:
         """Whether a door was found in one of a few layouts, looked at in an environment apart."""
-        if self._has_door is None:
-            probe = _make(self.env_id, self.view)
-            self._has_door = any(_has_door(probe, seed) for seed in range(PROBES))
-            probe.close()
-        return self._has_door
+        with _make(self.env_id, self.view) as probe:
+            layouts = (probe.reset(seed=seed) for seed in range(PROBES))
+            return any(len(_doors(probe)) for _ in layouts)
 
     def grids(self) -> Grids:
-        """The whole grids with the agent in them [N, width, height, 3]."""
-        return np.stack([_whole_grid(each) for each in self.envs])
+        """The whole grids with the agent in them [N, width, height, 3], whatever the agent sees of them."""
+        grids: Grids = np.stack([each.unwrapped.grid.encode() for each in self.envs])
+        for grid, each in zip(grids, self.envs, strict=True):
+            x, y = each.unwrapped.agent_pos
+            grid[x, y] = (Thing.AGENT, Colour.RED, each.unwrapped.agent_dir)
+        return grids
 
     def _seed(self, seed: int, rows: Rows) -> None:
         for row in rows.tolist():
@@ -92,7 +94,6 @@ class MiniGridVectorEnv(GridVectorEnv):
         return rewards, terminated, truncated
 
     def _look(self, row: int) -> None:
-        """Take note of what an environment shows, and of its doors."""
         self._seen[row] = self.envs[row].seen["image"]
         self._doors[row] = _doors(self.envs[row])
 
@@ -103,7 +104,7 @@ class MiniGridVectorEnv(GridVectorEnv):
         distances = np.full(self.num_envs, NO_DOOR, dtype=np.int64)
         for row, doors in enumerate(self._doors):
             if len(doors):
-                distances[row] = np.abs(doors - np.asarray(_world(self.envs[row]).agent_pos)).sum(1).min()
+                distances[row] = np.abs(doors - np.asarray(self.envs[row].unwrapped.agent_pos)).sum(1).min()
         return distances
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -166,11 +167,7 @@ class Replayable(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {"start": self._start, "actions": list(self._actions), self.record: record}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Play the episode of a state again.
-
-        Raises:
-            StateError: it comes out differently.
-        """
+        """Play the episode of a state again; if it comes out differently, that is a StateError."""
         if state["start"] is None:
             self.seen, self._start, self._actions = None, None, []
             return
@@ -192,7 +189,7 @@ class ReplayableGrid(Replayable):
     doubt = "the state is from another version of minigrid, or the environment was changed from outside"
 
     def _record(self) -> str:
-        world = _world(self)
+        world: Any = self.unwrapped
         facts = (
             world.np_random.bit_generator.state,
             [int(each) for each in world.agent_pos],
@@ -210,42 +207,22 @@ def minigrid_ids() -> list[str]:
     Raises:
         MissingExtraError: it is not installed.
     """
-    try:
-        import minigrid  # noqa: F401  (registers them)
-    except ImportError:
-        raise MissingExtraError("minigrid", "rl") from None
+    _minigrid()
     registered = gymnasium.registry.values()
     return sorted(spec.id for spec in registered if str(spec.entry_point).startswith("minigrid."))
 
 
-def _make(env_id: str, view: str) -> ReplayableGrid:
-    try:
-        from minigrid.wrappers import FullyObsWrapper
-    except ImportError:
-        raise MissingExtraError("minigrid", "rl") from None
+def _minigrid() -> Any:
+    """The package, which registers its environments."""
+    return import_extra("minigrid.wrappers", "rl")
+
+
+def _make(env_id: str, view: str) -> Any:
+    wrappers = _minigrid()
     env = gymnasium.make(env_id, disable_env_checker=True)
-    return ReplayableGrid(FullyObsWrapper(env) if view == "full" else env)
+    return ReplayableGrid(wrappers.FullyObsWrapper(env) if view == "full" else env)
 
 
-def _world(env: ReplayableGrid) -> Any:
-    """The environment itself, with Farama's own attributes."""
-    return env.unwrapped
-
-
-def _whole_grid(env: ReplayableGrid) -> Grids:
-    """The grid with the agent in it [width, height, 3], whatever the agent sees of it."""
-    world = _world(env)
-    grid: Grids = world.grid.encode()
-    x, y = world.agent_pos
-    grid[x, y] = (Thing.AGENT, Colour.RED, world.agent_dir)
-    return grid
-
-
-def _has_door(env: ReplayableGrid, seed: int) -> bool:
-    env.reset(seed=seed)
-    return len(_doors(env)) > 0
-
-
-def _doors(env: ReplayableGrid) -> NDArray[np.intp]:
+def _doors(env: Any) -> NDArray[np.intp]:
     """Columns and rows of the doors [doors, 2]; they stay where they are during an episode."""
-    return np.argwhere(_world(env).grid.encode()[..., 0] == Thing.DOOR)
+    return np.argwhere(env.unwrapped.grid.encode()[..., 0] == Thing.DOOR)

@@ -29,7 +29,6 @@ Grids = NDArray[np.uint8]
 Outcome = tuple[NDArray[np.float64], Mask, Mask]
 """Rewards, terminated and truncated [N]."""
 
-RESET_OPTIONS = ("reset_mask",)
 OWN_STREAM = 0
 """The purpose of the streams that an environment draws from while it runs."""
 NO_DOOR = int(np.iinfo(np.int64).max)
@@ -40,16 +39,11 @@ class ArrayVectorEnv(Base):
     """N environments whose state is in arrays.
 
     Beside what Gymnasium prescribes, infos hold `episode_return` and `episode_length` of the episodes that have ended
-    [N]; `_episode_return` tells which.
-
-    Args:
-        env_id: the name of the environment.
-        num_envs: how many.
-        observations: the space of one observation.
-        actions: the space of one action.
-        seed: decides every random choice; environment i does not depend on how many others there are.
-        autoreset_mode: what happens when an episode ends.
+    [N]; `_episode_return` tells which. The seed decides every random choice; what happens in one environment does not
+    depend on how many others there are.
     """
+
+    reset_options: tuple[str, ...] = ("reset_mask",)
 
     def __init__(
         self,
@@ -92,10 +86,10 @@ class ArrayVectorEnv(Base):
             EnvError: an option is unknown or of the wrong kind, or environments would be left out of the first reset.
         """
         options = options or {}
-        unknown = sorted(set(options) - set(self._reset_options()))
+        unknown = sorted(set(options) - set(self.reset_options))
         if unknown:
-            raise EnvError(f"expected reset options among {', '.join(self._reset_options())}, got {', '.join(unknown)}")
-        rows = check_reset_mask(options.get("reset_mask"), self.num_envs)
+            raise EnvError(f"expected reset options among {', '.join(self.reset_options)}, got {', '.join(unknown)}")
+        rows = rows_to_reset(options, self.num_envs)
         if len(rows) < self.num_envs and not self._started:
             raise EnvError(
                 "expected a first reset of all environments, got a reset_mask; call reset() without it first"
@@ -119,8 +113,14 @@ class ArrayVectorEnv(Base):
         Raises:
             EnvError: an action is not one; there was no reset; or an episode is over and autoreset is DISABLED.
         """
-        actions = check_actions(actions, self.num_envs, self.single_action_space)
-        self._check_ready()
+        actions = _checked_actions(actions, self.num_envs, self.single_action_space)
+        if not self._started:
+            raise EnvError("expected environments that were reset, got some that were not; call reset() first")
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
+            raise EnvError(
+                f"expected running episodes, got {int(self._over.sum())} that are over, and autoreset is disabled; "
+                "call reset(options={'reset_mask': terminated | truncated}) first"
+            )
         waiting = self._over
         live = ~waiting if waiting.any() else None
         self._lengths += 1
@@ -130,23 +130,9 @@ class ArrayVectorEnv(Base):
             self._begin(np.flatnonzero(waiting), {})
         self._returns += rewards
         over = terminated | truncated
-        infos: dict[str, Any] = {}
-        if over.any():
-            infos = self._end(over)
-        else:
-            self._over = over
-        observations = self._observe()
-        infos |= self._infos()
-        return observations, rewards, terminated, truncated, infos
-
-    def _check_ready(self) -> None:
-        if not self._started:
-            raise EnvError("expected environments that were reset, got some that were not; call reset() first")
-        if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
-            raise EnvError(
-                f"expected running episodes, got {int(self._over.sum())} that are over, and autoreset is disabled; "
-                "call reset(options={'reset_mask': terminated | truncated}) first"
-            )
+        self._over = over
+        infos = self._end(over) if over.any() else {}
+        return self._observe(), rewards, terminated, truncated, infos | self._infos()
 
     def _end(self, over: Mask) -> dict[str, Any]:
         """Take note of episodes that are over, and begin new ones in the same step if that is the mode."""
@@ -154,7 +140,6 @@ class ArrayVectorEnv(Base):
         for key, values in (("episode_return", self._returns), ("episode_length", self._lengths)):
             infos |= {key: np.where(over, values, 0), f"_{key}": over.copy()}
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
-            self._over = over.copy()
             return infos
         rows = np.flatnonzero(over)
         last = np.full(self.num_envs, None, dtype=object)
@@ -183,11 +168,7 @@ class ArrayVectorEnv(Base):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, bit for bit.
-
-        Raises:
-            StateError: it belongs to another environment, or to another number of them.
-        """
+        """Go on from a state of such an environment, bit for bit; that of another one is a StateError."""
         if state.get("env") != self._identity():
             raise StateError(f"expected the state of {self._identity()}, got that of {state.get('env')}")
         self._started = bool(state["started"])
@@ -209,9 +190,6 @@ class ArrayVectorEnv(Base):
         return f"{type(self).__name__}({self.env_id}, num_envs={self.num_envs})"
 
     # What an environment fills in.
-
-    def _reset_options(self) -> tuple[str, ...]:
-        return RESET_OPTIONS
 
     def _infos(self) -> dict[str, Any]:
         """What is known about the current observations, by name."""
@@ -288,36 +266,24 @@ class GridVectorEnv(ArrayVectorEnv):
         raise NotImplementedError
 
 
-def check_num_envs(num_envs: object) -> int:
-    """Check a number of environments.
-
-    Raises:
-        EnvError: it is not an integer of 1 or more.
-    """
-    return _integer(num_envs, 1, "num_envs to be an integer of 1 or more")
+def check_num_envs(value: object) -> int:
+    """Refuse a number of environments that is none."""
+    return _integer("num_envs", value, 1)
 
 
-def check_seed(seed: object) -> int:
-    """Check a seed.
-
-    Raises:
-        EnvError: it is not an integer of 0 or more.
-    """
-    return _integer(seed, 0, "a seed that is an integer of 0 or more")
+def check_seed(value: object) -> int:
+    """Refuse a seed that is none."""
+    return _integer("seed", value, 0)
 
 
-def _integer(value: object, least: int, expected: str) -> int:
+def _integer(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise EnvError(f"expected {expected}, got {value!r}")
+        raise EnvError(f"expected {name} to be an integer of {least} or more, got {value!r}")
     return int(value)
 
 
-def check_actions(actions: Any, num_envs: int, space: Any) -> NDArray[Any]:
-    """Check the actions of a step: integers [num_envs] for Discrete, numbers [num_envs, ...] for a Box.
-
-    Raises:
-        EnvError: they have another shape or type, or one is out of range.
-    """
+def _checked_actions(actions: Any, num_envs: int, space: Any) -> NDArray[Any]:
+    """The actions of a step: integers [num_envs] for Discrete, numbers [num_envs, ...] for a Box."""
     given = np.asarray(actions)
     shape = (num_envs, *(space.shape or ()))
     if given.shape != shape:
@@ -329,18 +295,15 @@ def check_actions(actions: Any, num_envs: int, space: Any) -> NDArray[Any]:
     count = int(space.n)
     if given.dtype.kind not in "iu":
         raise EnvError(f"expected integer actions, got {given.dtype}; choose them by argmax or by sampling")
-    if given.min() < 0 or given.max() >= count:
-        wrong = given[(given < 0) | (given >= count)]
+    wrong = given[(given < 0) | (given >= count)]
+    if len(wrong):
         raise EnvError(f"expected actions from 0 to {count - 1}, got {wrong[0]}")
     return given.astype(np.intp, copy=False)
 
 
-def check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.intp]:
-    """The environments that a reset mask names; all if there is none.
-
-    Raises:
-        EnvError: it is not a boolean array [num_envs] with a True in it.
-    """
+def rows_to_reset(options: Mapping[str, Any] | None, num_envs: int) -> Rows:
+    """The environments that `reset_mask` names, a boolean array [num_envs] with a True in it; all without one."""
+    mask = (options or {}).get("reset_mask")
     if mask is None:
         return np.arange(num_envs)
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (num_envs,):

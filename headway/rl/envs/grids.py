@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,26 +91,20 @@ class GridWorld:
     """N grids of one size under MiniGrid's rules: in each an agent, and doors, keys and balls.
 
     Environments inherit it, and fill the arrays in when an episode begins. Cells are numbered x * height + y.
-
-    Attributes:
-        _codes: what is in the grids, without the agents [N, width, height, 3].
-        _agent: the cell of each agent [N].
-        _direction: where it looks [N]: right, down, left, up.
-        _door_cells: the cells of the doors [N, doors].
-        _objects: the cell of each key and ball [N, objects]; `HELD` for the one that the agent carries.
     """
 
     def _make_world(self, num_envs: int, width: int, height: int, doors: int, objects: NDArray[np.uint8]) -> None:
         """Make the arrays, for so many doors and for objects with these codes [objects, 3]."""
-        self._codes = np.zeros((num_envs, width, height, 3), dtype=np.uint8)
+        self._codes = np.zeros((num_envs, width, height, 3), dtype=np.uint8)  # of the grids, without the agents
         self._by_cell = self._codes.reshape(-1, 3)  # all cells of all grids
         self._numbers = self._codes.reshape(-1)  # code c of cell i of all grids is at 3 i + c
         self._first = np.arange(num_envs) * (width * height)  # of all cells, the first of each grid
         self._ahead = np.array([height, 1, -height, -1])  # by direction
         self._kinds = objects
-        self._agent, self._direction = (np.zeros(num_envs, dtype=np.intp) for _ in range(2))
+        self._agent = np.zeros(num_envs, dtype=np.intp)  # the cell that it is in
+        self._direction = np.zeros(num_envs, dtype=np.intp)  # where it looks: right, down, left, up
         self._door_cells = np.zeros((num_envs, doors), dtype=np.intp)
-        self._objects = np.zeros((num_envs, len(objects)), dtype=np.intp)
+        self._objects = np.zeros((num_envs, len(objects)), dtype=np.intp)  # the cell of each; `HELD` if it is carried
 
     @property
     def _doors(self) -> NDArray[np.intp]:
@@ -209,15 +203,10 @@ def render_grid(obs: NDArray[Any], tile: int = 16, noise: NDArray[Any] | None = 
     if noise is None and obs.shape[2] == 4:
         noise = obs[..., 3]
     if noise is not None:
-        tiles = _speckled(tiles, _stretched(np.asarray(noise), width, height))
+        noise = np.asarray(noise)
+        columns, rows = np.arange(width) * noise.shape[0] // width, np.arange(height) * noise.shape[1] // height
+        tiles = _speckled(tiles, noise[columns[:, None], rows])
     return tiles.transpose(1, 2, 0, 3, 4).reshape(height * tile, width * tile, 3)
-
-
-def _stretched(noise: NDArray[Any], width: int, height: int) -> NDArray[Any]:
-    """The nearest value for each cell: noise [any, any] -> [width, height]."""
-    columns = np.arange(width) * noise.shape[0] // width
-    rows = np.arange(height) * noise.shape[1] // height
-    return noise[columns[:, None], rows]
 
 
 def _speckled(tiles: Picture, noise: NDArray[Any]) -> Picture:
@@ -233,88 +222,32 @@ def _speckled(tiles: Picture, noise: NDArray[Any]) -> Picture:
 
 @lru_cache(maxsize=4096)
 def _tile(thing: int, colour: int, state: int, tile: int) -> Picture:
-    """One cell [tile, tile, 3]. An unknown code is drawn in pink, so that it is not overlooked."""
-    picture = _Canvas(tile)
-    paint = COLOURS.get(colour, STRANGE)
-    match thing:
-        case Thing.UNSEEN:
-            picture.fill(_rectangle(0, 1, 0, 1), UNSEEN)
-        case Thing.EMPTY:
-            pass
-        case Thing.WALL:
-            picture.fill(_rectangle(0, 1, 0, 1), paint)
-            picture.fill(_rectangle(0.04, 0.96, 0.04, 0.96), _mixed(paint, DARK, 0.25))
-        case Thing.FLOOR:
-            picture.fill(_rectangle(0.04, 1, 0.04, 1), _mixed(paint, GROUND, 0.6))
-        case Thing.GOAL:
-            picture.fill(_rectangle(0.04, 1, 0.04, 1), paint)
-        case Thing.LAVA:
-            picture.fill(_rectangle(0.04, 1, 0.04, 1), LAVA)
-            for middle in (0.3, 0.5, 0.7):
-                picture.fill(_wave(middle), DARK)
-        case Thing.DOOR:
-            _draw_door(picture, paint, state)
-        case Thing.KEY:
-            _draw_key(picture, paint)
-        case Thing.BALL:
-            picture.fill(_disc(0.5, 0.5, 0.32), paint)
-        case Thing.BOX:
-            picture.fill(_rectangle(0.12, 0.88, 0.12, 0.88), paint)
-            picture.fill(_rectangle(0.22, 0.78, 0.22, 0.78), GROUND)
-            picture.fill(_rectangle(0.22, 0.78, 0.45, 0.55), paint)
-        case Thing.AGENT:
-            picture.fill(_arrow(state), paint)
-        case _:
-            picture.fill(_rectangle(0, 1, 0, 1), STRANGE)
-    return picture.pixels()
+    """One cell [tile, tile, 3], on ground with a line at its upper and left edge; a pixel is the mean of its points."""
+    points = tile * SMOOTH
+    at = (np.arange(points) + 0.5) / points
+    x, y = np.meshgrid(at, at)
+    picture = np.full((points, points, 3), GROUND, dtype=np.float64)
+    paint = np.array(COLOURS.get(colour, STRANGE))
+    for shape, other, share in (*_EDGES, *_layers(thing, state)):
+        picture[shape(x, y)] = (paint + (np.array(other) - paint) * share).round()
+    return picture.reshape(tile, SMOOTH, tile, SMOOTH, 3).mean(axis=(1, 3)).round().astype(np.uint8)
 
 
-def _draw_door(picture: _Canvas, paint: tuple[int, int, int], state: int) -> None:
-    if state == Door.OPEN:  # only its frame, and the door itself seen from the side
-        picture.fill(_rectangle(0, 1, 0, 0.1), paint)
-        picture.fill(_rectangle(0, 1, 0.9, 1), paint)
-        picture.fill(_rectangle(0, 0.14, 0, 1), paint)
-        return
-    picture.fill(_rectangle(0, 1, 0, 1), paint)
-    if state == Door.LOCKED:
-        picture.fill(_rectangle(0.1, 0.9, 0.1, 0.9), _mixed(paint, DARK, 0.5))
-        picture.fill(_disc(0.5, 0.42, 0.15), DARK)
-        picture.fill(_rectangle(0.43, 0.57, 0.42, 0.75), DARK)
-    else:
-        picture.fill(_rectangle(0.1, 0.9, 0.1, 0.9), GROUND)
-        picture.fill(_rectangle(0.2, 0.8, 0.2, 0.8), _mixed(paint, DARK, 0.5))
-        picture.fill(_disc(0.68, 0.5, 0.09), paint)
+def _layers(thing: int, state: int) -> list[Layer]:
+    """What is drawn for a thing in a state, from the ground up; an unknown one is pink, so as not to be overlooked."""
+    if thing == Thing.AGENT:
+        return [Layer(_arrow(state))]
+    if thing == Thing.DOOR:
+        return _DOORS.get(state, _DOORS[Door.CLOSED])
+    return _THINGS.get(thing, [Layer(_ALL, STRANGE, 1)])
 
 
-def _draw_key(picture: _Canvas, paint: tuple[int, int, int]) -> None:
-    picture.fill(_disc(0.5, 0.28, 0.2), paint)
-    picture.fill(_disc(0.5, 0.28, 0.08), GROUND)
-    picture.fill(_rectangle(0.43, 0.57, 0.4, 0.9), paint)
-    picture.fill(_rectangle(0.57, 0.74, 0.62, 0.71), paint)
-    picture.fill(_rectangle(0.57, 0.74, 0.8, 0.89), paint)
+class Layer(NamedTuple):
+    """A shape in the colour of the thing, mixed with a share of another one."""
 
-
-class _Canvas:
-    """A cell of ground with a line at its upper and left edge, to draw shapes on."""
-
-    def __init__(self, tile: int) -> None:
-        points = tile * SMOOTH
-        at = (np.arange(points) + 0.5) / points
-        self._x, self._y = np.meshgrid(at, at)
-        self._colours = np.empty((points, points, 3))
-        self._colours[:] = GROUND
-        self._tile = tile
-        self.fill(_rectangle(0, 0.04, 0, 1), LINE)
-        self.fill(_rectangle(0, 1, 0, 0.04), LINE)
-
-    def fill(self, shape: Shape, colour: tuple[int, int, int]) -> None:
-        """Paint a shape."""
-        self._colours[shape(self._x, self._y)] = colour
-
-    def pixels(self) -> Picture:
-        """The picture [tile, tile, 3]: the mean over the points of each pixel."""
-        split = self._colours.reshape(self._tile, SMOOTH, self._tile, SMOOTH, 3)
-        return split.mean(axis=(1, 3)).round().astype(np.uint8)
+    shape: Shape
+    other: tuple[int, int, int] = GROUND
+    share: float = 0
 
 
 def _rectangle(left: float, right: float, top: float, bottom: float) -> Shape:
@@ -340,7 +273,42 @@ def _arrow(direction: int) -> Shape:
     return inside
 
 
-def _mixed(colour: tuple[int, int, int], other: tuple[int, int, int], share: float) -> tuple[int, int, int]:
-    """A colour with a share of another one."""
-    red, green, blue = (round(a + (b - a) * share) for a, b in zip(colour, other, strict=True))
-    return red, green, blue
+_ALL, _CELL = _rectangle(0, 1, 0, 1), _rectangle(0.04, 1, 0.04, 1)
+_EDGES = [Layer(_rectangle(0, 0.04, 0, 1), LINE, 1), Layer(_rectangle(0, 1, 0, 0.04), LINE, 1)]
+_THINGS: dict[int, list[Layer]] = {
+    Thing.UNSEEN: [Layer(_ALL, UNSEEN, 1)],
+    Thing.EMPTY: [],
+    Thing.WALL: [Layer(_ALL), Layer(_rectangle(0.04, 0.96, 0.04, 0.96), DARK, 0.25)],
+    Thing.FLOOR: [Layer(_CELL, GROUND, 0.6)],
+    Thing.GOAL: [Layer(_CELL)],
+    Thing.LAVA: [Layer(_CELL, LAVA, 1), *(Layer(_wave(middle), DARK, 1) for middle in (0.3, 0.5, 0.7))],
+    Thing.KEY: [
+        Layer(_disc(0.5, 0.28, 0.2)),
+        Layer(_disc(0.5, 0.28, 0.08), GROUND, 1),
+        Layer(_rectangle(0.43, 0.57, 0.4, 0.9)),
+        Layer(_rectangle(0.57, 0.74, 0.62, 0.71)),
+        Layer(_rectangle(0.57, 0.74, 0.8, 0.89)),
+    ],
+    Thing.BALL: [Layer(_disc(0.5, 0.5, 0.32))],
+    Thing.BOX: [
+        Layer(_rectangle(0.12, 0.88, 0.12, 0.88)),
+        Layer(_rectangle(0.22, 0.78, 0.22, 0.78), GROUND, 1),
+        Layer(_rectangle(0.22, 0.78, 0.45, 0.55)),
+    ],
+}
+_DOORS: dict[int, list[Layer]] = {
+    # open: only its frame, and the door itself seen from the side
+    Door.OPEN: [Layer(_rectangle(*sides)) for sides in ((0, 1, 0, 0.1), (0, 1, 0.9, 1), (0, 0.14, 0, 1))],
+    Door.CLOSED: [
+        Layer(_ALL),
+        Layer(_rectangle(0.1, 0.9, 0.1, 0.9), GROUND, 1),
+        Layer(_rectangle(0.2, 0.8, 0.2, 0.8), DARK, 0.5),
+        Layer(_disc(0.68, 0.5, 0.09)),
+    ],
+    Door.LOCKED: [
+        Layer(_ALL),
+        Layer(_rectangle(0.1, 0.9, 0.1, 0.9), DARK, 0.5),
+        Layer(_disc(0.5, 0.42, 0.15), DARK, 1),
+        Layer(_rectangle(0.43, 0.57, 0.42, 0.75), DARK, 1),
+    ],
+}

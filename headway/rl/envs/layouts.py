@@ -8,14 +8,15 @@ the goal is in the lower right corner.
     agent      uniform over the free cells to the left of the wall, in a uniform direction
     key        uniform over those cells but the agent's
 
-This is the distribution of Farama's generator. That one draws cells until a free one is found, which makes the
-choice uniform over the free cells; here they are counted and one is chosen. The layouts of the arena are drawn as
-Farama's generators draw theirs, one for all rooms of a run.
+This is the distribution of Farama's generator, which draws cells until a free one is found. The layouts of the arena
+are drawn as Farama's generators draw theirs, one for all rooms of a run.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import reprlib
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,20 +65,15 @@ class Layouts:
         Raises:
             EnvError: they are not.
         """
-        for each in fields(self):
-            values = getattr(self, each.name)
+        left, inner = (1, self.wall - 1), (1, size - 2)  # of the wall
+        ranges: dict[str, tuple[int, Any]] = {"wall": (2, size - 3), "door": inner, "direction": (0, 3)}
+        ranges |= {"agent_x": left, "agent_y": inner, "key_x": left, "key_y": inner}
+        for name, (low, high) in ranges.items():
+            values = getattr(self, name)
             if not isinstance(values, np.ndarray) or values.dtype.kind not in "iu" or values.shape != (count,):
-                raise EnvError(f"expected integers [{count}] as {each.name} of the layouts, got {_excerpt(values)}")
-        inside = {"wall": (2, size - 3), "door": (1, size - 2), "direction": (0, 3)}
-        inside |= {"agent_y": (1, size - 2), "key_y": (1, size - 2)}
-        for name, (low, high) in inside.items():
-            values = getattr(self, name)
+                raise EnvError(f"expected integers [{count}] as {name} of the layouts, got {reprlib.repr(values)}")
             if ((values < low) | (values > high)).any():
-                raise EnvError(f"expected {name} of a layout from {low} to {high}, got {_excerpt(values)}")
-        for name in ("agent_x", "key_x"):
-            values = getattr(self, name)
-            if ((values < 1) | (values >= self.wall)).any():
-                raise EnvError(f"expected {name} of a layout to the left of the wall, got {_excerpt(values)}")
+                raise EnvError(f"expected {name} of a layout from {low} to {high}, got {reprlib.repr(values)}")
         if ((self.agent_x == self.key_x) & (self.agent_y == self.key_y)).any():
             raise EnvError("expected the agent and the key in different cells, got both in one")
 
@@ -122,11 +118,6 @@ def _scaled(uniform: NDArray[np.float64], count: int | Integers) -> Integers:
     return (uniform * count).astype(np.intp)
 
 
-def _excerpt(values: object) -> str:
-    text = repr(values)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 @dataclass(frozen=True, eq=False)
 class Layout:
     """Where everything is when an episode begins."""
@@ -166,8 +157,7 @@ def keycorridor(seed: int) -> Layout:
     return Layout(codes, (3, 1), int(choose.integers(4)), 30 * 3**2)
 
 
-@dataclass(frozen=True)
-class _Box:
+class _Box(NamedTuple):
     """A room of MultiRoom: its upper left corner, its size with walls, and the door by which it is entered."""
 
     x: int

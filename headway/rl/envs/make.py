@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from headway.errors import EnvError, MissingExtraError
+from headway.errors import EnvError, did_you_mean, import_extra
 
 if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
@@ -54,22 +53,16 @@ def make_env(
         MissingExtraError: gymnasium (or for that backend minigrid) is not installed.
     """
     _check_choice("noise", noise, ("none", "door"))
-    _check_choice("backend", backend, BACKENDS)
-    _check_choice("view", view, ("full", "partial"))
     if noise == "door" and noise_channel is False:
         raise EnvError("expected a noise channel for noise='door', got noise_channel=False; leave it out")
-    _need_gymnasium()
-    from headway.rl.envs.grid_env import check_num_envs, check_seed
-
-    num_envs, seed = check_num_envs(num_envs), check_seed(seed)
     mode = _autoreset_mode(autoreset_mode)
     name = _known_id(env_id, backend)
     env: Any
     if backend == "vector":
         from headway.rl.envs.doorkey_env import SIZES, DoorKeyVectorEnv
 
-        if view == "partial":
-            raise EnvError("expected view='full' with backend='vector', got 'partial'; use backend='minigrid'")
+        if view != "full":
+            raise EnvError(f"expected view='full' with backend='vector', got {view!r}; use backend='minigrid'")
         env = DoorKeyVectorEnv(SIZES[name], num_envs, seed, mode)
     else:
         from headway.rl.envs.farama import MiniGridVectorEnv
@@ -91,7 +84,7 @@ def env_ids(backend: str = "vector") -> list[str]:
         MissingExtraError: the packages that it needs are not installed.
     """
     _check_choice("backend", backend, BACKENDS)
-    _need_gymnasium()
+    gymnasium()
     if backend == "vector":
         from headway.rl.envs.doorkey_env import SIZES
 
@@ -101,27 +94,27 @@ def env_ids(backend: str = "vector") -> list[str]:
     return minigrid_ids()
 
 
+def gymnasium() -> Any:
+    """Gymnasium, which everything here needs.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    return import_extra("gymnasium", "rl")
+
+
 def _check_choice(what: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         raise EnvError(f"expected {what} to be one of {', '.join(known)}, got {value!r}")
 
 
-def _need_gymnasium() -> None:
-    try:
-        import gymnasium  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("gymnasium", "rl") from None
-
-
 def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
     """The mode of that name ("same_step") or value ("SameStep")."""
-    from gymnasium.vector import AutoresetMode
-
-    for each in AutoresetMode:
-        if mode is each or (isinstance(mode, str) and mode.lower() in (each.name.lower(), each.value.lower())):
-            return each
-    known = ", ".join(each.name.lower() for each in AutoresetMode)
-    raise EnvError(f"expected autoreset_mode to be one of {known}, got {mode!r}")
+    modes = {each.name.lower(): each for each in gymnasium().vector.AutoresetMode}
+    for name, each in modes.items():
+        if mode is each or str(mode).lower() in (name, each.value.lower()):
+            return cast("AutoresetMode", each)
+    raise EnvError(f"expected autoreset_mode to be one of {', '.join(modes)}, got {mode!r}")
 
 
 def _known_id(env_id: str, backend: str) -> str:
@@ -132,14 +125,8 @@ def _known_id(env_id: str, backend: str) -> str:
     versions = [each for each in known if each.rpartition("-v")[0] == env_id]
     if versions:
         return max(versions, key=lambda each: int(each.rpartition("-v")[2]))
+    way_out = "headway.rl.env_ids('minigrid') lists them"
     if backend == "vector":
-        raise EnvError(
-            f"expected one of {', '.join(known)} with backend='vector', got {env_id!r}; "
-            "backend='minigrid' has all of Farama's environments"
-        )
-    near = get_close_matches(str(env_id), known, n=5, cutoff=0.4)
-    hint = f"; do you mean {' or '.join(near)}?" if near else ";"
-    raise EnvError(
-        f"expected the id of one of minigrid's {len(known)} environments, got {env_id!r}{hint} "
-        "headway.rl.env_ids('minigrid') lists them"
-    )
+        way_out = f"it has {', '.join(known)}, and backend='minigrid' has all of Farama's environments"
+    hint = did_you_mean(env_id, known)
+    raise EnvError(f"expected an id of an environment of backend={backend!r}, got {env_id!r}{hint}; {way_out}")

@@ -8,12 +8,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.errors import EnvError, did_you_mean
-from headway.rl.envs.continuous_rooms import Pendulum, PointMass
+from headway.errors import EnvError, check_known
 from headway.rl.envs.grid_env import check_num_envs, check_seed
 from headway.rl.envs.grid_rooms import GridRoom, Plan
 from headway.rl.envs.layouts import Layout, doorkey, keycorridor, multiroom
-from headway.rl.envs.rooms import SCREENS, Room, Screen
+from headway.rl.envs.rooms import SCREENS, Pendulum, PointMass, Room, Screen
 
 TELEVISION = "-tv"
 """The end of the name of a room with a television, which is a remote control."""
@@ -61,19 +60,11 @@ ROOMS = (*(f"house-{kind}" for kind in SCREENS), *(name + end for name in _TASKS
 
 
 def make_room(name: str, num_envs: int = 1, seed: int = 0, images: NDArray[np.float32] | None = None) -> Room:
-    """Make rooms that are stepped together.
+    """Make rooms that are stepped together, of a name out of `ROOMS`; the one with digits needs images [any, 16].
 
-    Args:
-        name: one of `ROOMS`.
-        num_envs: how many.
-        seed: decides the layout, if the room draws one, and all noise.
-        images: pictures [any, 16] for the room with digits.
-
-    Raises:
-        EnvError: there is no such room, or the pictures that it needs are missing.
+    The seed decides the layout, if the room draws one, and all noise.
     """
-    if name not in ROOMS:
-        raise EnvError(f"expected a room out of {', '.join(ROOMS)}, got {name!r}{did_you_mean(name, ROOMS)}")
+    check_known("a room", [name], ROOMS, EnvError)
     num_envs, seed = check_num_envs(num_envs), check_seed(seed)
     if name.startswith("house-"):
         screen = Screen(name.removeprefix("house-"), num_envs, images)

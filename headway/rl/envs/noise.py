@@ -6,7 +6,7 @@ learn to predict it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from headway.errors import EnvError, StateError
-from headway.rl.envs.grid_env import GridVectorEnv, Mask, check_reset_mask, check_seed
+from headway.rl.envs.grid_env import GridVectorEnv, Mask, check_seed, rows_to_reset
 from headway.rl.envs.grids import render_grid
 from headway.rl.envs.streams import Rows, Streams
 
@@ -35,12 +35,7 @@ class GridNoise(Base):
     Infos say `noise_on`: whether there is noise in the returned observations [N], here False; the infos of a last
     observation (`final_info`) say it too.
 
-    Args:
-        env: grid environments.
-        channel: add a fourth channel, of zeros; observations become float32 [N, width, height, 4].
-
-    Raises:
-        EnvError: these are not grid environments of headway's.
+    With `channel` observations have a fourth one, of zeros, and become float32 [N, width, height, 4].
     """
 
     def __init__(self, env: GridVectorEnv, channel: bool = False) -> None:
@@ -61,7 +56,7 @@ class GridNoise(Base):
     ) -> tuple[Array, dict[str, Any]]:
         """Begin new episodes, as the environment does; a seed for all starts the noise anew as well."""
         seen, infos = self.env.reset(seed=seed, options=options)
-        rows = check_reset_mask((options or {}).get("reset_mask"), self.num_envs)
+        rows = rows_to_reset(options, self.num_envs)
         if seed is not None and not isinstance(seed, Sequence):
             self._seed(check_seed(seed), rows)
         self._renew(rows, infos)  # what the others see has not changed
@@ -112,11 +107,7 @@ class GridNoise(Base):
         return {"noise": type(self).__name__, "env": self.env.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, bit for bit.
-
-        Raises:
-            StateError: it belongs to another environment.
-        """
+        """Go on from a state of such an environment, bit for bit; that of another one is a StateError."""
         if state.get("noise") != type(self).__name__:
             raise StateError(f"expected the state of {type(self).__name__}, got that of {state.get('noise')}")
         self.env.load_state_dict(state["env"])
@@ -152,9 +143,11 @@ class DoorNoise(GridNoise):
         near = infos["door_distance"][rows] <= self.distance
         self._noise[rows[self._on[rows] & ~near]] = 0
         self._on[rows] = near
-        loud = rows[near]
-        if len(loud):
-            self._noise[loud] = self._streams.normal(loud, self._noise[0].size).reshape(len(loud), *self.env.shape)
+        self._draw(rows[near], self._streams.normal)
+
+    def _draw(self, rows: Rows, normal: Callable[[Rows, int], Array]) -> None:
+        if len(rows):
+            self._noise[rows] = normal(rows, self._noise[0].size).reshape(len(rows), *self.env.shape)
 
     def state_dict(self) -> dict[str, Any]:
         """See `GridNoise.state_dict`."""
@@ -162,11 +155,7 @@ class DoorNoise(GridNoise):
         return {**super().state_dict(), "own": own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, bit for bit; the noise of the last observation is drawn again.
-
-        Raises:
-            StateError: it belongs to another environment, or to noise of another reach.
-        """
+        """See `GridNoise.load_state_dict`; the noise of the last observation is drawn again."""
         super().load_state_dict(state)
         own = state["own"]
         if own["distance"] != self.distance:
@@ -174,5 +163,4 @@ class DoorNoise(GridNoise):
         self._streams.load_state_dict(own["streams"])
         self._on = np.array(own["on"], dtype=bool)
         self._noise[:] = 0
-        loud = np.flatnonzero(self._on)
-        self._noise[loud] = self._streams.last_normal(loud, self._noise[0].size).reshape(len(loud), *self.env.shape)
+        self._draw(np.flatnonzero(self._on), self._streams.last_normal)

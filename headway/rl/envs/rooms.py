@@ -2,7 +2,7 @@
 
 An observation is a row of numbers: the body (where the agent is, what it has done) and the screen. The screen is there
 in every room, dark where nothing is shown, so that a room has the same observations with and without a television.
-Those in cells are in `grid_rooms.py`, the others in `continuous_rooms.py`.
+Here are also the continuous ones, a point mass and a pendulum; those in cells are in `grid_rooms.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from headway.errors import EnvError
-from headway.rl.envs.grid_env import ArrayVectorEnv, Mask, Outcome, check_num_envs
+from headway.rl.envs.grid_env import ArrayVectorEnv, Mask, Outcome
 from headway.rl.envs.grids import worth
 from headway.rl.envs.streams import Rows, Streams
 
@@ -24,6 +24,18 @@ PIXELS = 16
 """Numbers on the screen: 4x4."""
 SLOW = 0.95
 """The share of a slow picture that is left after a step."""
+PRESSED = 0.5
+"""The last number of a continuous action is the button: above this it is pressed."""
+POINT_STEPS, POINT_BINS = 100, 10
+PENDULUM_STEPS, ANGLE_BINS, SPEED_BINS = 200, 12, 10
+START, GOAL = -0.9, 0.9
+"""Both coordinates of the point mass where it starts, and of its goal ..."""
+REACH = 0.1
+"""... and how near it has to come in each."""
+DRAG, PUSH, TIME_STEP = 0.9, 0.1, 0.1
+GRAVITY, TORQUE, TOP_SPEED, SWING_STEP = 10.0, 2.0, 8.0, 0.05
+UPRIGHT, SLOW_ENOUGH = 0.2, 1.0
+"""The pendulum's goal: within so many radians of upright, at no more than this speed."""
 Floats = NDArray[np.float32]
 Cells = NDArray[np.intp]
 
@@ -41,22 +53,12 @@ SCREENS: Mapping[str, str] = {
 
 
 class Screen:
-    """What N televisions show.
+    """What N televisions of a kind out of `SCREENS` show; the kind "digits" needs images [any, 16].
 
     Noise has mean 0 and deviation 1 in each pixel; a dark screen is zero.
-
-    Args:
-        kind: one of `SCREENS`.
-        num_envs: N.
-        images: pictures [any, 16] of the kind "digits".
-
-    Raises:
-        EnvError: no such kind, or no pictures where they are needed.
     """
 
     def __init__(self, kind: str, num_envs: int, images: Floats | None = None) -> None:
-        if kind not in SCREENS:
-            raise EnvError(f"expected a television out of {', '.join(SCREENS)}, got {kind!r}")
         if kind == "digits" and (images is None or images.ndim != 2 or images.shape[1] != PIXELS):
             got = "none" if images is None else list(images.shape)
             raise EnvError(f"expected images of shape [any, {PIXELS}] for the television 'digits', got {got}")
@@ -109,15 +111,8 @@ class Room(ArrayVectorEnv):
     Reaching the goal ends an episode, and is worth as much as in MiniGrid. Infos hold `noise_on`, whether the next
     observation carries noise [N].
 
-    Args:
-        name: of the room.
-        num_envs: N.
-        seed: decides the layout, if it is drawn, and all noise.
-        screen: the television.
-        body: numbers of an observation before the screen.
-        actions: the space of one action.
-        max_steps: after which an episode is truncated.
-        cells: places that can be covered.
+    It is made with the numbers of an observation before the screen (`body`), the space of one action, and the number of
+    places that can be covered (`cells`); the seed decides the layout, if it is drawn, and all noise.
 
     Attributes:
         goals: episodes that have reached the goal.
@@ -143,7 +138,7 @@ class Room(ArrayVectorEnv):
         self._visited = np.zeros(cells, dtype=bool)
         self._clock = self.goals = self.first_goal = 0
         observations = Box(-np.inf, np.inf, (body + PIXELS,), np.float32)
-        super().__init__(name, check_num_envs(num_envs), observations, actions, seed, AutoresetMode.SAME_STEP)
+        super().__init__(name, num_envs, observations, actions, seed, AutoresetMode.SAME_STEP)
 
     @property
     def covered(self) -> float:
@@ -218,3 +213,77 @@ class Room(ArrayVectorEnv):
     def _noise(self) -> Mask:
         """Whose observation carries noise [N]."""
         return self._screen.is_on
+
+
+class PointMass(Room):
+    """A mass in a square: v' = 0.9 v + 0.1 f and p' = p + 0.1 v', with the force f in [-1, 1]^2 and p in [-1, 1]^2.
+
+    It starts in one corner, and the goal is in the opposite one. A wall takes the speed towards it. The body is p, v.
+    Covered are 10x10 squares.
+    """
+
+    state = ("position", "velocity")
+
+    def __init__(self, name: str, num_envs: int, seed: int, screen: Screen) -> None:
+        self._position = np.full((num_envs, 2), START)
+        self._velocity = np.zeros((num_envs, 2))
+        actions = Box(-1, 1, (3,), np.float32)
+        super().__init__(name, num_envs, seed, screen, 4, actions, POINT_STEPS, POINT_BINS**2)
+
+    def _place(self, rows: Rows) -> None:
+        self._position[rows], self._velocity[rows] = START, 0.0
+
+    def _move(self, actions: NDArray[Any]) -> tuple[Mask, Mask]:
+        velocity = DRAG * self._velocity + PUSH * actions[:, :2]
+        moved = self._position + TIME_STEP * velocity
+        self._position = np.clip(moved, -1.0, 1.0)
+        self._velocity = np.where(moved == self._position, velocity, 0.0)
+        near = np.abs(self._position - GOAL) <= REACH
+        return near[:, 0] & near[:, 1], actions[:, 2] > PRESSED
+
+    def _body(self) -> Floats:
+        return np.concatenate([self._position, self._velocity], axis=1).astype(np.float32)
+
+    def _cells(self) -> Cells:
+        places = _bin((self._position + 1) / 2, POINT_BINS)
+        return places[:, 0] * POINT_BINS + places[:, 1]
+
+
+class Pendulum(Room):
+    """The pendulum of Gymnasium, hanging down at first; the goal is to hold it upright, slowly, for one step.
+
+        w' = w + (1.5 g sin(angle) + 3 u) dt, within -8 and 8;  angle' = angle + w' dt;  u in [-2, 2], g = 10, dt = 0.05
+
+    The torque u is not enough to lift it at once. The body is cos, sin and w / 8; covered are 12x10 cells of angle and
+    speed.
+    """
+
+    state = ("angle", "speed")
+
+    def __init__(self, name: str, num_envs: int, seed: int, screen: Screen) -> None:
+        self._angle, self._speed = np.full(num_envs, np.pi), np.zeros(num_envs)
+        actions = Box(-1, 1, (2,), np.float32)
+        super().__init__(name, num_envs, seed, screen, 3, actions, PENDULUM_STEPS, ANGLE_BINS * SPEED_BINS)
+
+    def _place(self, rows: Rows) -> None:
+        self._angle[rows], self._speed[rows] = np.pi, 0.0
+
+    def _move(self, actions: NDArray[Any]) -> tuple[Mask, Mask]:
+        pull = 1.5 * GRAVITY * np.sin(self._angle) + 3 * TORQUE * actions[:, 0]
+        self._speed = np.clip(self._speed + pull * SWING_STEP, -TOP_SPEED, TOP_SPEED)
+        self._angle = (self._angle + self._speed * SWING_STEP + np.pi) % (2 * np.pi) - np.pi
+        reached: Mask = (np.abs(self._angle) <= UPRIGHT) & (np.abs(self._speed) <= SLOW_ENOUGH)
+        return reached, actions[:, 1] > PRESSED
+
+    def _body(self) -> Floats:
+        parts = (np.cos(self._angle), np.sin(self._angle), self._speed / TOP_SPEED)
+        return np.stack(parts, axis=1).astype(np.float32)
+
+    def _cells(self) -> Cells:
+        angle = _bin((self._angle + np.pi) / (2 * np.pi), ANGLE_BINS)
+        return angle * SPEED_BINS + _bin((self._speed / TOP_SPEED + 1) / 2, SPEED_BINS)
+
+
+def _bin(shares: NDArray[np.float64], bins: int) -> Cells:
+    """Numbers from 0 to 1 as one of some bins."""
+    return np.minimum((shares * bins).astype(np.intp), bins - 1)

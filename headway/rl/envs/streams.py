@@ -96,11 +96,7 @@ class Streams:
         return {"keys": self._keys.tolist(), "used": self._used.tolist()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state.
-
-        Raises:
-            StateError: it has another number of streams.
-        """
+        """Continue from a state of as many streams."""
         keys, used = (np.array(state[name], dtype=np.uint64) for name in ("keys", "used"))
         if keys.shape != self._keys.shape or used.shape != self._used.shape:
             raise StateError(f"expected the state of {len(self._keys)} random streams, got {len(keys)}")

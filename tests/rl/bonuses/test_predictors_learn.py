@@ -37,8 +37,7 @@ def rank_correlation(config: IntrinsicConfig, shares: np.ndarray, seed: int) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("law", ["geometric", "harmonic"])
+@pytest.mark.parametrize(("law", "seed"), [("geometric", 0), ("harmonic", 1)])
 def test_rnd_pays_most_for_what_was_visited_least(law: str, seed: int) -> None:
     shares = 0.8 ** np.arange(STATES) if law == "geometric" else 1 / np.arange(1, STATES + 1)
     assert rank_correlation(IntrinsicConfig(), shares, seed) < -0.9

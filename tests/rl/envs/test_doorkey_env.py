@@ -304,7 +304,7 @@ def test_wrong_reset_options_are_refused(options: dict[str, Any], message: str) 
 def test_a_room_needs_space_for_a_wall() -> None:
     with pytest.raises(EnvError, match="size of 5 or more, got 4"):
         DoorKeyVectorEnv(4)
-    with pytest.raises(EnvError, match="seed that is an integer of 0 or more, got -1"):
+    with pytest.raises(EnvError, match="seed to be an integer of 0 or more, got -1"):
         DoorKeyVectorEnv(5, seed=-1)
 
 

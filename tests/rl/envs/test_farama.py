@@ -14,7 +14,9 @@ from headway.errors import EnvError
 from headway.rl import make_env
 from headway.rl.envs.farama import MiniGridVectorEnv, minigrid_ids
 
-MODES = tuple(AutoresetMode)
+IDS, VIEWS = ("MiniGrid-Empty-5x5-v0", "MiniGrid-Dynamic-Obstacles-5x5-v0"), ("full", "partial")
+PAIRS = [(IDS[i], mode, VIEWS[(i + m) % 2]) for i in range(2) for m, mode in enumerate(AutoresetMode)]
+"""Every two of environment, mode and view."""
 
 
 def gymnasiums_own(env_id: str, count: int, view: str, mode: AutoresetMode) -> SyncVectorEnv:
@@ -26,9 +28,7 @@ def gymnasiums_own(env_id: str, count: int, view: str, mode: AutoresetMode) -> S
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("view", ["full", "partial"])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("env_id", ["MiniGrid-Empty-5x5-v0", "MiniGrid-Dynamic-Obstacles-5x5-v0"])
+@pytest.mark.parametrize(("env_id", "mode", "view"), PAIRS)
 def test_agrees_with_gymnasium_in_every_mode(env_id: str, mode: AutoresetMode, view: str) -> None:
     count = 3
     ours = MiniGridVectorEnv(env_id, count, seed=5, view=view, autoreset_mode=mode)

@@ -81,7 +81,7 @@ def test_a_picture_may_be_changed() -> None:
 
 
 def test_what_is_no_grid_is_refused() -> None:
-    with pytest.raises(EnvError, match=r"\[width, height, 3 or 4\], got \[2, 5, 5, 3\]; draw one at a time"):
+    with pytest.raises(EnvError, match=r"got \[2, 5, 5, 3\]"):
         render_grid(np.zeros((2, 5, 5, 3)))
     with pytest.raises(EnvError, match="tiles of 4 pixels or more, got 2"):
         render_grid(np.zeros((5, 5, 3)), tile=2)

@@ -170,7 +170,7 @@ def test_an_environment_without_a_door_is_refused() -> None:
 
 
 def test_wrappers_need_grid_environments() -> None:
-    with pytest.raises(EnvError, match=r"from headway\.rl\.make_env, got int"):
+    with pytest.raises(EnvError, match="got int"):
         GridNoise(3)  # type: ignore[arg-type]
 
 
