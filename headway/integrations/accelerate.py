@@ -90,10 +90,6 @@ class SourceAccelerator(Metered, Accelerator):
                 raise IntegrationError(
                     "expected a prepared model, got none; call accelerator.prepare(model, ...) first"
                 )
-            if source is None and self._feedback.needs_sources:
-                raise IntegrationError(
-                    "expected the source of each sample, got none; call accelerator.backward(losses, source)"
-                )
             samples = len(loss)
             loss = self._feedback.loss(loss, source, lambda: self._feedback.consume(samples))
         super().backward(loss, **kwargs)

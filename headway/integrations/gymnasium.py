@@ -1,9 +1,5 @@
 """Intrinsic rewards from a wrapper around a Gymnasium vector environment.
 
-from headway.integrations.gymnasium import IntrinsicRewardWrapper
-
-env = IntrinsicRewardWrapper(gymnasium.make_vec("CartPole-v1", 8), "icm+gmc")
-
 Steps wait to be scored together: one pass of the predictor for many costs little more than one for a single.
 """
 
@@ -16,17 +12,10 @@ import numpy as np
 import torch
 
 from headway.errors import MethodError
-from headway.integrations.rewards import (
-    check_method,
-    check_number,
-    check_unit,
-    check_wrapper_state,
-    fixed_floor,
-    reward_of,
-)
+from headway.integrations.rewards import CarriesEnvironment, check_number, check_unit, fixed_floor, reward_of
 from headway.integrations.versions import require
 from headway.rl.config import IntrinsicConfig
-from headway.rl.episodes import Episodes, Step, Transitions, has_state
+from headway.rl.episodes import Episodes, Transitions
 from headway.rl.methods import default_for
 from headway.rl.normalise import RewardNormaliser
 from headway.rl.reward import Reward
@@ -42,36 +31,33 @@ RAW = "intrinsic_reward"
 SCALED = "scaled_intrinsic_reward"
 TASK = "task_reward"
 PARTS = ("obs", "actions", "next_obs", "valid", "ended")
-Scale = Callable[[Array, Array], Array]
-"""From raw rewards [T, N], and where there are any [T, N], to scaled ones [T, N]."""
 
 
 class Block:
-    """The steps since the predictor last learned.
+    """The steps since the predictor last learned: the reward must not change before `settle` was called.
 
     Args:
-        reward: scores them. It must not change before `settle` was called.
-        scale: as above; asked once per step, while nothing has changed.
+        reward: scores them.
+        scale: from raw rewards [T, N], and where there are any [T, N], to scaled ones [T, N]; asked once per step.
     """
 
-    def __init__(self, reward: Reward, scale: Scale) -> None:
+    def __init__(self, reward: Reward, scale: Callable[[Array, Array], Array]) -> None:
         self._reward, self._scale = reward, scale
-        self._steps: list[tuple[Array, Array, Array, Array, Array]] = []
+        self._steps: list[dict[str, Array]] = []
         self._raw: list[Array] = []
         self._scaled: list[Array] = []
         self.transitions = 0
 
-    def add(self, obs: Array, actions: Array, next_obs: Array, valid: Array, ended: Array) -> int:
-        """Take in a step of N environments; returns its number."""
-        self._steps.append((obs, actions, next_obs, valid, ended))
-        self.transitions += int(valid.sum())
+    def add(self, step: dict[str, Array]) -> int:
+        """Take in the `PARTS` of a step of N environments; returns its number."""
+        self._steps.append(step)
+        self.transitions += int(step["valid"].sum())
         return len(self._steps) - 1
 
     def end_episodes(self, envs: Array) -> None:
         """Note that environments [N] were reset after the last step."""
         if self._steps:
-            *rest, ended = self._steps[-1]
-            self._steps[-1] = (*rest, ended | envs)  # type: ignore[assignment]
+            self._steps[-1]["ended"] = self._steps[-1]["ended"] | envs
         else:
             self._reward.end_episodes(np.flatnonzero(envs).tolist())
 
@@ -85,36 +71,31 @@ class Block:
         """Score what has not been; returns raw rewards [T, N], and where there are any [T, N]."""
         if len(self._raw) < len(self._steps):
             self._score()
-        return np.stack(self._raw), np.stack([step[3] for step in self._steps])
+        return np.stack(self._raw), self._stacked("valid")
 
     def state(self) -> list[dict[str, torch.Tensor]]:
         """The steps, as tensors."""
-        return [dict(zip(PARTS, map(torch.from_numpy, step), strict=True)) for step in self._steps]
+        return [{name: torch.from_numpy(part) for name, part in step.items()} for step in self._steps]
 
     def resume(self, state: list[Mapping[str, torch.Tensor]]) -> None:
         """Take in the steps of a state."""
         for step in state:
-            ended = step.get("ended", torch.zeros_like(step["valid"]))  # former states do not say
-            obs, actions, following, valid = (step[name].numpy() for name in PARTS[:-1])
-            self.add(obs, actions, following, valid, ended.numpy())
+            ended = {"ended": torch.zeros_like(step["valid"])}  # former states do not say
+            self.add({name: part.numpy() for name, part in {**ended, **step}.items()})
 
     def joined(self, first: int = 0) -> Transitions:
         """The transitions of all steps from one on, in the order of time."""
-        steps = self._steps[first:]
-        obs, actions, following, _, ended = (
-            torch.from_numpy(np.concatenate([step[part][step[3]] for step in steps])) for part in range(len(PARTS))
-        )
-        envs = torch.from_numpy(np.concatenate([np.flatnonzero(step[3]) for step in steps]))
-        return Transitions(obs, actions, following, ended=ended, envs=envs)
+        parts = {name: self._stacked(name, first) for name in PARTS}
+        return Transitions.of_rollout(parts.pop("valid"), **parts)
+
+    def _stacked(self, part: str, first: int = 0) -> Array:
+        return np.stack([step[part] for step in self._steps[first:]])
 
     def _score(self) -> None:
-        """Score the steps that wait, all in one pass.
-
-        A reward that looks at single episodes has to go through the steps before again.
-        """
+        """Score the steps that wait, all in one pass; a reward of single episodes goes through those before again."""
         done = len(self._raw)
         first = 0 if self._reward.is_episodic else done
-        valid = np.stack([step[3] for step in self._steps[first:]])
+        valid = self._stacked("valid", first)
         raw = np.zeros(valid.shape)
         if valid.any():
             raw[valid] = self._reward.rewards(self.joined(first)).double().cpu().numpy()
@@ -124,14 +105,7 @@ class Block:
 
 
 class Pending(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array [N] that is computed when somebody looks at it.
-
-    It is used like an array, in arithmetic, indexing and `np.stack`.
-
-    Args:
-        values: computes it.
-        count: N.
-    """
+    """An array [N] that `values` computes when somebody looks at it; to pickle and to copy it is the array."""
 
     dtype = np.dtype(np.float64)
     ndim = 1
@@ -141,41 +115,33 @@ class Pending(np.lib.mixins.NDArrayOperatorsMixin):
         self.shape = (count,)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """The array itself: a copy, which is yours."""
-        return np.array(self._values(), dtype=dtype)
+        return np.array(self._values(), dtype=dtype)  # a copy, which is yours
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Compute with the arrays."""
         return getattr(ufunc, method)(*(np.asarray(x) if isinstance(x, Pending) else x for x in inputs), **options)
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else that an array has."""
         if name.startswith("__"):  # numpy asks for some of them before it asks for the array
             raise AttributeError(name)
         return getattr(self.__array__(), name)
 
     def __len__(self) -> int:
-        """N."""
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        """Some of it."""
         return np.asarray(self)[index]
 
     def __iter__(self) -> Iterator[Any]:
-        """One after the other."""
         return iter(np.asarray(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """To pickle and to copy it is the array."""
         return np.array, (np.asarray(self),)
 
     def __repr__(self) -> str:
-        """As an array."""
         return repr(np.asarray(self))
 
 
-class IntrinsicRewardWrapper(VectorWrapper):
+class IntrinsicRewardWrapper(CarriesEnvironment, VectorWrapper):
     """Puts intrinsic rewards into the infos of every step.
 
         env = IntrinsicRewardWrapper(gymnasium.make_vec("CartPole-v1", 8), "icm+gmc", coefficient=0.1)
@@ -235,7 +201,6 @@ class IntrinsicRewardWrapper(VectorWrapper):
         super().__init__(env)
         if update_every < 1:
             raise MethodError(f"update_every: expected at least 1, got {update_every}")
-        check_method(method)
         check_number("coefficient", coefficient)
         spaces = env.single_observation_space, env.single_action_space
         if isinstance(method, Reward):
@@ -267,27 +232,27 @@ class IntrinsicRewardWrapper(VectorWrapper):
         taken = np.array(actions)  # a copy: it waits for the predictor, and whoever gave it may use it again
         obs, rewards, terminated, truncated, infos = self.env.step(actions)
         step = self._episodes.take(taken, obs, rewards, terminated, truncated, infos)
-        raw, scaled = self._pay(step)
+        block = self._block
+        index = block.add({name: getattr(step, name) for name in PARTS})
+        if block.transitions >= self.update_every:
+            self._learn()
+        raw = Pending(lambda: block.rewards(index)[0], self.num_envs)
+        scaled = Pending(lambda: block.rewards(index)[1], self.num_envs)
         infos = {**infos, RAW: raw, f"_{RAW}": step.valid, SCALED: scaled, f"_{SCALED}": step.valid.copy()}
         if self.add:
             infos[TASK], infos[f"_{TASK}"] = step.rewards, np.ones_like(step.valid)
             rewards = rewards + np.asarray(scaled)
         return obs, rewards, terminated, truncated, infos
 
-    @property
-    def carries_environment(self) -> bool:
-        """Whether `state_dict` has the environment too: it does where the environment has a `state_dict` itself."""
-        return has_state(self.env)
-
     def state_dict(self) -> dict[str, Any]:
         """What later rewards depend on, and the environment where it can tell its state; see `carries_environment`."""
-        now = self._episodes.state_dict().items()
+        now = self._episodes.state_dict()
         return {
             "env": self.env.state_dict() if self.carries_environment else None,
             "reward": self.reward.state_dict(),
             "normaliser": None if self.normaliser is None else self.normaliser.state_dict(),
             "waiting": self._block.state(),
-            **{name: None if each is None else torch.from_numpy(each) for name, each in now},
+            **{name: value if value is None else torch.from_numpy(value) for name, value in now.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -296,7 +261,7 @@ class IntrinsicRewardWrapper(VectorWrapper):
         Raises:
             StateError: it is the state of another method, another environment or another number of them.
         """
-        check_wrapper_state(self, len(state["over"]), state.get("env"))
+        self._check_state(len(state["over"]), state.get("env"))
         self.reward.load_state_dict(state["reward"])
         if self.carries_environment:
             self.env.load_state_dict(state["env"])
@@ -308,15 +273,6 @@ class IntrinsicRewardWrapper(VectorWrapper):
         self._episodes.load_state_dict(now)
 
     # Parts
-
-    def _pay(self, step: Step) -> tuple[Pending, Pending]:
-        """The rewards of a step [N], raw and scaled, zero where there was no transition; then perhaps learn."""
-        block = self._block
-        index = block.add(step.obs, step.actions, step.next_obs, step.valid, step.ended)
-        if block.transitions >= self.update_every:
-            self._learn()
-        raw = Pending(lambda: block.rewards(index)[0], self.num_envs)
-        return raw, Pending(lambda: block.rewards(index)[1], self.num_envs)
 
     def _scaled(self, raw: Array, valid: Array) -> Array:
         """Raw rewards [T, N] as they are scaled now."""

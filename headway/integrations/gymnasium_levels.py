@@ -1,10 +1,4 @@
-"""Curricula over levels for Gymnasium vector environments.
-
-from headway.integrations.gymnasium_levels import LevelWrapper
-
-env = gymnasium.make_vec(ID, 8, vector_kwargs={"autoreset_mode": AutoresetMode.DISABLED})
-env = LevelWrapper(env, LevelSampler(1000))
-"""
+"""Curricula over levels for Gymnasium vector environments."""
 
 from __future__ import annotations
 
@@ -15,9 +9,9 @@ import numpy as np
 import torch
 
 from headway.errors import EnvError, MethodError, SelectionError
-from headway.integrations.rewards import check_wrapper_state
+from headway.integrations.rewards import CarriesEnvironment
 from headway.integrations.versions import require
-from headway.rl.episodes import autoreset_mode, has_state
+from headway.rl.episodes import autoreset_mode
 from headway.rl.spaces import Array, pick
 from headway.selection import LevelSampler
 
@@ -28,9 +22,10 @@ from gymnasium.vector import AutoresetMode, VectorWrapper  # noqa: E402
 __all__ = ["LevelWrapper"]
 
 
-class LevelWrapper(VectorWrapper):
+class LevelWrapper(CarriesEnvironment, VectorWrapper):
     """Lets a `LevelSampler` choose what each environment plays next, whenever an episode ends.
 
+        env = gymnasium.make_vec(ID, 8, vector_kwargs={"autoreset_mode": AutoresetMode.DISABLED})
         env = LevelWrapper(env, LevelSampler(1000))
         ... a rollout of T steps, from which you compute advantages [T, N] ...
         env.update(advantages.abs())
@@ -123,11 +118,6 @@ class LevelWrapper(VectorWrapper):
         self.sampler.update(torch.from_numpy(np.stack(self._played[-len(values) :])), values)
         self._played = []
 
-    @property
-    def carries_environment(self) -> bool:
-        """Whether `state_dict` has the environment too: it does where the environment has a `state_dict` itself."""
-        return has_state(self.env)
-
     def state_dict(self) -> dict[str, Any]:
         """What later levels depend on, and the environment where it can tell its state; see `carries_environment`."""
         played = np.stack(self._played) if self._played else np.zeros((0, self.num_envs), dtype=np.int64)
@@ -145,7 +135,7 @@ class LevelWrapper(VectorWrapper):
         Raises:
             StateError: it is the state of other levels, or of another number of environments.
         """
-        check_wrapper_state(self, len(state["level"]), state["env"])
+        self._check_state(len(state["level"]), state["env"])
         self.sampler.load_state_dict(state["sampler"])
         if self.carries_environment:
             self.env.load_state_dict(state["env"])

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from headway.errors import IntegrationError
 from headway.integrations.training import Feedback, Metered, Steered
@@ -175,29 +174,20 @@ class SourceCallback(Metered, Callback):
         if outputs is None:  # Lightning skips such a batch
             self._count()
             return None
-        losses, sources = self._read(outputs)
-        if not self._checked:  # once: it makes the host wait for the device
-            _check_loss(outputs, losses)
-            self._checked = True
-        return {**outputs, "loss": self._feedback.loss(losses, sources, self._count)}
+        key, source = self._keys
+        if not isinstance(outputs, Mapping) or key not in outputs:
+            got = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+            raise IntegrationError(f"expected training_step to return a dict with {key!r}, one per sample, got {got}")
+        losses = outputs[key]
+        if not self._checked and "loss" in outputs and losses.dim() == 1:
+            _check_mean(float(outputs["loss"].detach()), float(losses.detach().mean()))
+        self._checked = True  # once: it makes the host wait for the device
+        return {**outputs, "loss": self._feedback.loss(losses, outputs.get(source), self._count)}
 
     def _count(self) -> None:
         """Count the batch, once: an optimizer may run the step several times."""
         due, self._due = self._due, 0
         self._feedback.consume(due)
-
-    def _read(self, outputs: Any) -> tuple[Tensor, Tensor | None]:
-        key, source = self._keys
-        if not isinstance(outputs, Mapping) or key not in outputs:
-            got = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
-            raise IntegrationError(f"expected training_step to return a dict with {key!r}, one per sample, got {got}")
-        if self._feedback.needs_sources and outputs.get(source) is None:
-            got = f"None as {source!r}" if source in outputs else str(sorted(outputs))
-            raise IntegrationError(
-                f"expected training_step to return {source!r}, the source of each sample, got {got}; "
-                f"headway.selection.Tagged and SourceStream hand it out"
-            )
-        return outputs[key], outputs.get(source)
 
 
 def _loaders(loaders: Any) -> list[Any]:
@@ -210,9 +200,9 @@ def _loaders(loaders: Any) -> list[Any]:
 
 
 def _draws_from(loader: Any, drawing: Any) -> bool:
-    batches = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-    own = getattr(loader, "sampler", None), batches, getattr(loader, "dataset", None)
-    return any(one is drawing for one in own)
+    batches = getattr(loader, "batch_sampler", None)
+    parts = (loader, "sampler"), (batches, "sampler"), (loader, "dataset")
+    return any(getattr(owner, name, None) is drawing for owner, name in parts)
 
 
 def _refusal(drawing: Any, loaders: list[Any]) -> str:
@@ -252,11 +242,8 @@ def _batch_size(loader: Any, batch: Any) -> int:
     return int(extract_batch_size(batch) if size is None else size)
 
 
-def _check_loss(outputs: Mapping[str, Any], losses: Tensor) -> None:
+def _check_mean(loss: float, mean: float) -> None:
     """A loss beside the losses must be their mean: nothing else would be trained."""
-    if "loss" not in outputs or losses.dim() != 1:
-        return
-    loss, mean = float(outputs["loss"].detach()), float(losses.detach().mean())
     if abs(loss - mean) > 1e-3 * max(abs(loss), abs(mean)):
         raise IntegrationError(
             f"expected no 'loss' beside the losses, or their mean {mean:.6g}, got {loss:.6g}; what is trained is the "

@@ -9,6 +9,7 @@ from typing import Any
 
 from headway.errors import MethodError, StateError
 from headway.rl.config import IntrinsicConfig
+from headway.rl.episodes import has_state
 from headway.rl.methods import make_reward, methods_of
 from headway.rl.reward import Reward
 from headway.rl.scorers import SignalScorer
@@ -16,11 +17,7 @@ from headway.signals import MomentSignal
 
 
 def check_number(name: str, value: Any, wanted: str = "a finite number") -> None:
-    """Refuse what is no finite number, text that looks like one too.
-
-    Raises:
-        MethodError: it names the argument.
-    """
+    """Refuse what is no finite number, text that looks like one too."""
     try:
         is_fine = not isinstance(value, str | bytes) and math.isfinite(value)
     except (TypeError, ValueError):
@@ -30,11 +27,7 @@ def check_number(name: str, value: Any, wanted: str = "a finite number") -> None
 
 
 def check_method(method: Any) -> None:
-    """Refuse a method that there is not, or that has no intrinsic reward, before anything is made of it.
-
-    Raises:
-        MethodError: for an unknown name it lists the names.
-    """
+    """Refuse a method that there is not, or that has no intrinsic reward, before anything is made of it."""
     if isinstance(method, Reward):
         return
     if not isinstance(method, str):
@@ -46,21 +39,30 @@ def check_method(method: Any) -> None:
 def reward_of(
     method: str | Reward, spaces: tuple[Any, Any], config: IntrinsicConfig | None, device: Any, seed: int
 ) -> Reward:
-    """The reward that a checked method names, for spaces of observations and actions; or that of a user as it is."""
-    if isinstance(method, Reward):
-        return method
-    made = make_reward(method, *spaces, config, device, seed)
+    """The reward that a method names, for spaces of observations and actions; or that of a user as it is."""
+    check_method(method)
+    made = method if isinstance(method, Reward) else make_reward(method, *spaces, config, device, seed)
     assert made is not None  # the method was checked
     return made
 
 
-def check_wrapper_state(wrapper: Any, number: int, env_state: Any) -> None:
-    """Refuse a wrapper's state of another number of environments, or with their own state where it carries none."""
-    if number != wrapper.num_envs:
-        raise StateError(f"expected the state of {wrapper.num_envs} environments, got that of {number}")
-    if (env_state is not None) != wrapper.carries_environment:
-        wanted, found = ("with", "without") if wrapper.carries_environment else ("without", "with")
-        raise StateError(f"expected a state {wanted} that of the environment, got one {found} it")
+class CarriesEnvironment:
+    """A wrapper whose state has that of the environment in it, where the environment has one."""
+
+    env: Any
+
+    @property
+    def carries_environment(self) -> bool:
+        """Whether `state_dict` has the environment too: it does where the environment has a `state_dict` itself."""
+        return has_state(self.env)
+
+    def _check_state(self, number: int, env_state: Any) -> None:
+        """Refuse a state of another number of environments, or with their own state where it carries none."""
+        if number != self.env.num_envs:
+            raise StateError(f"expected the state of {self.env.num_envs} environments, got that of {number}")
+        if (env_state is not None) != self.carries_environment:
+            wanted, found = ("with", "without") if self.carries_environment else ("without", "with")
+            raise StateError(f"expected a state {wanted} that of the environment, got one {found} it")
 
 
 def fixed_floor(config: IntrinsicConfig, batch: int) -> IntrinsicConfig:
@@ -68,10 +70,6 @@ def fixed_floor(config: IntrinsicConfig, batch: int) -> IntrinsicConfig:
 
     A floor in the unit "batch" grows with the square of the number of transitions. Where a predictor learns from
     batches of one size and rewards batches of another, that number is taken to be the size that it learns from.
-
-    Args:
-        config: the settings.
-        batch: how many transitions the predictor learns from at once.
     """
     if config.floor_unit != "batch":
         return config
@@ -82,13 +80,6 @@ def check_unit(reward: Reward, batch: int) -> None:
     """Refuse a reward whose size depends on how many transitions are scored at once.
 
     It is not changed instead: whoever made it may use it elsewhere too.
-
-    Args:
-        reward: made by a user.
-        batch: how many transitions the predictor learns from at once.
-
-    Raises:
-        MethodError: it says how to make one that works.
     """
     scorers = (learner.scorer for learner in reward.learners())
     signals: list[Any] = [scorer.signal for scorer in scorers if isinstance(scorer, SignalScorer)]
@@ -108,35 +99,11 @@ def check_unit(reward: Reward, batch: int) -> None:
     )
 
 
-class ReplacedMethod:
-    """Called in a method's place; to pickle and to copy it is the method itself.
-
-    Training can be broken off at any moment, so whoever saves the object then must get it as it was made.
-
-    Args:
-        target: whose method it is.
-        name: of the method.
-        instead: called with the original method and the arguments.
-    """
-
-    def __init__(self, target: Any, name: str, instead: Callable[..., Any]) -> None:
-        self._target, self._name = target, name
-        self._original = getattr(target, name)
-        self._instead = instead
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        """Call the other function, and hand the original to it."""
-        return self._instead(self._original, *args, **options)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """As a bound method: its name is looked up in the copy, which has no stand-in at that moment."""
-        return getattr, (self._target, self._name)
-
-
 class Intercept:
-    """Replaces a method of one object, and puts the class's own back.
+    """Stands in for a method of one object between `start` and `stop`; nothing but its own dictionary changes.
 
-    Nothing but the object's own dictionary changes, and only between `start` and `stop`.
+    Training can be broken off at any moment, so to pickle and to copy it is the method itself: whoever saves the object
+    then gets it as it was made.
 
     Args:
         name: of the method.
@@ -148,14 +115,23 @@ class Intercept:
         self._instead = instead
         self._target: Any = None
 
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Call the other function, and hand the original to it."""
+        return self._instead(self._original, *args, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._target is None:
+            return Intercept, (self.name, self._instead)
+        return getattr, (self._target, self.name)  # looked up in the copy, which has no stand-in at that moment
+
     def start(self, target: Any) -> None:
         """Stand in for the method of this object."""
         self.stop()
-        self._target, self._replaced = target, ReplacedMethod(target, self.name, self._instead)
-        setattr(target, self.name, self._replaced)
+        self._target, self._original = target, getattr(target, self.name)
+        setattr(target, self.name, self)
 
     def stop(self) -> None:
         """Put the method back, if it is replaced."""
-        if self._target is not None and vars(self._target).get(self.name) is self._replaced:
+        if self._target is not None and vars(self._target).get(self.name) is self:
             delattr(self._target, self.name)
         self._target = None

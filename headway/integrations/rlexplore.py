@@ -18,10 +18,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headway.errors import EnvError, MethodError, StateError
-from headway.integrations.rewards import check_method, check_number, reward_of
+from headway.integrations.rewards import check_number, reward_of
 from headway.integrations.versions import require
 from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
@@ -88,7 +88,6 @@ class RLeXploreReward:
             raise MethodError(f"rwd_norm_type: expected one of {', '.join(known)}, got {rwd_norm_type!r}")
         if obs_norm_type not in ("rms", "none"):
             raise MethodError(f"obs_norm_type: expected one of rms, none, got {obs_norm_type!r}")
-        check_method(method)
         check_number("beta", beta)
         check_number("kappa", kappa, "a number from 0 to 1")
         if not 0 <= kappa <= 1:
@@ -108,7 +107,14 @@ class RLeXploreReward:
         self._over = torch.zeros(self.n_envs, dtype=torch.bool, device=self.device)
         self.global_step = 0
         self.metrics: dict[str, list[list[float]]] = {"loss": [], "intrinsic_rewards": []}
-        self.obs_norm = self._observation_normaliser()
+        self.obs_norm: ObservationNormaliser | None = None
+        if obs_norm_type == "rms":
+            if type(self.observation_space).__name__ != "Box":
+                raise EnvError(
+                    f"expected a Box of observations to normalise, got {self.observation_space}; use "
+                    f"obs_norm_type='none'"
+                )
+            self.obs_norm = ObservationNormaliser(tuple(self.observation_space.shape)).to(self.device)
         self.rwd_norm = RunningMoments() if rwd_norm_type == "rms" and gamma is None else None
         self.discounted = None if gamma is None else RewardNormaliser(self.n_envs, gamma, centre=False)
         settings = self._settings() if config is None and isinstance(method, str) else config
@@ -189,13 +195,12 @@ class RLeXploreReward:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that later rewards depend on."""
-        statistics = {"obs_norm": self.obs_norm, "rwd_norm": self.rwd_norm, "discounted": self.discounted}
         return {
             "reward": self.reward.state_dict(),
             "global_step": self.global_step,
             "over": self._over,
             "metrics": {name: [list(pair) for pair in pairs] for name, pairs in self.metrics.items()},
-            **{name: None if each is None else each.state_dict() for name, each in statistics.items()},
+            **{name: None if each is None else each.state_dict() for name, each in self._statistics().items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -204,17 +209,16 @@ class RLeXploreReward:
         Raises:
             StateError: it is that of another method, or of other settings.
         """
-        for name in ("obs_norm", "rwd_norm", "discounted"):
-            own = getattr(self, name)
+        for name, own in self._statistics().items():
             if (own is None) != (state[name] is None):
                 raise StateError(
                     f"expected a state {'without' if own is None else 'with'} {name}, got one "
                     f"{'with' if own is None else 'without'}; gamma and the two norm types must be as they were"
                 )
         self.reward.load_state_dict(state["reward"])
-        for name in ("obs_norm", "rwd_norm", "discounted"):
-            if state[name] is not None:
-                getattr(self, name).load_state_dict(state[name])
+        for name, own in self._statistics().items():
+            if own is not None:
+                own.load_state_dict(state[name])
         self.global_step = int(state["global_step"])
         over = state.get("over", self._over).to(self.device)
         self._over = over if len(over) == self.n_envs else torch.zeros_like(self._over)  # others have just begun
@@ -222,14 +226,8 @@ class RLeXploreReward:
 
     # Parts
 
-    def _observation_normaliser(self) -> ObservationNormaliser | None:
-        if self.obs_norm_type == "none":
-            return None
-        if type(self.observation_space).__name__ != "Box":
-            raise EnvError(
-                f"expected a Box of observations to normalise, got {self.observation_space}; use obs_norm_type='none'"
-            )
-        return ObservationNormaliser(tuple(self.observation_space.shape)).to(self.device)
+    def _statistics(self) -> dict[str, nn.Module | None]:
+        return {"obs_norm": self.obs_norm, "rwd_norm": self.rwd_norm, "discounted": self.discounted}
 
     def _settings(self) -> IntrinsicConfig:
         """The default settings, but for the layout and the scale of images.
@@ -255,13 +253,22 @@ class RLeXploreReward:
 
     def _rewards(self, samples: Mapping[str, Tensor], learn: bool) -> tuple[Tensor, Tensor]:
         """Raw rewards, and where there are any, [n_steps, n_envs] each; perhaps learn from the samples, too."""
-        valid = self._valid(samples)
+        ended = (samples["terminateds"].bool() | samples["truncateds"].bool()).to(self.device)
+        valid = torch.ones_like(ended) if self.true_next_observations else ~ended
+        if self._begins_with_a_step:
+            valid &= ~torch.cat([self._over[None], ended[:-1]])
+        obs, actions, following = (
+            samples[key].to(self.device).reshape(*valid.shape, *self._shape(key))
+            for key in ("observations", "actions", "next_observations")
+        )
         if learn and self.obs_norm is not None:
-            observations = samples["observations"].to(self.device)
-            self.obs_norm.update(observations.reshape(-1, *self._shape("observations")))
+            self.obs_norm.update(obs.flatten(0, 1))
         raw = torch.zeros(valid.shape, device=self.device)
         if valid.any():
-            batch = self._transitions(samples, valid)
+            batch = Transitions.of_rollout(valid, obs=obs, actions=actions, next_obs=following, ended=ended)
+            if self.obs_norm is not None:
+                now, later = batch.obs.float(), batch.next_obs.float()
+                batch = replace(batch, obs=self.obs_norm(now, now), next_obs=self.obs_norm(later, now))
             if learn:
                 result = self.reward.rewards_and_update(batch)
                 raw[valid] = result.rewards
@@ -275,34 +282,8 @@ class RLeXploreReward:
                 self.rwd_norm.update(raw[valid].cpu())
             if self.discounted is not None:
                 self.discounted.update(raw, valid)
-            self._over = self._ended(samples)[-1]
+            self._over = ended[-1]
         return raw, valid
-
-    def _transitions(self, samples: Mapping[str, Tensor], valid: Tensor) -> Transitions:
-        """The transitions that count [n_steps, n_envs], in one row, time outermost."""
-        obs, actions, following = (
-            samples[key].to(self.device).reshape(*valid.shape, *self._shape(key))
-            for key in ("observations", "actions", "next_observations")
-        )
-        parts = {"actions": actions, "ended": self._ended(samples)}
-        batch = Transitions.of_rollout(valid, obs=obs, next_obs=following, **parts)
-        if self.obs_norm is None:
-            return batch
-        obs, following = batch.obs.float(), batch.next_obs.float()
-        return replace(batch, obs=self.obs_norm(obs, obs), next_obs=self.obs_norm(following, obs))
-
-    def _valid(self, samples: Mapping[str, Tensor]) -> Tensor:
-        """Which transitions count [n_steps, n_envs]."""
-        ended = self._ended(samples)
-        valid = torch.ones_like(ended) if self.true_next_observations else ~ended
-        if self._begins_with_a_step:
-            valid &= ~torch.cat([self._over[None], ended[:-1]])
-        return valid
-
-    def _ended(self, samples: Mapping[str, Tensor]) -> Tensor:
-        """Where episodes ended [n_steps, n_envs]."""
-        flags = (samples[key].to(self.device).bool() for key in ("terminateds", "truncateds"))
-        return torch.logical_or(*flags)
 
     def _scaled(self, rewards: Tensor, valid: Tensor) -> Tensor:
         """See `scale`; where there is no valid transition, the reward is zero, and nothing counts."""

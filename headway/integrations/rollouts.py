@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError
-from headway.integrations.rewards import check_method, check_number, reward_of
+from headway.integrations.rewards import check_number, reward_of
 from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
 from headway.rl.normalise import RewardNormaliser
@@ -60,7 +60,6 @@ class RolloutReward:
         device: str | torch.device = "cpu",
         spaces: tuple[Any, Any, int] | None = None,
     ) -> None:
-        check_method(method)
         check_number("coefficient", coefficient)
         if spaces is None:
             if envs is None:
@@ -100,8 +99,8 @@ class RolloutReward:
             raise MethodError(f"last_obs: expected the shape {list(obs.shape[1:])}, as in obs, got {list(last.shape)}")
         following = torch.cat([obs[1:], last.to(obs)[None]])
         began = torch.as_tensor(dones, device=obs.device).bool()
-        begins_with_a_step, is_episodic = self.autoreset == "NEXT_STEP", self.reward.is_episodic
-        if begins_with_a_step and last_done is None and not is_episodic:
+        begins_with_a_step = self.autoreset == "NEXT_STEP"
+        if begins_with_a_step and last_done is None and not self.reward.is_episodic:
             return self.pay(obs, actions, following, ~began)
         if last_done is None:
             raise MethodError(
@@ -111,7 +110,7 @@ class RolloutReward:
         ended = torch.cat([began[1:], torch.as_tensor(last_done, device=obs.device).bool()[None]])
         if begins_with_a_step:
             return self.pay(obs, actions, following, ~began, ended)
-        if is_episodic:
+        if self.reward.is_episodic:
             raise MethodError(
                 f"expected a bonus that does not look at single episodes, got {self.reward.name!r} under the autoreset "
                 f"mode {self.autoreset}, where their last steps are lost; use pay(..., ended=...) with the true "
@@ -150,12 +149,10 @@ class RolloutReward:
             result = self.reward.rewards_and_update(batch)
             raw[kept] = result.rewards.cpu()
             self.metrics = dict(result.metrics)
-        if self.normaliser is None:
-            scaled = raw
-        else:
+        if self.normaliser is not None:
             self.normaliser.update(raw, kept)
-            scaled = self.normaliser(raw)
-        return (self.coefficient * torch.where(kept, scaled, 0.0)).to(obs.device)
+            raw = self.normaliser(raw)
+        return (self.coefficient * torch.where(kept, raw, 0.0)).to(obs.device)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that later rewards depend on."""
@@ -173,14 +170,13 @@ def pack_time(values: Any) -> Any:
     """Observations [T, N, ...] as arrays or tensors, parts as rows [T, N, width]."""
     if not isinstance(values, Mapping | tuple):
         return values
-    first: Any = values
-    while isinstance(first, Mapping | tuple):
-        first = next(iter(first.values())) if isinstance(first, Mapping) else first[0]
-    steps, envs = first.shape[:2]
 
     def joined(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {key: joined(part) for key, part in value.items()}
-        return tuple(map(joined, value)) if isinstance(value, tuple) else value.reshape(steps * envs, *value.shape[2:])
+        return tuple(map(joined, value)) if isinstance(value, tuple) else value.reshape(-1, *value.shape[2:])
 
-    return pack(joined(values)).reshape(steps, envs, -1)
+    first: Any = values
+    while isinstance(first, Mapping | tuple):
+        first = next(iter(first.values())) if isinstance(first, Mapping) else first[0]
+    return pack(joined(values)).reshape(*first.shape[:2], -1)

@@ -1,9 +1,4 @@
-"""Intrinsic rewards in Tianshou's on-policy algorithms.
-
-from headway.integrations.tianshou import pay_intrinsic
-
-algorithm = pay_intrinsic(PPO(...), pay)
-"""
+"""Intrinsic rewards in Tianshou's on-policy algorithms."""
 
 from __future__ import annotations
 
@@ -23,6 +18,8 @@ Algorithm = TypeVar("Algorithm")
 
 def pay_intrinsic(algorithm: Algorithm, pay: RolloutReward) -> Algorithm:
     """Add an intrinsic reward to each batch of an algorithm, just before it computes advantages.
+
+        algorithm = pay_intrinsic(PPO(...), pay)
 
     The buffer keeps the task's rewards. Tianshou keeps true next observations, so every row is a transition.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -64,7 +64,16 @@ class SourceNodes(MultiNodeWeightedSampler):
         seed: int = 0,
         key: str | None = "source",
     ) -> None:
-        _check_nodes(source_nodes)
+        if not isinstance(source_nodes, Mapping):
+            raise IntegrationError(
+                f"expected nodes by name, got {type(source_nodes).__name__}; pass {{name: node, ...}}"
+            )
+        for name, node in source_nodes.items():
+            if not isinstance(node, BaseNode):
+                raise IntegrationError(
+                    f"{name}: expected a node, got {type(node).__name__}; torchdata.nodes has IterableWrapper and "
+                    f"MapStyleWrapper, which make one of a dataset"
+                )
         names = list(source_nodes)
         self.mixture = Mixture(names, seed=seed) if mixture is None else mixture
         if list(self.mixture.names) != names:
@@ -90,46 +99,28 @@ class SourceNodes(MultiNodeWeightedSampler):
         return _Keys(self.mixture, self.seed, self._epoch * RANKS + self.rank, state)
 
 
-def _check_nodes(nodes: Any) -> None:
-    """Refuse what would fail only when the first item is asked for."""
-    if not isinstance(nodes, Mapping):
-        raise IntegrationError(f'expected nodes by name, got {type(nodes).__name__}; pass {{"web": web, ...}}')
-    for name, node in nodes.items():
-        if not isinstance(node, BaseNode):
-            raise IntegrationError(
-                f"{name}: expected a node, got {type(node).__name__}; torchdata.nodes has IterableWrapper and "
-                f"MapStyleWrapper, which make one of a dataset"
-            )
-
-
 class _Keys:
     """Names of sources, chosen one after the other."""
 
     def __init__(self, mixture: Mixture, seed: int, stream: int, state: Mapping[str, Any] | None) -> None:
         self._mixture = mixture
         self._uniforms = uniforms(seed, stream)
-        self._place = 0
+        self._place = 0 if state is None else state["place"]
         self._saved: tuple[int, dict[str, Any]] | None = None
         if state is not None:
-            self._place = state["place"]
             mixture.load_state_dict(state["mixture"])
-        self._choices: Iterator[int] = iter(())
+        self._choices: list[int] = []  # the last comes first
         self._version = mixture.version
 
     def __iter__(self) -> _Keys:
         return self
 
     def __next__(self) -> str:
-        if self._version != self._mixture.version:
-            self._choices = iter(())
-        choice = next(self._choices, None)
-        if choice is None:
+        if not self._choices or self._version != self._mixture.version:
             self._version = self._mixture.version
-            chosen = self._mixture.choose(self._uniforms.read(self._place, AHEAD))
-            self._choices = iter(chosen.tolist())
-            choice = next(self._choices)
+            self._choices = self._mixture.choose(self._uniforms.read(self._place, AHEAD)).tolist()[::-1]
         self._place += 1
-        return self._mixture.names[choice]
+        return self._mixture.names[self._choices.pop()]
 
     def state_dict(self) -> dict[str, Any]:
         if self._saved is None or self._saved[0] != self._mixture.version:  # it is asked for with every item

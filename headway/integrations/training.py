@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,14 +25,7 @@ Steered = SourceSampler | SourceStream | Mixture
 
 
 class Feedback:
-    """A meter, and who hears of its scores.
-
-    Args:
-        signals: what to score with; None for GMC, and the gradient norm if there is a monitor.
-        sampler: whose shares follow the scores.
-        monitor: follows the sources.
-        drive: the name of the signal that the sampler follows; None for the first.
-        meter_options: further arguments of the meter.
+    """A meter, and who hears of its scores; the adapters say what the arguments are.
 
     Attributes:
         steered: the sampler, stream or mixture.
@@ -82,11 +76,6 @@ class Feedback:
         self._state: Mapping[str, Any] | None = None
 
     @property
-    def needs_sources(self) -> bool:
-        """Whether anyone asks which source a sample is from."""
-        return self.steered is not None or (self.monitor is not None and self.monitor.has_sources)
-
-    @property
     def shares(self) -> dict[str, float]:
         """The share of every source, under "share/NAME"; none without a sampler."""
         return {} if self.steered is None else {f"share/{name}": own for name, own in self.steered.weights.items()}
@@ -106,14 +95,10 @@ class Feedback:
         self.detach()  # a framework that begins anew, as with a smaller batch, does not say so
         self.meter = Meter(model, self.signals, **{"accumulate": 1, **self.options})
         self._attached = True
-        self._load(self.meter)
+        if self._state is not None:
+            self.meter.load_state_dict(self._state)
+        self._state = None
         return self.meter
-
-    def _load(self, meter: Meter) -> None:
-        """Give the meter the state that waits for it, if there is one."""
-        state, self._state = self._state, None
-        if state is not None:
-            meter.load_state_dict(state)
 
     def detach(self) -> None:
         """Leave the model as it was."""
@@ -150,14 +135,22 @@ class Feedback:
             sources: the source of each sample [B], which is its group for the signals that ask for one.
             then: called at the end of the pass.
             aux: what is added to the mean and belongs to no sample, see `Meter.backward`.
+
+        Raises:
+            IntegrationError: the samples come without the sources that a sampler or monitor asks for.
         """
         assert self.meter is not None
+        if sources is None and (self.steered is not None or (self.monitor is not None and self.monitor.has_sources)):
+            raise IntegrationError(
+                "expected the source of each sample beside the losses, got none; headway.selection.Tagged makes a "
+                "dataset hand it out, and SourceStream does"
+            )
 
         def report(scores: dict[str, Tensor] | None) -> None:
             self.scores = scores
             if self.steered is not None and sources is not None:
                 self.steered.update(sources, None if scores is None else scores[self._drive])
-            if self.monitor is not None and (sources is not None or not self.monitor.has_sources):
+            if self.monitor is not None:
                 self.monitor.update(sources if self.monitor.has_sources else None, scores, losses.detach())
             then()
 
@@ -190,15 +183,15 @@ class Feedback:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state; the meter's is kept until there is a meter."""
-        self._state = state["meter"]
-        if self.meter is not None and self._attached:
-            self._load(self.meter)
-        if self.sampler is not None and "sampler" in state:
-            self.sampler.load_state_dict(state["sampler"])
-        if self.steered is not None and "mixture" in state:
-            _mixture_of(self.steered).load_state_dict(state["mixture"])
-        if self.monitor is not None and "monitor" in state:
-            self.monitor.load_state_dict(state["monitor"])
+        if self.meter is None or not self._attached:
+            self._state = state["meter"]
+        elif state["meter"] is not None:
+            self.meter.load_state_dict(state["meter"])
+        mixture = None if self.steered is None else _mixture_of(self.steered)
+        parts: dict[str, Any] = {"sampler": self.sampler, "mixture": mixture, "monitor": self.monitor}
+        for name, part in parts.items():
+            if part is not None and name in state:
+                part.load_state_dict(state[name])
 
 
 class Metered:
@@ -219,22 +212,19 @@ class Metered:
 
 def _check(signals: Any, sampler: Any, monitor: Any) -> None:
     """Refuse what would fail only in training, or tell a monitor the wrong names."""
-    kinds: dict[str, tuple[Any, Any, str, str]] = {
-        "sampler": (sampler, Steered, "a SourceSampler, a SourceStream or a Mixture", "SourceSampler(sources)"),
-        "monitor": (monitor, SourceMonitor, "a SourceMonitor", "SourceMonitor(names)"),
-    }
-    for name, (given, kind, expected, example) in kinds.items():
+    kinds: tuple[tuple[str, Any, Any, str], ...] = (
+        ("sampler", sampler, Steered, "a SourceSampler, a SourceStream or a Mixture"),
+        ("monitor", monitor, SourceMonitor, "a SourceMonitor"),
+    )
+    for name, given, kind, expected in kinds:
         if isinstance(signals, kind):
             raise IntegrationError(f"expected signals, got a {type(signals).__name__}; pass it as {name}=")
         if given is not None and not isinstance(given, kind):
-            raise IntegrationError(f"{name}: expected {expected}, got {type(given).__name__}; make one: {example}")
+            raise IntegrationError(f"{name}: expected {expected}, got {type(given).__name__}")
     if sampler is not None and monitor is not None and monitor.has_sources:
-        names = list(_mixture_of(sampler).names)
-        if list(monitor.names) != names:
-            raise IntegrationError(
-                f"expected a monitor of the sampler's sources {names}, in their order, got one of "
-                f"{list(monitor.names)}; make it with SourceMonitor({names})"
-            )
+        wanted, got = list(_mixture_of(sampler).names), list(monitor.names)
+        if got != wanted:
+            raise IntegrationError(f"expected a monitor of the sampler's sources {wanted}, in order, got one of {got}")
 
 
 def _mixture_of(steered: Steered) -> Mixture:
@@ -263,26 +253,18 @@ def metered_loss(
 ) -> Tensor:
     """The mean of per-sample losses, as a scalar whose backward pass is the meter's.
 
-    For training loops that call `loss.backward()` themselves. Whatever they do to the loss first, such as dividing it
-    by the number of accumulated batches or multiplying it by the scale of a GradScaler, reaches `.grad`; scores and
-    moments are of the losses as they are given here. Every such backward pass updates the moments, so that with
-    accumulation a "batch" of theirs is a micro-batch; under DistributedDataParallel only those do that synchronise the
-    gradients, with all since the one before (see `Meter.wrapped_in`).
-
-    Args:
-        meter: with the reduction "mean" and accumulate=1, which are its defaults.
-        losses: one loss per sample [B].
-        then: called with the scores when the pass is over; with None for a batch that `every` leaves out.
-        groups: the group (source) of each sample [B], for signals that ask for it.
-        aux: what is added to the mean and belongs to no sample, see `Meter.backward`.
-
-    Returns:
-        The mean [].
+    For training loops that call `loss.backward()` themselves, with a meter of reduction "mean" and accumulate=1.
+    Whatever they do to the loss first, such as dividing it by the number of accumulated batches or multiplying it by
+    the scale of a GradScaler, reaches `.grad`; scores and moments are of the losses as they are given here. Every such
+    backward pass updates the moments, so that with accumulation a "batch" of theirs is a micro-batch; under
+    DistributedDataParallel only those do that synchronise the gradients, with all since the one before (see
+    `Meter.wrapped_in`). At its end, `then` gets the scores, or None for a batch that `every` leaves out.
     """
 
     def run(grad: Tensor) -> None:
+        scaler: Any = SimpleNamespace(scale=lambda outputs: outputs * grad.detach())
         with torch.enable_grad():
-            scores = meter.backward(losses, groups=groups, aux=aux, scaler=_Factor(grad.detach()))
+            scores = meter.backward(losses, groups=groups, aux=aux, scaler=scaler)
         if then is not None:
             then(scores)
 
@@ -307,21 +289,10 @@ class _Metered(torch.autograd.Function):
         return None, None, None
 
 
-class _Factor:
-    """A constant loss scale, as the meter takes it."""
-
-    def __init__(self, factor: Tensor) -> None:
-        self._factor = factor
-
-    def scale(self, outputs: Any) -> Any:
-        return outputs * self._factor
-
-
 def packed_segments(inputs: Mapping[str, Any]) -> Segments | None:
     """Which sample each position of a packed batch [1, N] belongs to; None for a batch of another kind.
 
-    Args:
-        inputs: those of a language model, with `seq_idx` or `position_ids` as DataCollatorWithFlattening makes them.
+    A language model's inputs are packed if DataCollatorWithFlattening gave them `seq_idx` or `position_ids`.
     """
     tokens, numbers, places = (inputs.get(key) for key in ("input_ids", "seq_idx", "position_ids"))
     if tokens is None or len(tokens) != 1 or (numbers is None and places is None):
@@ -334,10 +305,8 @@ class ResumedSampler(Sampler[int]):
     """A sampler that can be asked again for what was drawn before a checkpoint, and is not asked to keep it.
 
     The Trainer goes on within an epoch by drawing what it has had, and dropping it. A `SourceSampler` goes on where it
-    was, so these are placeholders; all but an epoch's first indices, with which accelerate fills its last batches up.
-
-    Attributes:
-        first: the first indices of the epoch.
+    was, so these are placeholders; all but `first`, an epoch's first indices, with which accelerate fills its last
+    batches up.
     """
 
     def __init__(self, sampler: SourceSampler) -> None:

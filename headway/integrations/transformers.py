@@ -19,7 +19,6 @@ from headway.grads.persample import PerSample, promote
 from headway.grads.registry import Inputs, register_rule
 from headway.integrations.training import Feedback, KeepSources, Metered, ResumedSampler, Steered, packed_segments
 from headway.integrations.versions import require
-from headway.selection import SourceSampler
 from headway.signals import Signal
 from headway.telemetry import SourceMonitor
 
@@ -32,6 +31,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoin
 
 __all__ = ["SourceTrainer", "SourceTrainerMixin"]
 
+_Trainer: Any = Trainer
 FILE = "headway.pt"
 """What a checkpoint folder has of headway."""
 IGNORED = -100
@@ -45,7 +45,7 @@ def conv1d(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, 
     return {"weight": outer_product(b, a), "bias": sum_positions(b)}
 
 
-class SourceTrainerMixin(Metered):
+class SourceTrainerMixin(Metered, _Trainer):
     """Makes a Trainer score the samples of every training batch, and tell a sampler and a monitor.
 
         class MyTrainer(SourceTrainerMixin, Trainer): ...
@@ -76,6 +76,9 @@ class SourceTrainerMixin(Metered):
             model's own loss of the first batch is another one, or nothing is drawn from the sampler.
     """
 
+    data_collator: Any
+    _signature_columns: Any
+
     labels_to_model = False
     """Whether the model is given the labels: only where it needs them, since it then computes its own loss as well."""
 
@@ -98,57 +101,51 @@ class SourceTrainerMixin(Metered):
         self._checked = False
         self._resume_from: Path | None = None
         self._drawn_from = False  # the Trainer has asked for the sampler
-        drawing = self._feedback.sampler or self._feedback.stream
-        if drawing is not None:
-            drawing.shard(0, 1)  # accelerate shares the batches out among the processes
-        self._resumed_sampler = ResumedSampler(drawing) if isinstance(drawing, SourceSampler) else None
+        if self._feedback.drawing is not None:
+            self._feedback.drawing.shard(0, 1)  # accelerate shares the batches out among the processes
+        own = self._feedback.sampler
+        self._resumed_sampler = None if own is None else ResumedSampler(own)
         if self._feedback.stream is not None:
             kwargs.setdefault("train_dataset", self._feedback.stream)
         super().__init__(*args, **kwargs)
-        trainer: Any = self
-        trainer.data_collator = KeepSources(trainer.data_collator, source_key)
-        if trainer.label_smoother is not None or trainer.compute_loss_func is not None:
+        self.data_collator = KeepSources(self.data_collator, source_key)
+        if self.label_smoother is not None or self.compute_loss_func is not None:
             raise IntegrationError(
                 "expected the Trainer's own loss, got label smoothing or compute_loss_func; "
                 "override sample_losses() instead"
             )
-        if trainer.args.n_gpu > 1:
+        if self.args.n_gpu > 1:
             raise IntegrationError("expected one device per process, got DataParallel; start it with torchrun")
-        trainer.add_callback(_Hooks(self))
+        self.add_callback(_Hooks(self))
 
     # What the Trainer asks
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train; a checkpoint brings the states of meter, sampler and monitor along."""
-        trainer: Any = self
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = get_last_checkpoint(trainer.args.output_dir) or True
+            resume_from_checkpoint = get_last_checkpoint(self.args.output_dir) or True
         known = isinstance(resume_from_checkpoint, str | os.PathLike)
         self._resume_from = Path(resume_from_checkpoint) / FILE if known else None
         self._drawn_from = False
-        parent: Any = super()
         try:
-            return parent.train(resume_from_checkpoint, *args, **kwargs)
+            return super().train(resume_from_checkpoint, *args, **kwargs)
         except BaseException:
             self._feedback.close(failed=True)
             raise
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         """The sampler, or the Trainer's own."""
-        parent: Any = super()
         if self._resumed_sampler is None:
-            return parent._get_train_sampler(train_dataset)
+            return super()._get_train_sampler(train_dataset)
         self._drawn_from = True
         self._resumed_sampler.remember(self._drawn_per_batch() * self._ranks())
         return self._resumed_sampler
 
     def _set_signature_columns_if_needed(self) -> None:
         """Keep the sources when columns that the model does not know are removed."""
-        parent: Any = super()
-        parent._set_signature_columns_if_needed()
-        trainer: Any = self
-        if self._source_key not in trainer._signature_columns:
-            trainer._signature_columns = [*trainer._signature_columns, self._source_key]
+        super()._set_signature_columns_if_needed()
+        if self._source_key not in self._signature_columns:
+            self._signature_columns = [*self._signature_columns, self._source_key]
 
     def compute_loss(
         self,
@@ -161,13 +158,7 @@ class SourceTrainerMixin(Metered):
         inputs = dict(inputs)
         sources = inputs.pop(self._source_key, None)
         if not model.training or not torch.is_grad_enabled() or self.meter is None:
-            parent: Any = super()
-            return parent.compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        if sources is None and self._feedback.needs_sources:
-            raise IntegrationError(
-                f"expected the source of each sample under {self._source_key!r} in a batch, got {sorted(inputs)}; "
-                f"headway.selection.Tagged makes a dataset hand it out, and SourceStream does"
-            )
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if "labels" not in inputs:
             raise IntegrationError(
                 f"expected 'labels' in a batch, got {sorted(inputs)}; the dataset or the data collator has to make "
@@ -177,8 +168,7 @@ class SourceTrainerMixin(Metered):
         own = None if self._checked else self._own_loss(inputs)
         if not self.labels_to_model:
             del inputs["labels"]
-        usual = type(self).sample_losses is SourceTrainerMixin.sample_losses
-        packed = packed_segments(inputs) if usual else None
+        packed = packed_segments(inputs) if self._has_own_losses() else None
         with packed or nullcontext():
             outputs = model(**inputs)
         if packed is None:
@@ -206,10 +196,9 @@ class SourceTrainerMixin(Metered):
 
     def _loss_factor(self, items: Tensor, num_items_in_batch: Tensor | int | None) -> Tensor | float:
         """From the mean over this batch's positions to that over all that are accumulated, as the Trainer has it."""
-        trainer: Any = self
-        if num_items_in_batch is None or not trainer.model_accepts_loss_kwargs:
+        if num_items_in_batch is None or not self.model_accepts_loss_kwargs:
             return 1.0
-        ranks = trainer.accelerator.num_processes if trainer.args.average_tokens_across_devices else 1
+        ranks = self.accelerator.num_processes if self.args.average_tokens_across_devices else 1
         return items * ranks / num_items_in_batch
 
     def _own_loss(self, inputs: dict[str, Any]) -> Tensor | None:
@@ -217,14 +206,14 @@ class SourceTrainerMixin(Metered):
 
         A loss that was chosen by overriding `sample_losses` or by setting `shift_labels` is compared with nothing.
         """
-        chosen = self.shift_labels is not None or type(self).sample_losses is not SourceTrainerMixin.sample_losses
+        chosen = self.shift_labels is not None or not self._has_own_losses()
         taken = inspect.signature(self._inner_model().forward).parameters
         if chosen or not ("labels" in taken or any(one.kind is one.VAR_KEYWORD for one in taken.values())):
             self._checked = True
             return None
         device = inputs["labels"].device
         with torch.no_grad(), torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-            outputs = self.model(**inputs)  # type: ignore[attr-defined]
+            outputs = self.model(**inputs)
         own: Any = outputs.get("loss") if isinstance(outputs, Mapping) else outputs[0]
         self._checked = own is None or own.dim() > 0
         return None if self._checked or not own.isfinite() else own  # no position counts: wait for the next batch
@@ -234,9 +223,8 @@ class SourceTrainerMixin(Metered):
         self._checked = True
         tolerance = max(1e-4, 2 * torch.finfo(own.dtype).eps)
         if abs(float(own) - mean) > tolerance * abs(float(own)):
-            trainer: Any = self
             raise IntegrationError(
-                f"expected losses with the mean {float(own):.6g}, which is the loss of {type(trainer.model).__name__}, "
+                f"expected losses with the mean {float(own):.6g}, which is the loss of {type(self.model).__name__}, "
                 f"got {mean:.6g}; set shift_labels = {not self._shifts()} in the trainer's class if position t "
                 f"{'predicts its own label' if self._shifts() else 'predicts the label of t + 1'}, "
                 f"or override sample_losses()"
@@ -244,7 +232,7 @@ class SourceTrainerMixin(Metered):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log the share of every source too, under "share/NAME"."""
-        super().log({**logs, **self._feedback.shares}, *args, **kwargs)  # type: ignore[misc]
+        super().log({**logs, **self._feedback.shares}, *args, **kwargs)
 
     # What a subclass may change
 
@@ -262,6 +250,10 @@ class SourceTrainerMixin(Metered):
         """
         losses, counted = self._by_position(outputs, labels)
         return losses.sum(1), counted.sum(1)
+
+    def _has_own_losses(self) -> bool:
+        """Whether no subclass has put others in place of `sample_losses`."""
+        return type(self).sample_losses is SourceTrainerMixin.sample_losses
 
     def _by_position(self, outputs: Any, labels: Tensor) -> tuple[Tensor, Tensor]:
         """The losses [B, T] of all positions that predict a label, and whether each counts."""
@@ -286,8 +278,7 @@ class SourceTrainerMixin(Metered):
 
     def _inner_model(self) -> Any:
         """The model within torch.compile's and PEFT's."""
-        model: Any = self.model  # type: ignore[attr-defined]
-        model = getattr(model, "_orig_mod", model)
+        model: Any = getattr(self.model, "_orig_mod", self.model)
         return model.get_base_model() if hasattr(model, "get_base_model") else model
 
     # State
@@ -297,29 +288,27 @@ class SourceTrainerMixin(Metered):
 
         Not before: the Trainer may begin more than once, with smaller and smaller batches.
         """
-        trainer: Any = self
         if self._resumed_sampler is not None and not self._drawn_from:
             raise IntegrationError(
                 f"expected a training loader that draws from the sampler, got one of "
-                f"{type(trainer.train_dataset).__name__} that does not; pass a dataset with an index, or iterable "
+                f"{type(self.train_dataset).__name__} that does not; pass a dataset with an index, or iterable "
                 f"sources as sampler=SourceStream({{...}})"
             )
         stream = self._feedback.stream
-        if stream is not None and trainer.train_dataset is not stream:
-            got = type(trainer.train_dataset).__name__
+        if stream is not None and self.train_dataset is not stream:
+            got = type(self.train_dataset).__name__
             raise IntegrationError(f"expected the stream as the training dataset, got {got}; leave train_dataset= out")
-        self._feedback.expect(trainer.state.max_steps * self._drawn_per_step())
-        self._feedback.attach(trainer.model).wrapped_in(trainer.model_wrapped)
+        self._feedback.expect(self.state.max_steps * self._drawn_per_step())
+        self._feedback.attach(self.model).wrapped_in(self.model_wrapped)
         if self._resume_from is not None:
             self._load(self._resume_from)
 
     def _load(self, path: Path) -> None:
-        trainer: Any = self
         if not path.exists():
             raise IntegrationError(
                 f"expected {path}, got a checkpoint without it: it was not saved by a trainer with this mixin"
             )
-        if trainer.args.ignore_data_skip and self._feedback.sampler is not None:
+        if self.args.ignore_data_skip and self._feedback.sampler is not None:
             raise IntegrationError("expected ignore_data_skip=False, got True; the sampler goes on within the epoch")
         state = torch.load(path, map_location="cpu", weights_only=True)
         saved, own = state.get("per_step"), self._drawn_per_step()
@@ -333,24 +322,16 @@ class SourceTrainerMixin(Metered):
         if self._resumed_sampler is not None:
             self._resumed_sampler.replay(state.get("first", []))
 
-    def _state(self) -> dict[str, Any]:
-        state = self._feedback.state_dict(self._ranks(), together=True)
-        if self._resumed_sampler is None:
-            return state
-        return {**state, "first": self._resumed_sampler.first, "per_step": self._drawn_per_step()}
-
     def _drawn_per_batch(self) -> int:
         """The samples that are drawn for a batch of this process; an epoch's last may be smaller."""
-        trainer: Any = self
-        size = int(trainer._train_batch_size)
-        return size // self._ranks() if trainer.accelerator.split_batches else size
+        size = int(self._train_batch_size)
+        return size // self._ranks() if self.accelerator.split_batches else size
 
     def _drawn_per_step(self) -> int:
-        args: Any = self.args  # type: ignore[attr-defined]
-        return self._drawn_per_batch() * self._ranks() * int(args.gradient_accumulation_steps)
+        return self._drawn_per_batch() * self._ranks() * int(self.args.gradient_accumulation_steps)
 
     def _ranks(self) -> int:
-        return int(self.accelerator.num_processes)  # type: ignore[attr-defined]
+        return int(self.accelerator.num_processes)
 
 
 class SourceTrainer(SourceTrainerMixin, Trainer):
@@ -374,7 +355,10 @@ class _Hooks(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Put the states into the checkpoint's folder; all processes come here."""
-        content = self._owner._state()
+        owner = self._owner
+        content = owner._feedback.state_dict(owner._ranks(), together=True)
+        if owner._resumed_sampler is not None:
+            content |= {"first": owner._resumed_sampler.first, "per_step": owner._drawn_per_step()}
         if not state.is_world_process_zero:
             return
         folder = Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"

@@ -35,12 +35,7 @@ SUPPORTED: Mapping[str, Supported] = {
 
 
 def require(*packages: str) -> None:
-    """Make sure that packages are installed, and new enough.
-
-    Raises:
-        MissingExtraError: one is not installed; the message has the command that installs it.
-        WrongVersionError: one is too old; the message has both versions.
-    """
+    """Make sure that packages are installed, and new enough; an error says how to install them."""
     for package in packages:
         wanted = SUPPORTED[package]
         try:

@@ -252,9 +252,9 @@ def test_a_state_in_the_midst_of_a_rollout_knows_what_was_played() -> None:
 
 
 def test_misuse_is_told() -> None:
-    with pytest.raises(EnvError, match="under the autoreset mode DISABLED, which lets levels be chosen, got NEXT_STEP"):
+    with pytest.raises(EnvError, match="got NEXT_STEP"):
         LevelWrapper(SyncVectorEnv([Task]), LevelSampler(3))
-    with pytest.raises(MethodError, match="expected score='return' or None, got 'regret'"):
+    with pytest.raises(MethodError, match="got 'regret'"):
         tasks(LevelSampler(TASKS), score="regret")
     env = tasks(LevelSampler(TASKS))
     env.reset()

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -26,7 +25,7 @@ from headway.integrations.lightning import SourceCallback
 from headway.selection import MultiplicativeWeights, Sources, SourceSampler, Tagged
 from tests.integrations.noisy import BATCH, HIGHEST, STEPS, perceptron, points
 from tests.models import mlp
-from tests.ranks import free_port, leaving_together
+from tests.ranks import free_port, leaving_together, run_ranks
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.rank_zero.LightningDeprecationWarning"),
@@ -318,8 +317,8 @@ class Nowhere(Anonymous):
     [
         (Manual, r"expected automatic optimisation"),
         (Scalar, "a dict with 'losses', one per sample, got Tensor"),
-        (Anonymous, r"'source', the source of each sample, got \['losses'\]"),
-        (Nowhere, "'source', the source of each sample, got None as 'source'"),
+        (Anonymous, "the source of each sample .* got none"),
+        (Nowhere, "the source of each sample .* got none"),
         (functools.partial(Module, loss="more"), "or their mean .*, got"),
     ],
 )
@@ -339,7 +338,7 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         SourceCallback(sampler)
     with pytest.raises(SignalError, match=r"such as headway.GMC\(\), got 'gmc'"):
         SourceCallback("gmc")
-    with pytest.raises(IntegrationError, match="monitor: expected a SourceMonitor, got list"):
+    with pytest.raises(IntegrationError, match=r"monitor: .*got list"):
         SourceCallback(monitor=["a", "b"])
     with pytest.raises(IntegrationError, match=r"sampler's sources \['a', 'b'\], .*, got one of \['b', 'a'\]"):
         SourceCallback(sampler=sampler, monitor=headway.SourceMonitor(["b", "a"]))
@@ -348,13 +347,11 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
 
 
 @leaving_together
-def _fit(rank: int, folder: str, ranks: int) -> None:
+def _fit(rank: int, folder: str, port: int, ranks: int) -> None:
     """One of two processes that Lightning was told of by its environment variables."""
     import os
 
-    os.environ.update(
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["HEADWAY_TEST_PORT"], NODE_RANK="0", LOCAL_RANK=str(rank)
-    )
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NODE_RANK="0", LOCAL_RANK=str(rank))
     tagged, sources = data()
     sampler = SourceSampler(sources)  # made before the processes know each other, as in a script
     module, callback = Module(), SourceCallback(headway.GMC(beta=0.9), sampler=sampler)
@@ -365,13 +362,11 @@ def _fit(rank: int, folder: str, ranks: int) -> None:
 
 
 @leaving_together
-def _fit_and_resume(rank: int, folder: str) -> None:
+def _fit_and_resume(rank: int, folder: str, port: int) -> None:
     """One of two processes; the last of the monitor's rows is open when the checkpoint is saved."""
     import os
 
-    os.environ.update(
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["HEADWAY_TEST_PORT"], NODE_RANK="0", LOCAL_RANK=str(rank)
-    )
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NODE_RANK="0", LOCAL_RANK=str(rank))
 
     def fit(*callbacks: Any, ckpt_path: Path | None = None) -> tuple[list[int], list[Any]]:
         tagged, sources = data()
@@ -389,9 +384,8 @@ def _fit_and_resume(rank: int, folder: str) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_resume_with_the_rows_of_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADWAY_TEST_PORT", str(free_port()))
-    mp.spawn(_fit_and_resume, (str(tmp_path),), nprocs=2)
+def test_two_processes_resume_with_the_rows_of_both(tmp_path: Path) -> None:
+    run_ranks(_fit_and_resume, str(tmp_path), free_port())
     for rank in range(2):
         seen, rows, rest, again = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         assert rest == seen
@@ -400,10 +394,9 @@ def test_two_processes_resume_with_the_rows_of_both(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
-def test_two_processes_draw_what_one_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADWAY_TEST_PORT", str(free_port()))
-    mp.spawn(_fit, (str(tmp_path), 2), nprocs=2)
-    mp.spawn(_fit, (str(tmp_path), 1), nprocs=1)
+def test_two_processes_draw_what_one_draws(tmp_path: Path) -> None:
+    for ranks in (2, 1):
+        run_ranks(_fit, str(tmp_path), free_port(), ranks, world=ranks)
     single = torch.load(tmp_path / "1-0.pt", weights_only=True)
     pair = [torch.load(tmp_path / f"2-{rank}.pt", weights_only=True) for rank in range(2)]
     joined = [source for both in zip(pair[0][1], pair[1][1], strict=True) for source in both]

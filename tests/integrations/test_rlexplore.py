@@ -234,7 +234,8 @@ def test_making_it_leaves_the_environments_alone() -> None:
 
         reset = step
 
-    RLeXploreReward(Untouchable(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2)))
+    made = RLeXploreReward(Untouchable(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2)))
+    assert made.weight > 0
 
 
 # Weights and scales
@@ -392,14 +393,14 @@ def test_a_missing_key_is_named() -> None:
 @pytest.mark.parametrize("call", ["compute", "update"])
 def test_arrays_that_are_no_tensors_are_named(call: str) -> None:
     samples = {**rollout(), "actions": rollout()["actions"].numpy()}
-    with pytest.raises(MethodError, match=r"actions: expected a tensor, got ndarray; use torch\.as_tensor"):
+    with pytest.raises(MethodError, match=r"actions: .*got ndarray"):
         getattr(made(), call)(samples)
 
 
 @pytest.mark.parametrize("call", ["compute", "update"])
 def test_a_wrong_shape_is_named(call: str) -> None:
     samples = {**rollout(), "rewards": torch.zeros(STEPS, ENVS + 1)}
-    with pytest.raises(MethodError, match=r"rewards: expected shape \[12, 3\], got \[12, 4\]"):
+    with pytest.raises(MethodError, match=r"rewards: .*got \[12, 4\]"):
         getattr(made(), call)(samples)
 
 

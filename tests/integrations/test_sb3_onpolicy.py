@@ -343,7 +343,8 @@ def test_of_observations_in_parts_the_bonus_sees_one() -> None:
 def test_bytes_may_stand_beside_a_part_that_is_normalised() -> None:
     parts = spaces.Dict({"a": spaces.Box(0, 255, (4,), np.uint8), "b": spaces.Box(0, 1, (3,))})
     env = VecNormalize(DummyVecEnv([lambda: Rows(parts, FORCES)]), norm_obs_keys=["b"])
-    played(OnPolicyIntrinsicCallback("rnd", key="a", config=SMALL), env=env, policy="MultiInputPolicy")
+    _, look = played(OnPolicyIntrinsicCallback("rnd", key="a", config=SMALL), env=env, policy="MultiInputPolicy")
+    assert look.buffers
 
 
 # Saved and loaded
@@ -445,7 +446,7 @@ def test_two_rewards_for_one_model_are_refused() -> None:
 
 
 def test_an_off_policy_algorithm_is_refused() -> None:
-    with pytest.raises(MethodError, match="expected an on-policy algorithm, got DQN; OffPolicyIntrinsicCallback is"):
+    with pytest.raises(MethodError, match="got DQN"):
         DQN("MlpPolicy", clocks(1), buffer_size=10).learn(5, callback=OnPolicyIntrinsicCallback("icm"))
 
 
@@ -461,7 +462,7 @@ def test_an_algorithm_that_does_not_ask_its_buffer_is_refused() -> None:
 
 
 def test_a_method_that_pays_nothing_is_refused() -> None:
-    with pytest.raises(MethodError, match="expected a method with an intrinsic reward, got 'ppo'"):
+    with pytest.raises(MethodError, match="got 'ppo'"):
         OnPolicyIntrinsicCallback("ppo")
 
 
@@ -473,7 +474,7 @@ def test_a_method_that_there_is_not_is_refused_at_once(method: Any) -> None:
 
 @pytest.mark.parametrize("coefficient", [float("nan"), "0.1", None])
 def test_a_coefficient_that_is_no_number_is_refused(coefficient: Any) -> None:
-    with pytest.raises(MethodError, match=f"coefficient: expected a finite number .*, got {coefficient!r}"):
+    with pytest.raises(MethodError, match=rf"coefficient: .*got {coefficient!r}"):
         OnPolicyIntrinsicCallback("icm", coefficient=coefficient)
 
 

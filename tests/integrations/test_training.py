@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 
 from headway import GMC, Meter
 from headway.errors import LossError
 from headway.integrations.training import metered_loss
 from tests.models import batch, losses, mlp
-from tests.ranks import join_pair, leaving_together
+from tests.ranks import join_pair, leaving_together, run_ranks
 
 STEPS = 4
 
@@ -113,7 +112,7 @@ def _work(rank: int, folder: str, options: dict) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"find_unused_parameters": True}], ids=["plain", "find-unused"])
 def test_two_ranks_equal_one_process(tmp_path: Path, options: dict) -> None:
-    mp.spawn(_work, (str(tmp_path), options), nprocs=2)
+    run_ranks(_work, str(tmp_path), options)
     single = mlp(torch.float64)
     expected = _train(single, slice(0, 12), bridge=False)
     ranks = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2)]

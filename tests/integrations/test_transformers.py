@@ -464,9 +464,9 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IntegrationError, match=r"sampler: expected a SourceSampler.*got dict"):
         SourceTrainer(model(), arguments(tmp_path), train_dataset=Texts(), sampler={"a": range(3)})
     sampler = SourceSampler(sources())
-    with pytest.raises(IntegrationError, match=r"under 'source' in a batch, got \['input_ids', 'labels'\]"):
+    with pytest.raises(IntegrationError, match="the source of each sample"):
         SourceTrainer(model(), arguments(tmp_path), train_dataset=Texts(), sampler=sampler).train()
-    with pytest.raises(IntegrationError, match=r"expected 'labels' in a batch, got \['input_ids'\]"):
+    with pytest.raises(IntegrationError, match=r"got \['input_ids'\]"):
         SourceTrainer(model(), arguments(tmp_path), train_dataset=Unlabelled()).train()
     trainer = SourceTrainer(model(), arguments(tmp_path), train_dataset=Texts())
     with pytest.raises(IntegrationError, match=r"override sample_losses"):

@@ -1,9 +1,4 @@
-"""Intrinsic rewards in Stable-Baselines3.
-
-from headway.integrations.sb3 import OnPolicyIntrinsicCallback
-
-model.learn(100_000, callback=OnPolicyIntrinsicCallback("icm+gmc"))
-"""
+"""Intrinsic rewards in Stable-Baselines3."""
 
 from headway.integrations.versions import require
 

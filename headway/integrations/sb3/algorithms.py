@@ -15,7 +15,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from headway.errors import EnvError, MethodError
-from headway.integrations.rewards import Intercept, check_unit, fixed_floor
+from headway.integrations.rewards import check_unit, fixed_floor
 from headway.integrations.sb3.callback import IntrinsicCallback, flat
 from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
@@ -37,11 +37,11 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
     """
 
     works_with: ClassVar[tuple[str, type[BaseAlgorithm]]] = ("an on-policy", OnPolicyAlgorithm)
+    replaces = "compute_returns_and_advantage"
     model: OnPolicyAlgorithm
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._intercept = Intercept("compute_returns_and_advantage", self._reward)
         self._ends: list[tuple[int, int, Array]] = []
         self._steps = 0
         self._has_rewarded = False
@@ -75,7 +75,13 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
         if np.any(dones):
             infos = self.locals["infos"]
             for i in map(int, np.flatnonzero(dones)):
-                self._ends.append((self._steps, i, np.array(self._seen(_last_observation(infos[i], i)))))
+                last = infos[i].get("terminal_observation")
+                if last is None:
+                    raise EnvError(
+                        f"expected infos[{i}]['terminal_observation'] where an episode ended, got none; "
+                        f"a VecEnv has to put the last observation there before it begins a new episode"
+                    )
+                self._ends.append((self._steps, i, np.array(self._seen(last))))
         self._steps += 1
         return True
 
@@ -87,18 +93,12 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
                 f"it did not: the intrinsic reward would not reach the update"
             )
 
-    def _on_training_end(self) -> None:
-        self._intercept.stop()
-
-    def _reward(self, compute: Callable[..., None], *args: Any, **options: Any) -> None:
+    def _reward(self, method: Callable[..., None], *args: Any, **options: Any) -> None:
         """Add the intrinsic reward to the buffer, then compute as ever."""
-        if self.model.num_timesteps != self.num_timesteps:  # left over from training that was broken off
-            self._intercept.stop()
-            return compute(*args, **options)
         buffer = self.model.rollout_buffer
         buffer.rewards += self._learn_from(self._transitions(), len(buffer.rewards)).numpy()
         self._has_rewarded = True
-        return compute(*args, **options)
+        method(*args, **options)
 
     def _transitions(self) -> Transitions:
         """All transitions of the rollout, [steps * environments]."""
@@ -119,21 +119,6 @@ class OnPolicyIntrinsicCallback(IntrinsicCallback):
         if not isinstance(space, spaces.Box):
             return actions
         return policy.unscale_action(actions) if policy.squash_output else np.clip(actions, space.low, space.high)
-
-
-def _last_observation(info: dict[str, Any], environment: int) -> Any:
-    """The last observation of an episode that ended.
-
-    Raises:
-        EnvError: the environment does not tell.
-    """
-    last = info.get("terminal_observation")
-    if last is None:
-        raise EnvError(
-            f"expected infos[{environment}]['terminal_observation'] where an episode ended, got none; "
-            f"a VecEnv has to put the last observation there before it begins a new episode"
-        )
-    return last
 
 
 class OffPolicyIntrinsicCallback(IntrinsicCallback):
@@ -158,6 +143,7 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
     """
 
     works_with: ClassVar[tuple[str, type[BaseAlgorithm]]] = ("an off-policy", OffPolicyAlgorithm)
+    replaces = "sample"
     model: OffPolicyAlgorithm
 
     def __init__(self, *args: Any, update_every: int = 256, **options: Any) -> None:
@@ -168,7 +154,6 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
             check_unit(self.reward, update_every)
         self.update_every = update_every
         self._settings["update_every"] = update_every
-        self._intercept = Intercept("sample", self._sample)
         self._collected = 0
         self._waiting = 0
 
@@ -197,9 +182,6 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
             self._learn()
         self._intercept.start(buffer)
 
-    def _on_training_end(self) -> None:
-        self._intercept.stop()
-
     def _learn(self) -> None:
         """Train the predictor with the newest transitions."""
         buffer, normalised = self._buffer, self.model.get_vec_normalize_env()
@@ -216,12 +198,9 @@ class OffPolicyIntrinsicCallback(IntrinsicCallback):
         self._learn_from(batch, len(rows))
         self._waiting = 0
 
-    def _sample(self, sample: Callable[..., ReplayBufferSamples], *args: Any, **options: Any) -> ReplayBufferSamples:
+    def _reward(self, method: Callable[..., ReplayBufferSamples], *args: Any, **options: Any) -> ReplayBufferSamples:
         """Sample as ever, and reward what came out."""
-        samples = sample(*args, **options)
-        if self.model.num_timesteps != self.num_timesteps:  # left over from training that was broken off
-            self._intercept.stop()
-            return samples
+        samples = method(*args, **options)
         obs = self._seen(samples.observations).reshape(-1, *self._space(self.model).shape)
         following = self._seen(samples.next_observations).reshape(obs.shape)
         actions = samples.actions.reshape(-1, *(self.model.action_space.shape or ()))

@@ -15,7 +15,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor
 
 from headway.errors import EnvError, MethodError, StateError
-from headway.integrations.rewards import check_method, check_number, reward_of
+from headway.integrations.rewards import Intercept, check_method, check_number, reward_of
 from headway.rl.config import IntrinsicConfig
 from headway.rl.episodes import Transitions
 from headway.rl.normalise import RewardNormaliser
@@ -29,11 +29,7 @@ GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
 
 
 class Carried:
-    """Stands for a callback in the model's file: it is pickled as the state that the callback has at that moment.
-
-    Args:
-        callback: whose state it is.
-    """
+    """Stands for a callback in the model's file: it is pickled as the state that the callback has at that moment."""
 
     def __init__(self, callback: IntrinsicCallback) -> None:
         self.callback: IntrinsicCallback | None = callback
@@ -45,16 +41,12 @@ class Carried:
         return state
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is saved: no callback, only its state."""
         return self.state_dict()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """What was saved."""
-        self.callback = None
-        self._state = state
+        self.callback, self._state = None, state
 
-    def __repr__(self) -> str:
-        """Short: Stable-Baselines3 writes it into the model's file."""
+    def __repr__(self) -> str:  # short: Stable-Baselines3 writes it into the model's file
         return f"Carried({self.state_dict().get('settings')})"
 
 
@@ -96,6 +88,8 @@ class IntrinsicCallback(BaseCallback):
     """
 
     works_with: ClassVar[tuple[str, type[BaseAlgorithm]]]
+    replaces: ClassVar[str]
+    """The method of the algorithm's buffer in whose place `_reward` is called."""
 
     def __init__(
         self,
@@ -120,6 +114,7 @@ class IntrinsicCallback(BaseCallback):
         self._given = self.reward is not None
         self._key: str | None = None
         self._device = device
+        self._intercept = Intercept(self.replaces, self._instead)
         if isinstance(method, Reward):
             config = method.config
         self._settings: dict[str, Any] = {
@@ -199,7 +194,10 @@ class IntrinsicCallback(BaseCallback):
             return
         self._check(model)
         if not self._given:
-            self.reward = self._make(model)
+            settings, sides = self._settings, (self._space(model), model.action_space)
+            device = model.device if self._device == "auto" else self._device
+            with torch.random.fork_rng(devices=[]):  # the algorithm's own random numbers stay as they are
+                self.reward = reward_of(settings["method"], sides, self._config(model), device, settings["seed"])
         self._begin(model)
         if isinstance(carried, Carried):
             self.load_state_dict(carried.state_dict())
@@ -214,7 +212,20 @@ class IntrinsicCallback(BaseCallback):
     def _on_step(self) -> bool:
         return True
 
+    def _on_training_end(self) -> None:
+        self._intercept.stop()
+
     # Parts
+
+    def _instead(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        if self.model.num_timesteps == self.num_timesteps:
+            return self._reward(method, *args, **options)
+        self._intercept.stop()  # left over from training that was broken off
+        return method(*args, **options)
+
+    def _reward(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Call the buffer's method, with the intrinsic reward in what goes into it or comes out of it."""
+        raise NotImplementedError
 
     @property
     def _made(self) -> Reward:
@@ -228,12 +239,6 @@ class IntrinsicCallback(BaseCallback):
         self.normaliser = None
         if self._settings["normalise"]:
             self.normaliser = RewardNormaliser(model.n_envs, gamma, centre=self._settings["centre"])
-
-    def _make(self, model: BaseAlgorithm) -> Reward:
-        settings, sides = self._settings, (self._space(model), model.action_space)
-        device = model.device if self._device == "auto" else self._device
-        with torch.random.fork_rng(devices=[]):  # the algorithm's own random numbers stay as they are
-            return reward_of(settings["method"], sides, self._config(model), device, settings["seed"])
 
     def _config(self, model: BaseAlgorithm) -> IntrinsicConfig:
         """The settings that were given, or some with which the predictor sees images as the policy does, in [0, 1]."""
