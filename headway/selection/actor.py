@@ -43,7 +43,6 @@ class ActorConfig:
     entropy_weight: float = 0.05
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         if self.sources < 1:
             raise SelectionError(f"expected at least one source, got {self.sources}")
         if self.kind not in ("network", "logits"):
@@ -60,7 +59,6 @@ class Actor:
     """
 
     def __init__(self, config: ActorConfig, generator: torch.Generator, device: str = "cpu") -> None:
-        """Make the policy and its optimizer."""
         self.config = config
         self._generator = generator
         self._inputs = config.inputs or config.sources
@@ -127,20 +125,15 @@ class Actor:
                 "has the training diverged? Try a smaller learning rate"
             )
         self._drawn = None
-        entropy = -(policy * log_policy).sum(1, keepdim=True)
-        backpropagate(self.policy, seen, self._gradient(policy, log_policy, entropy, sources, scores.to(policy)))
-        self._optimizer.advance()
-        self.entropy = entropy.mean()
-
-    def _gradient(self, policy: Tensor, log_policy: Tensor, entropy: Tensor, sources: Tensor, scores: Tensor) -> Tensor:
-        """The gradient of the loss at the logits [B, sources], in closed form.
-
-        Of -log pi(a) r: r (pi - e_a), with e_a the unit vector of the chosen source. Of -w H: w pi (log pi + H).
-        """
+        scores, entropy = scores.to(policy), -(policy * log_policy).sum(1, keepdim=True)
+        # The gradient of the loss at the logits [B, sources], in closed form. Of -log pi(a) r: r (pi - e_a), with e_a
+        # the unit vector of the chosen source. Of -w H: w pi (log pi + H).
         gradient = policy * scores.unsqueeze(1)
         gradient.scatter_add_(1, sources.unsqueeze(1), -scores.unsqueeze(1))
         gradient.add_(policy * (log_policy + entropy), alpha=self.config.entropy_weight)
-        return gradient.div_(len(scores))
+        backpropagate(self.policy, seen, gradient.div_(len(scores)))
+        self._optimizer.advance()
+        self.entropy = entropy.mean()
 
     def state_dict(self) -> dict[str, Any]:
         """The policy and its optimizer; the generator belongs to whoever passed it in."""

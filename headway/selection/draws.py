@@ -24,18 +24,11 @@ def generator_for(seed: int, *path: int | str) -> torch.Generator:
 
 
 class Stream:
-    """A sequence without end that is made in blocks, and can be read from any place.
-
-    Args:
-        length: the entries of a block.
-        make: gives the block of a number.
-    """
+    """A sequence without end that can be read from any place; `make` gives its blocks of a length by their number."""
 
     def __init__(self, length: int, make: Callable[[int], Tensor]) -> None:
-        self._length = length
-        self._make = make
-        self._number = -1
-        self._block = torch.empty(0)
+        self._length, self._make = length, make
+        self._number, self._block = -1, torch.empty(0)
 
     def read(self, place: int, count: int) -> Tensor:
         """The entries from a place on: [count]."""
@@ -72,12 +65,6 @@ class Deck:
     """The samples of one source in an order that is drawn anew each time it is used up.
 
     Nothing but the number of samples taken so far is needed to continue.
-
-    Args:
-        members: the indices of the samples [n].
-        seed: the sampler's.
-        source: the number of the source, for a stream of its own.
-        replacement: draw every sample from all instead.
     """
 
     def __init__(self, members: Tensor, seed: int, source: int, replacement: bool = False) -> None:
@@ -103,11 +90,7 @@ class Deck:
 
 
 class Recent:
-    """The latest whole numbers of a sequence that comes in pieces.
-
-    Args:
-        limit: how many are remembered at least, as soon as there are so many.
-    """
+    """The latest whole numbers of a sequence that comes in pieces; at least `limit`, as soon as there are so many."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -115,7 +98,6 @@ class Recent:
         self._count = 0
 
     def __len__(self) -> int:
-        """The numbers that are remembered."""
         return self._count
 
     def append(self, piece: Tensor) -> None:
@@ -134,11 +116,6 @@ class Recent:
             found.append(piece[-count:])
             count -= len(found[-1])
         return torch.cat(found[::-1])
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._pieces.clear()
-        self._count = 0
 
 
 class Pools:

@@ -21,36 +21,23 @@ SMALLEST_CHUNK, LARGEST_CHUNK = 64, 4096
 
 @dataclass
 class Chunk:
-    """Indices that were drawn under the same shares or priorities.
+    """Indices that were drawn under the same shares or priorities."""
 
-    Attributes:
-        indices: over all replicas, in turn.
-        origin: what the sampler knows of each, such as its source; None where a loaded state hands them out again.
-        own: this replica's.
-        version: of the shares or priorities, when they were drawn.
-        handed: how many of its own it has handed out.
-    """
-
-    indices: Tensor
-    origin: Tensor | None
-    own: list[int]
-    version: int
-    handed: int = 0
+    indices: Tensor  # over all replicas, in turn
+    origin: Tensor | None  # what the sampler knows of each; None where a loaded state hands them out again
+    own: list[int]  # this replica's
+    version: int  # of the shares or priorities, when they were drawn
+    handed: int = 0  # how many of its own were handed out
 
 
 class EpochIterator(Iterator[int]):
-    """One iteration over an epoch of a sampler; a StatefulDataLoader saves it with the sampler, and tells it to go on.
-
-    Args:
-        sampler: what it draws from.
-    """
+    """One iteration over an epoch of a sampler; a StatefulDataLoader saves it, and tells it to go on."""
 
     def __init__(self, sampler: EpochSampler) -> None:
         self._sampler = sampler
         self._indices = sampler._indices(resumed=False)
 
     def __next__(self) -> int:
-        """The next index."""
         return next(self._indices)
 
     def state_dict(self) -> dict[str, Any]:
@@ -66,13 +53,7 @@ class EpochSampler(Sampler[int]):
     """What samplers whose draws follow scores have in common; a subclass says what is drawn.
 
     All replicas draw the same indices, and each hands out its own. An update drops what was drawn and not handed out.
-
-    Args:
-        total: indices of an epoch over all replicas.
-        seed: where all randomness starts; the same in every replica.
-        rank: which replica this is; by default that of torch.distributed, where it is in use.
-        num_replicas: how many there are.
-        history: the indices of this replica that are remembered, so that a state can go back to them.
+    For the arguments see the subclasses; `total` are the indices of an epoch over all replicas.
 
     Raises:
         SelectionError: the arguments make no sense.
@@ -81,22 +62,19 @@ class EpochSampler(Sampler[int]):
     def __init__(self, total: int, seed: int, rank: int | None, num_replicas: int | None, history: int) -> None:
         if history < 1:
             raise SelectionError(f"expected a history of at least 1, got {history}")
-        self._total = total
-        self._history = history
-        self.seed = seed
-        self.epoch = 0
-        self._uniforms = uniforms(seed, 0)
-        self._handed = 0  # indices of this epoch that were handed out, over all replicas
-        self._pending = torch.empty(0, dtype=torch.int64)  # drawn before a state was saved, to be handed out again
-        self._chunk: Chunk | None = None
+        self._total, self._history, self.seed = total, history, seed
         self._size = SMALLEST_CHUNK
         self._unchanged = 0  # indices since the last update
-        self._loaded = False  # a state was loaded, and no index has been asked for since
-        self._named: int | None = None  # where the epoch was when set_epoch named it, if it had begun or was loaded
-        self._turn = 0
-        self._stretch = (0, 0)
+        self._turn = 0  # the number of the iteration
+        self._stretch = (-1, 0)
+        self._handed = 0
+        self._chunk: Chunk | None = None
+        self._loaded: bool  # a state was loaded, and no index has been asked for since
+        self._named: int | None  # where the epoch was when set_epoch named it, if it had begun or was loaded
+        self._pending: Tensor  # drawn before a state was saved, to be handed out again
         self.rank, self.num_replicas = 0, 0  # until it is sharded
         self.shard(*rank_and_replicas(rank, num_replicas))
+        self._go_to(0)
 
     # What a subclass adds
 
@@ -113,12 +91,12 @@ class EpochSampler(Sampler[int]):
         """Note that these indices [n] were handed out."""
         raise NotImplementedError
 
-    def _own_state(self) -> dict[str, Any]:
-        """What the subclass adds to the state; the keys of `_identity` among it."""
-        raise NotImplementedError
-
     def _identity(self) -> dict[str, Any]:
         """The entries of the state that must agree when it is loaded."""
+        raise NotImplementedError
+
+    def _own_state(self) -> dict[str, Any]:
+        """What the subclass adds to the state, these among it."""
         raise NotImplementedError
 
     def _load_own(self, state: Mapping[str, Any]) -> None:
@@ -178,7 +156,7 @@ class EpochSampler(Sampler[int]):
         goes_on = resumed or (loaded and (self._handed < end or named is not None))
         if not goes_on and self._handed:
             again = named is not None and (self._handed < end or named == end)
-            self._enter(self.epoch if again else self.epoch + 1)
+            self._go_to(self.epoch if again else self.epoch + 1)
         self._begin_stretch()
         self._turn += 1
         return self._turn
@@ -207,11 +185,7 @@ class EpochSampler(Sampler[int]):
             self._pending = self._pending[handed:]
             return
         self._take(chunk.indices[:handed], chunk.origin[:handed])
-        self._adapt(chunk)
-
-    def _adapt(self, chunk: Chunk) -> None:
-        """Draw as many at a time as there are between two updates."""
-        self._unchanged += chunk.handed
+        self._unchanged += chunk.handed  # draw as many at a time as there are between two updates
         if chunk.version == self.version:
             self._size = min(2 * self._size, LARGEST_CHUNK)
         else:
@@ -229,15 +203,21 @@ class EpochSampler(Sampler[int]):
         if epoch == self.epoch and (self._loaded or handed):
             self._named = handed
         else:
-            self._enter(epoch)
+            self._go_to(epoch)
 
-    def _enter(self, epoch: int) -> None:
-        self._settle()
-        self.epoch = epoch
-        self._uniforms = uniforms(self.seed, epoch)
-        self._handed = 0
-        self._pending = self._pending[:0]
-        self._recent.clear()
+    def _go_to(self, epoch: int, handed: int = 0, pending: Tensor | None = None) -> None:
+        """Begin a stretch of indices at a place of an epoch.
+
+        Args:
+            epoch: its number.
+            handed: indices of it that were handed out, over all replicas.
+            pending: drawn before a state was saved, to be handed out again.
+        """
+        self.epoch, self._uniforms = epoch, uniforms(self.seed, epoch)
+        self._handed = handed
+        self._pending = torch.empty(0, dtype=torch.int64) if pending is None else pending.clone()
+        self._chunk = None
+        self._recent = Recent(self._history * self.num_replicas)
         self._loaded, self._named = False, None
         self._begin_stretch()
 
@@ -297,18 +277,6 @@ class EpochSampler(Sampler[int]):
         Raises:
             StateError: it belongs to another sampler, or its position to no index of this number of replicas.
         """
-        self._check_state(state)
-        self._load_own(state)
-        self._chunk = None
-        self.seed, self.epoch = state["seed"], state["epoch"]
-        self._uniforms = uniforms(self.seed, self.epoch)
-        self._handed = state["position"]
-        self._pending = state["pending"].clone()
-        self._recent.clear()
-        self._loaded, self._named = True, None
-        self._begin_stretch()
-
-    def _check_state(self, state: Mapping[str, Any]) -> None:
         if state.get("schema") != SCHEMA:
             raise StateError(f"expected a sampler's state of schema {SCHEMA}, got {state.get('schema')!r}")
         for key, own in self._identity().items():
@@ -320,3 +288,7 @@ class EpochSampler(Sampler[int]):
                 f"expected a position up to {end} that {self.num_replicas} replicas share, got {position}; "
                 f"load it with the num_samples and num_replicas that it was saved with"
             )
+        self._load_own(state)
+        self.seed = state["seed"]
+        self._go_to(state["epoch"], position, state["pending"])
+        self._loaded = True

@@ -14,15 +14,10 @@ from headway.selection.draws import chosen, uniforms
 from headway.selection.literature import PLR
 from headway.selection.mixture import Bound, Mixture
 from headway.selection.rules import Rule
+from headway.selection.sources import check_limits
 
 Level = int | Mapping[str, Any]
 """A seed, or the options of a task, as `reset` of an environment takes them."""
-
-
-class _Levels(Mixture):
-    """A mixture whose errors speak of levels."""
-
-    _kind, _scored = "level", "episode"
 
 
 class LevelSampler:
@@ -72,14 +67,11 @@ class LevelSampler:
         seed: int = 0,
         sync: bool = True,
     ) -> None:
-        for name, value in (("staleness", staleness), ("new", new)):
-            if value is not None and not 0 <= value <= 1:
-                raise SelectionError(f"expected {name} from 0 to 1, got {value}")
+        check_limits(staleness=(staleness, 0, 1), new=(0 if new is None else new, 0, 1))
         by_name = _by_name(levels)
         self.names, self.levels = tuple(by_name), tuple(by_name.values())
-        self.mixture = _Levels(
-            self.names, PLR() if rule is None else rule, smoothing=smoothing, floor=floor, seed=seed, sync=sync
-        )
+        rule = PLR() if rule is None else rule
+        self.mixture = Mixture(self.names, rule, smoothing=smoothing, floor=floor, seed=seed, sync=sync)
         self.staleness, self.new = staleness, new
         self._seed = seed
         self._uniforms = uniforms(seed, 0, rank_and_replicas(None, None)[0])
@@ -91,7 +83,6 @@ class LevelSampler:
         return len(self.names)
 
     def __repr__(self) -> str:
-        """How many levels there are, and how many have a score."""
         return f"LevelSampler({len(self)} levels, {int(self.mixture.seen.sum())} with a score, {self._drawn} draws)"
 
     def probabilities(self) -> Tensor:
@@ -112,13 +103,12 @@ class LevelSampler:
 
     def sample(self, count: int = 1) -> Tensor:
         """The numbers of the levels that the next episodes play: [count]."""
-        return torch.tensor([self._draw() for _ in range(count)], dtype=torch.int64)
-
-    def _draw(self) -> int:
-        number = int(chosen(self.probabilities(), self._uniforms.read(self._drawn, 1)))
-        self._drawn += 1
-        self._last[number] = self._drawn
-        return number
+        numbers = []
+        for _ in range(count):
+            numbers.append(int(chosen(self.probabilities(), self._uniforms.read(self._drawn, 1))))
+            self._drawn += 1
+            self._last[numbers[-1]] = self._drawn
+        return torch.tensor(numbers, dtype=torch.int64)
 
     def update(self, levels: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float] | None) -> None:
         """Take in scores of episodes, or of their steps; a level's score is the mean of those given at a time.
@@ -160,13 +150,9 @@ def _by_name(levels: int | Sequence[int] | Mapping[str, Level]) -> dict[str, Lev
         found = {str(seed): seed for seed in seeds}
         if len(found) < len(seeds):
             raise SelectionError(f"expected different seeds, got {len(seeds)} of which {len(found)} differ")
-    wrong = next((each for each in found.values() if not (isinstance(each, Mapping) or _is_seed(each))), None)
-    if wrong is not None:
-        raise SelectionError(f"expected levels that are seeds from 0, or options by name, got {wrong!r}")
-    if len({isinstance(each, Mapping) for each in found.values()}) > 1:
+    for level in found.values():
+        if not (isinstance(level, Mapping) or (type(level) is int and level >= 0)):
+            raise SelectionError(f"expected levels that are seeds from 0, or options by name, got {level!r}")
+    if len({isinstance(level, Mapping) for level in found.values()}) > 1:
         raise SelectionError("expected levels of one kind, got seeds and options of tasks")
     return found
-
-
-def _is_seed(level: Any) -> bool:
-    return isinstance(level, int) and not isinstance(level, bool) and level >= 0

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headway.errors import SelectionError
 from headway.selection.rules import Feedback, Learner
+from headway.selection.sources import check_limits
 from headway.signals.curves import Curves, slopes
 
 
@@ -39,6 +41,18 @@ class _Tensors:
 class _TensorRule:
     """A rule whose learner is `_Tensors`: a subclass says how they start, and which shares follow from a batch."""
 
+    _limits: ClassVar[Mapping[str, tuple[Any, ...]]]
+    """Of each attribute the least and the greatest value, or the choices."""
+
+    def __post_init__(self) -> None:
+        for name, limits in self._limits.items():
+            value = getattr(self, name)
+            if not isinstance(limits[0], str):
+                least, greatest = limits
+                check_limits(**{name: (value, least, greatest)})
+            elif value not in limits:
+                raise SelectionError(f"expected {name} out of {', '.join(limits)}, got {value!r}")
+
     def begin(self, sources: int, seed: int) -> Learner:
         """Start with equal shares; nothing here is random."""
         return _Tensors(self, sources)
@@ -58,18 +72,6 @@ def _equal(sources: int) -> Tensor:
 
 def _zeros(*shape: int) -> Tensor:
     return torch.zeros(*shape, dtype=torch.float64)
-
-
-def _check(**bounds: tuple[float, float, float]) -> None:
-    """Refuse a value outside its bounds: name=(value, least, greatest)."""
-    for name, (value, least, greatest) in bounds.items():
-        if not least <= value <= greatest:
-            raise SelectionError(f"expected {name} from {least:g} to {greatest:g}, got {value!r}")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise SelectionError(f"expected {name} out of {', '.join(choices)}, got {value!r}")
 
 
 def _explored(shares: Tensor, explore: float) -> Tensor:
@@ -98,9 +100,7 @@ class EXP3S(_TensorRule):
     explore: float = 0.05
     history: int = 1000
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        _check(rate=(self.rate, 0, math.inf), explore=(self.explore, 0, 1), history=(self.history, 2, math.inf))
+    _limits: ClassVar = {"rate": (0, math.inf), "explore": (0, 1), "history": (2, math.inf)}
 
     def _start(self, sources: int) -> dict[str, Tensor]:
         return {"log": _zeros(sources), "past": _zeros(self.history), "seen": _zeros(1), "steps": _zeros(1)}
@@ -162,12 +162,14 @@ class TSCL(_TensorRule):
     temperature: float = 0.5
     explore: float = 0.1
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        _check(rate=(self.rate, 0, 1), window=(self.window, 3, math.inf), explore=(self.explore, 0, 1))
-        _check(temperature=(self.temperature, 1e-9, math.inf))
-        _check_choice("slope", self.slope, ("online", "window"))
-        _check_choice("policy", self.policy, ("boltzmann", "greedy"))
+    _limits: ClassVar = {
+        "rate": (0, 1),
+        "window": (3, math.inf),
+        "temperature": (1e-9, math.inf),
+        "explore": (0, 1),
+        "slope": ("online", "window"),
+        "policy": ("boltzmann", "greedy"),
+    }
 
     def _start(self, sources: int) -> dict[str, Tensor]:
         return {"window": _zeros(sources, self.window), "seen": _zeros(sources), "q": _zeros(sources)}
@@ -183,15 +185,12 @@ class TSCL(_TensorRule):
             state["q"] += torch.where(had, self.rate * (change - state["q"]), 0.0)
         else:
             state["q"].copy_(slopes(window, state["seen"].long()))
-        return self._policy(state["q"].abs())
-
-    def _policy(self, size: Tensor) -> Tensor:
+        size = state["q"].abs()
         best = float(size.max())
         if best == 0:
             return _equal(len(size))
         if self.policy == "greedy":
-            chosen = torch.zeros_like(size)
-            chosen[int(size.argmax())] = 1.0
+            chosen = F.one_hot(size.argmax(), len(size)).double()
         else:
             chosen = (size / best / self.temperature).softmax(0)
         return _explored(chosen, self.explore)
@@ -220,10 +219,7 @@ class ADO(_TensorRule):
     smoothing: float = 0.9
     least: float = 0.01
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        _check(refit=(self.refit, 1, math.inf), credit=(self.credit, 0, 1), mix=(self.mix, 0, 1))
-        _check(smoothing=(self.smoothing, 0, 1), least=(self.least, 0, 1))
+    _limits: ClassVar = {"refit": (1, math.inf)} | dict.fromkeys(("credit", "mix", "smoothing", "least"), (0, 1))
 
     def _start(self, sources: int) -> dict[str, Tensor]:
         curves: dict[str, Tensor] = {}
@@ -268,9 +264,7 @@ class GroupDRO(_TensorRule):
     explore: float = 1e-3
     average: bool = False
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        _check(rate=(self.rate, 0, math.inf), explore=(self.explore, 0, 1))
+    _limits: ClassVar = {"rate": (0, math.inf), "explore": (0, 1)}
 
     def _start(self, sources: int) -> dict[str, Tensor]:
         return {"log": _zeros(sources), "steps": _zeros(1)}
@@ -300,9 +294,7 @@ class SelfPaced(_TensorRule):
     steps: int = 1000
     explore: float = 0.1
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        _check(start=(self.start, 0, 1), steps=(self.steps, 1, math.inf), explore=(self.explore, 0, 1))
+    _limits: ClassVar = {"start": (0, 1), "steps": (1, math.inf), "explore": (0, 1)}
 
     def _start(self, sources: int) -> dict[str, Tensor]:
         return {"batches": _zeros(1)}
@@ -331,10 +323,7 @@ class PLR(_TensorRule):
     temperature: float = 0.1
     priority: Literal["rank", "proportional"] = "rank"
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        _check(temperature=(self.temperature, 1e-3, math.inf))
-        _check_choice("priority", self.priority, ("rank", "proportional"))
+    _limits: ClassVar = {"temperature": (1e-3, math.inf), "priority": ("rank", "proportional")}
 
     def _start(self, sources: int) -> dict[str, Tensor]:
         return {"seen": _zeros(sources)}
@@ -342,17 +331,13 @@ class PLR(_TensorRule):
     def _learn(self, state: dict[str, Tensor], feedback: Feedback) -> Tensor:
         state["seen"] += feedback.counts > 0
         seen = state["seen"] > 0
-        worth = self._worth(feedback.smoothed[seen])
+        worth = scores = feedback.smoothed[seen]
+        if self.priority == "rank":
+            ordered = scores.sort().values
+            below, up_to = (torch.searchsorted(ordered, scores, right=right) for right in (False, True))
+            worth = 1 / (len(scores) - (below + up_to - 1).double() / 2)
+        elif bool((scores < 0).any()):
+            raise SelectionError(f"expected scores from 0 for proportional priorities, got {float(scores.min())}")
         weights = torch.ones_like(feedback.smoothed)
         weights[seen] = (worth / worth.max()).pow(1 / self.temperature) if bool(worth.any()) else 1.0
         return weights / weights.sum()
-
-    def _worth(self, scores: Tensor) -> Tensor:
-        """h of scores [n]: [n]."""
-        if self.priority == "proportional":
-            if bool((scores < 0).any()):
-                raise SelectionError(f"expected scores from 0 for proportional priorities, got {float(scores.min())}")
-            return scores
-        ordered = scores.sort().values
-        below, up_to = (torch.searchsorted(ordered, scores, right=right) for right in (False, True))
-        return 1 / (len(scores) - (below + up_to - 1).double() / 2)

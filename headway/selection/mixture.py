@@ -13,7 +13,7 @@ from torch.utils.data import get_worker_info
 from headway.errors import SelectionError, StateError, warn
 from headway.ranks import summed
 from headway.selection.rules import Feedback, MultiplicativeWeights, Rule
-from headway.selection.sources import listed, numbers_of
+from headway.selection.sources import check_limits, listed, numbers_of, places_of
 
 Bound = float | Mapping[str, float]
 """One number for every source, or a number by name; sources that are not named are not bounded."""
@@ -23,9 +23,6 @@ Prior = Mapping[str, float] | Sequence[float] | None
 
 _HOLD = 0.2
 """How far the default rule's shares are held to the prior; docs/mixtures.md has the runs that chose it."""
-
-_SLACK = 1e-9
-"""How far rounding may carry a sum of bounds past 1."""
 
 
 class Mixture:
@@ -50,8 +47,6 @@ class Mixture:
         SelectionError: the arguments make no sense.
     """
 
-    _kind, _scored = "source", "sample"  # what errors call the entries, and what gets a score
-
     def __init__(
         self,
         names: Sequence[str],
@@ -65,31 +60,26 @@ class Mixture:
         seed: int = 0,
         sync: bool = True,
     ) -> None:
-        if not names:
-            raise SelectionError(f"expected at least one {self._kind}, got none")
-        if isinstance(names, str):
-            raise SelectionError(f"expected the names of {self._kind}s, got {names!r}; pass [{names!r}]")
+        if not names or isinstance(names, str):
+            raise SelectionError(f"expected at least one name, in a list, got {names!r}")
         if not 0 <= smoothing < 1:
             raise SelectionError(f"expected smoothing in [0, 1), got {smoothing}")
-        by_default = hold is None
+        self._follows_state = hold is None  # a state that is loaded says how far to hold
         if hold is None:
             hold = _HOLD if rule is None else 0.0
-        if not 0 <= hold <= 1:
-            raise SelectionError(f"expected hold from 0 to 1, got {hold}")
+        check_limits(hold=(hold, 0, 1))
         rule = MultiplicativeWeights() if rule is None else rule
         if not isinstance(rule, Rule):
             raise SelectionError(f"expected a rule such as MultiplicativeWeights(), got {rule!r}")
         self.names = tuple(names)
-        self._bounds = Bounds(self.names, floor, ceiling, kind=self._kind)
+        self._bounds = Bounds(self.names, floor, ceiling)
         self.prior = _as_shares(self.names, prior)
         self._has_prior = prior is not None
-        self._hold, self._follows_state = hold, by_default
-        self._smoothing = smoothing
+        self._hold, self._smoothing = hold, smoothing
         self._sync = sync
         self._learner = rule.begin(len(self.names), seed)
         self._scores = torch.zeros(len(self.names), dtype=torch.float64)
         self._seen = torch.zeros(len(self.names), dtype=torch.int64)
-        self._complete = False  # every source has been seen
         self._unscored = 0  # batches since the latest that was scored
         self.skipped = 0
         self.version = 0
@@ -142,9 +132,9 @@ class Mixture:
                 f"pass scores[{next(iter(scores), 'gmc')!r}]"
             )
         values = torch.as_tensor(scores).detach().flatten()
-        ids = self._ids(source_ids)
+        ids = numbers_of(self.names, source_ids)
         if ids.shape != values.shape:
-            raise SelectionError(f"expected a score for each of {len(ids)} {self._scored}s, got {len(values)}")
+            raise SelectionError(f"expected {len(ids)} scores, one for each name or number, got {len(values)}")
         totals = self._totals(ids, values)
         self._learn(totals[0], totals[1].long())
 
@@ -154,20 +144,10 @@ class Mixture:
         Raises:
             SelectionError: there is no such source.
         """
-        ids = numbers_of(self.names, list(values), self._kind)
-        self.update(ids, torch.tensor([float(value) for value in values.values()], dtype=torch.float64))
-
-    def _ids(self, source_ids: Any) -> Tensor:
-        if isinstance(source_ids, str):
-            raise SelectionError(
-                f"expected a {self._kind} for each {self._scored}, got {source_ids!r}; pass [{source_ids!r}]"
-            )
-        if not isinstance(source_ids, Tensor) and len(source_ids) and isinstance(source_ids[0], str):
-            return numbers_of(self.names, source_ids, self._kind)
-        ids = torch.as_tensor(source_ids).detach().flatten()
-        if len(ids) and (ids.is_floating_point() or ids.dtype == torch.bool):
-            raise SelectionError(f"expected the numbers or names of {self._kind}s, got {ids.dtype}")
-        return ids.long()
+        self.update(
+            places_of(self.names, values),
+            torch.tensor([float(value) for value in values.values()], dtype=torch.float64),
+        )
 
     def _totals(self, ids: Tensor, values: Tensor) -> Tensor:
         """Sums of scores and numbers of samples, over all processes: [2, S]."""
@@ -175,40 +155,26 @@ class Mixture:
         ids = ids.to(values.device)
         if not math.isfinite(float(values.sum())):
             finite = values.isfinite()
-            self._report(len(values) - int(finite.sum()), len(values))
+            bad = len(values) - int(finite.sum())
+            if not self.skipped:
+                warn(f"{bad} of {len(values)} scores are NaN or infinite and are left out")
+            self.skipped += bad
             ids, values = ids[finite], values[finite]
-        low, high = (int(end) for end in ids.aminmax()) if ids.numel() else (0, 0)
-        if low < 0 or high >= len(self):
-            raise SelectionError(
-                f"expected {self._kind}s from 0 to {len(self) - 1} ({listed(self.names)}), got numbers from {low} to "
-                f"{high}"
-            )
         totals = values.new_empty(2, len(self))
         totals[0], totals[1] = torch.bincount(ids, values, len(self)), torch.bincount(ids, minlength=len(self))
         return (summed(totals) if self._sync else totals.cpu()).double()
-
-    def _report(self, bad: int, of: int) -> None:
-        if not self.skipped:
-            warn(f"{bad} of {of} scores are NaN or infinite and are left out")
-        self.skipped += bad
 
     def _learn(self, sums: Tensor, counts: Tensor) -> None:
         batches, self._unscored = self._unscored + 1, 0
         speed = float(torch.tensor(1 - self._smoothing**batches))  # in float32, as it has always been
         means = sums / counts.clamp(min=1)
-        if self._complete and int(counts.min()) > 0:
-            self._scores = self._scores + speed * (means - self._scores)
-            self._seen += 1
-            smoothed = self._scores
-        else:
-            present, seen = counts > 0, self._seen > 0
-            if not bool(present.any()) or not (bool(seen.any()) or bool(sums.any())):
-                return  # GMC's first batch has no momentum to couple to: that all its scores are zero says nothing
-            self._scores = self._scores + torch.where(seen, speed, 1.0) * present * (means - self._scores)
-            self._seen += present
-            known = self._seen > 0
-            self._complete = bool(known.all())
-            smoothed = self._scores if self._complete else torch.where(known, self._scores, self._scores[known].mean())
+        present, seen = counts > 0, self.seen
+        if not bool(present.any()) or not (bool(seen.any()) or bool(sums.any())):
+            return  # GMC's first batch has no momentum to couple to: that all its scores are zero says nothing
+        self._scores = self._scores + torch.where(seen, speed, 1.0) * present * (means - self._scores)
+        self._seen += present
+        known = self.seen
+        smoothed = torch.where(known, self._scores, self._scores[known].mean())
         self._learner.learn(Feedback(smoothed, means, counts, batches))
         self._set_shares()
 
@@ -291,7 +257,7 @@ class Mixture:
         """
         if list(state.get("names", [])) != list(self.names):
             got = listed(list(state.get("names", ()))) or "none"
-            raise StateError(f"expected a state of the {self._kind}s {listed(self.names)}, got one of {got}")
+            raise StateError(f"expected a state of {listed(self.names)}, got one of {got}")
         if set(state["rule"]) != set(self._learner.state_dict()):
             raise StateError(
                 f"expected the state of a rule with {sorted(self._learner.state_dict())}, got {sorted(state['rule'])}; "
@@ -300,7 +266,6 @@ class Mixture:
         self._learner.load_state_dict(state["rule"])
         self._scores = state["scores"].clone()
         self._seen = state["seen"].clone()
-        self._complete = bool((self._seen > 0).all())
         self._unscored = state.get("unscored", 0)
         if self._follows_state:
             self._hold = float(state.get("hold", 0.0))
@@ -308,30 +273,47 @@ class Mixture:
         self._set_shares()
 
 
+class FollowsScores:
+    """What draws by a mixture: a batch's scores change its shares."""
+
+    mixture: Mixture
+
+    def update(
+        self, source_ids: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float] | None
+    ) -> None:
+        """Take in the scores of a batch: the source of each sample [B], by number or name, and its score [B].
+
+        None stands for a batch that the meter did not score; see `Mixture.update`.
+        """
+        self.mixture.update(source_ids, scores)
+
+    def feedback(self, values: Mapping[str, float]) -> None:
+        """Take in one number for each of some sources by name, such as a validation loss; see `Mixture.feedback`."""
+        self.mixture.feedback(values)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The share of every source by name."""
+        return self.mixture.weights
+
+    def __repr__(self) -> str:
+        shares = ", ".join(f"{name}: {share:.3f}" for name, share in self.weights.items())
+        return f"{type(self).__name__}({shares})"
+
+
 class Bounds:
-    """The least and the greatest share of every source.
+    """The least and the greatest share of every source; shares that add up to 1 must lie between them."""
 
-    Args:
-        names: the sources.
-        floor: least shares.
-        ceiling: greatest shares.
-        kind: what errors call a source.
-
-    Raises:
-        SelectionError: they are no shares, or no shares that add up to 1 lie between them.
-    """
-
-    def __init__(self, names: Sequence[str], floor: Bound = 0.0, ceiling: Bound = 1.0, *, kind: str = "source") -> None:
-        self.low = _spread(names, floor, 0.0, "floor", kind)
-        self.high = _spread(names, ceiling, 1.0, "ceiling", kind)
+    def __init__(self, names: Sequence[str], floor: Bound = 0.0, ceiling: Bound = 1.0) -> None:
+        self.low, self.high = _spread(names, floor, 0.0, "floor"), _spread(names, ceiling, 1.0, "ceiling")
         for name, low, high in zip(names, self.low.tolist(), self.high.tolist(), strict=True):
             if low > high:
                 raise SelectionError(f"{name}: expected a floor below the ceiling, got {low} and {high}")
-        if self.low.sum() > 1 + _SLACK:
-            raise SelectionError(f"expected floors that add up to at most 1, got {float(self.low.sum()):.4g}")
-        if self.high.sum() < 1 - _SLACK:
-            raise SelectionError(f"expected ceilings that add up to at least 1, got {float(self.high.sum()):.4g}")
-
+        least, greatest, slack = float(self.low.sum()), float(self.high.sum()), 1e-9  # for rounding
+        if least > 1 + slack:
+            raise SelectionError(f"expected floors that add up to at most 1, got {least:.4g}")
+        if greatest < 1 - slack:
+            raise SelectionError(f"expected ceilings that add up to at least 1, got {greatest:.4g}")
         self._free = not bool((self.low > 0).any()) and not bool((self.high < 1).any())
         self.last = int(torch.nonzero(self.high).max())
         """The last source that may have a share."""
@@ -346,7 +328,7 @@ class Bounds:
             return shares
         tiny = shares.clamp(min=torch.finfo(shares.dtype).tiny)
         points = torch.cat([self.low / tiny, self.high / tiny]).sort().values
-        sums = self._at(points.unsqueeze(1), tiny).sum(1)
+        sums = (points.unsqueeze(1) * tiny).clamp(self.low, self.high).sum(1)
         above = int(torch.searchsorted(sums, torch.tensor(1.0, dtype=sums.dtype)))
         if above == 0:
             factor = points[0]
@@ -356,21 +338,18 @@ class Bounds:
             rise = sums[above] - sums[above - 1]
             share = (1.0 - sums[above - 1]) / rise if rise > 0 else torch.zeros((), dtype=sums.dtype)
             factor = points[above - 1] + share * (points[above] - points[above - 1])
-        bounded = self._at(factor, tiny)
+        bounded = (factor * tiny).clamp(self.low, self.high)
         return bounded / bounded.sum()
 
-    def _at(self, factor: Tensor, shares: Tensor) -> Tensor:
-        return torch.minimum(torch.maximum(factor * shares, self.low), self.high)
 
-
-def _spread(names: Sequence[str], bound: Bound, default: float, what: str, kind: str) -> Tensor:
+def _spread(names: Sequence[str], bound: Bound, default: float, what: str) -> Tensor:
     """A bound for every source: [S]."""
     spread = torch.full((len(names),), default, dtype=torch.float64)
     if isinstance(bound, Mapping):
-        spread[numbers_of(names, bound, kind)] = torch.tensor(list(bound.values()), dtype=torch.float64)
+        spread[places_of(names, bound)] = torch.tensor(list(bound.values()), dtype=torch.float64)
     else:
         spread.fill_(float(bound))
-    if bool((spread < 0).any()) or bool((spread > 1).any()) or bool(spread.isnan().any()):
+    if not bool(((spread >= 0) & (spread <= 1)).all()):
         raise SelectionError(f"expected a {what} from 0 to 1, got {bound}")
     return spread
 
@@ -380,8 +359,7 @@ def _as_shares(names: Sequence[str], prior: Prior) -> Tensor:
     if prior is None:
         return torch.full((len(names),), 1 / len(names), dtype=torch.float64)
     if isinstance(prior, Mapping):
-        missing = [name for name in names if name not in prior]
-        if missing or len(prior) != len(names):
+        if set(prior) != set(names):
             raise SelectionError(f"expected a prior of the sources {list(names)}, got {list(prior)}")
         prior = [prior[name] for name in names]
     shares = torch.tensor([float(value) for value in prior], dtype=torch.float64)

@@ -65,12 +65,7 @@ def record(network: nn.Module, inputs: Tensor) -> list[Tensor]:
 
 @torch.no_grad()
 def backpropagate(network: nn.Module, seen: Sequence[Tensor], gradient: Tensor) -> list[Tensor]:
-    """Write the gradients of the parameters, from the gradient at the output [B, outputs].
-
-    Args:
-        network: what was run.
-        seen: what `record` returned.
-        gradient: the gradient at the output.
+    """Write the gradients of the parameters, from what `record` returned and the gradient at the output [B, outputs].
 
     Returns:
         The gradient at the output of each layer [B, its outputs].
@@ -106,11 +101,6 @@ class Adam(torch.optim.Adam):
     """`torch.optim.Adam` for parameters that all have a gradient at every step.
 
     `advance` does what `step` does, on the CPU without looking everything up again.
-
-    Args:
-        parameters: the parameters, on one device.
-        learning_rate: the step size.
-        betas: decay rates.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ from torch import Tensor
 from headway.errors import SelectionError, warn
 from headway.ranks import gathered
 from headway.selection.epochs import EpochSampler
+from headway.selection.sources import check_limits
 
 FAN = 16
 """Children of a node."""
@@ -132,9 +133,7 @@ class PrioritizedSampler(EpochSampler):
         number = size if isinstance(size, int) else len(size)
         if number < 1:
             raise SelectionError(f"expected at least one sample, got {number}")
-        for name, value in (("alpha", alpha), ("beta", beta), ("staleness", staleness)):
-            if not 0 <= value <= 1:
-                raise SelectionError(f"expected {name} from 0 to 1, got {value}")
+        check_limits(alpha=(alpha, 0, 1), beta=(beta, 0, 1), staleness=(staleness, 0, 1))
         if not least > 0:
             raise SelectionError(f"expected least above 0, got {least}")
         self.size, self.alpha, self.beta, self.staleness, self._least = number, alpha, beta, staleness, least
@@ -175,14 +174,10 @@ class PrioritizedSampler(EpochSampler):
         scored, unscored = self._priorities.total, self._greatest * self._unscored.total
         aged = self._aged()
         ends = [aged, aged + (1 - aged) * scored / (scored + unscored), 1.0]
-        trees: list[tuple[SumTree, Rows | None]] = [
-            (self._members, self._ages),
-            (self._priorities, None),
-            (self._unscored, None),
-        ]
+        drawn_by = [(self._members, self._ages), (self._priorities, None), (self._unscored, None)]
         indices = torch.empty(len(uniforms), dtype=torch.int64)
         start = 0.0
-        for (tree, rows), end in zip(trees, ends, strict=True):
+        for (tree, rows), end in zip(drawn_by, ends, strict=True):
             chosen = (uniforms >= start) & (uniforms < end)
             if bool(chosen.any()):
                 indices[chosen] = tree.draw((uniforms[chosen] - start) / (end - start), rows)
@@ -267,7 +262,6 @@ class PrioritizedSampler(EpochSampler):
         self._version, self.skipped = state["updates"], state["skipped"]
 
     def __repr__(self) -> str:
-        """The number of samples, and how many have a score."""
         scored = self.size - int(self._unscored.total)
         return f"PrioritizedSampler({self.size} samples, {scored} with a score, alpha={self.alpha}, beta={self.beta})"
 

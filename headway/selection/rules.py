@@ -87,7 +87,6 @@ class MultiplicativeWeights:
     least: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         if not 0 < self.rate <= 1:
             raise SelectionError(f"expected a rate above 0 and up to 1, got {self.rate}")
         if not self.strength >= 0 or not self.least >= 0:

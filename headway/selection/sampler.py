@@ -12,12 +12,12 @@ from torch.utils.data import DataLoader
 from headway.errors import SelectionError
 from headway.selection.draws import Deck
 from headway.selection.epochs import EpochSampler
-from headway.selection.mixture import Bound, Mixture, Prior
+from headway.selection.mixture import Bound, FollowsScores, Mixture, Prior
 from headway.selection.rules import Rule
 from headway.selection.sources import Sources
 
 
-class SourceSampler(EpochSampler):
+class SourceSampler(FollowsScores, EpochSampler):
     """Draws indices of a dataset, each from a source that is chosen by the shares of that moment.
 
         sampler = SourceSampler({"web": range(0, 1000), "books": range(1000, 1400)})
@@ -103,24 +103,6 @@ class SourceSampler(EpochSampler):
         for deck, number in zip(self._decks, numbers, strict=True):
             deck.taken += number
 
-    def update(
-        self, source_ids: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float] | None
-    ) -> None:
-        """Take in the scores of a batch: the source of each sample [B], by number or name, and its score [B].
-
-        None stands for a batch that the meter did not score; see `Mixture.update`.
-        """
-        self.mixture.update(source_ids, scores)
-
-    def feedback(self, values: Mapping[str, float]) -> None:
-        """Take in one number for each of some sources by name, such as a validation loss; see `Mixture.feedback`."""
-        self.mixture.feedback(values)
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """The share of every source by name."""
-        return self.mixture.weights
-
     @property
     def counts(self) -> dict[str, int]:
         """The indices drawn so far of every source by name, over all epochs and replicas."""
@@ -139,11 +121,6 @@ class SourceSampler(EpochSampler):
         self._decks = self._deal(state["seed"])
         for deck, taken in zip(self._decks, state["taken"], strict=True):
             deck.taken = taken
-
-    def __repr__(self) -> str:
-        """The sources and their shares."""
-        shares = ", ".join(f"{name}: {share:.3f}" for name, share in self.weights.items())
-        return f"SourceSampler({shares})"
 
 
 def lag(loader: DataLoader[Any], lookahead: int = 0) -> int:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from headway.errors import SelectionError, did_you_mean
+from headway.errors import HeadwayError, SelectionError, did_you_mean
 
 NOWHERE = -1
 """The number of a sample that belongs to no source."""
@@ -43,7 +43,13 @@ class Sources:
             if number > len(self.names):
                 raise SelectionError(f"expected source numbers below {len(self.names)}, got {number - 1}")
             self.members = tuple(torch.nonzero(ids == source).flatten() for source in range(len(self.names)))
-        self._check()
+        if not self.names:
+            raise SelectionError("expected at least one source, got none")
+        if len(set(self.names)) < len(self.names):
+            raise SelectionError(f"expected sources of different names, got {list(self.names)}")
+        empty = [name for name, size in zip(self.names, self.sizes, strict=True) if size == 0]
+        if empty:
+            raise SelectionError(f"expected samples in every source, got none in {', '.join(empty)}; leave it out")
         self.ids = self._number()
 
     @classmethod
@@ -70,29 +76,17 @@ class Sources:
             start += length
         return cls(ranges)
 
-    def _check(self) -> None:
-        if not self.names:
-            raise SelectionError("expected at least one source, got none")
-        if len(set(self.names)) < len(self.names):
-            raise SelectionError(f"expected sources of different names, got {list(self.names)}")
-        empty = [name for name, own in zip(self.names, self.members, strict=True) if len(own) == 0]
-        if empty:
-            raise SelectionError(f"expected samples in every source, got none in {', '.join(empty)}; leave it out")
-
     def _number(self) -> Tensor:
         """The source of every index up to the largest: [N], NOWHERE where an index has none."""
         ids = torch.full((max(int(own.max()) for own in self.members) + 1,), NOWHERE, dtype=torch.int64)
         for source, own in enumerate(self.members):
             ids[own] = source
-        for source, own in enumerate(self.members):
-            taken = own[ids[own] != source]
-            if len(taken) or len(own) != int((ids == source).sum()):
-                values, counts = own.unique(return_counts=True)
-                index = int(taken[0]) if len(taken) else int(values[counts.argmax()])
-                raise SelectionError(
-                    f"expected every sample once, in one source, got index {index} twice ({self.names[source]}); "
-                    f"the sampler's floors and ceilings, not repetition, say how often a source is drawn"
-                )
+        if self.samples > int((ids != NOWHERE).sum()):
+            values, counts = torch.cat(self.members).unique(return_counts=True)
+            raise SelectionError(
+                f"expected every sample once, in one source, got index {int(values[counts.argmax()])} twice; "
+                f"the sampler's floors and ceilings, not repetition, say how often a source is drawn"
+            )
         return ids
 
     def __len__(self) -> int:
@@ -100,7 +94,6 @@ class Sources:
         return len(self.names)
 
     def __repr__(self) -> str:
-        """The sources and their sizes."""
         return f"Sources({', '.join(f'{name}: {size}' for name, size in zip(self.names, self.sizes, strict=True))})"
 
     @property
@@ -133,21 +126,38 @@ def listed(names: Sequence[str], most: int = 10) -> str:
     return ", ".join(map(str, names[:most])) + more
 
 
-def numbers_of(names: Sequence[str], wanted: Iterable[str], kind: str = "source") -> Tensor:
-    """The numbers of sources, or of another kind, that are given by name: [B].
+def numbers_of(names: Sequence[str], given: Any, error: type[HeadwayError] = SelectionError) -> Tensor:
+    """The numbers of some of the names [B], which are given by number or by name; an error for any others."""
+    if isinstance(given, str):
+        raise error(f"expected several names or numbers, got {given!r}; pass [{given!r}]")
+    if not isinstance(given, Tensor) and len(given) and isinstance(given[0], str):
+        return places_of(names, given, error)
+    ids = torch.as_tensor(given).detach().flatten()
+    if not ids.numel():
+        return ids.long()
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise error(f"expected numbers or names, got {ids.dtype}")
+    low, high = (int(end) for end in ids.aminmax())
+    if low < 0 or high >= len(names):
+        raise error(f"expected numbers from 0 to {len(names) - 1} ({listed(names)}), got {low} to {high}")
+    return ids.long()
 
-    Raises:
-        SelectionError: there is no such source; the message lists those that there are.
-    """
+
+def places_of(names: Sequence[str], wanted: Iterable[str], error: type[HeadwayError] = SelectionError) -> Tensor:
+    """The places of some names [B] among all; an error for any others."""
     known = {name: number for number, name in enumerate(names)}
-    found = []
+    wanted = list(wanted)
     for name in wanted:
         if name not in known:
-            raise SelectionError(
-                f"expected one of the {kind}s {listed(names)}, got {name!r}{did_you_mean(str(name), names)}"
-            )
-        found.append(known[name])
-    return torch.tensor(found, dtype=torch.int64)
+            raise error(f"expected one of {listed(names)}, got {name!r}{did_you_mean(str(name), names)}")
+    return torch.tensor([known[name] for name in wanted], dtype=torch.int64)
+
+
+def check_limits(**limits: tuple[float, float, float]) -> None:
+    """Refuse a value outside its limits: name=(value, least, greatest)."""
+    for name, (value, least, greatest) in limits.items():
+        if not least <= value <= greatest:
+            raise SelectionError(f"expected {name} from {least:g} to {greatest:g}, got {value!r}")
 
 
 class Tagged(Dataset[Any]):

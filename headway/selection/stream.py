@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 from torch.utils.data._utils import worker as torch_worker
 
 from headway.errors import SelectionError, StateError
 from headway.ranks import rank_and_replicas
 from headway.selection.draws import chosen, uniforms
-from headway.selection.mixture import Mixture
+from headway.selection.mixture import FollowsScores, Mixture
 from headway.selection.sources import tag
 
 Exhausted = Literal["repeat", "stop", "drop"]
 SCHEMA = 1
 
 
-class SourceStream(IterableDataset[Any]):
+class SourceStream(FollowsScores, IterableDataset[Any]):
     """Samples of iterable sources, each from a source that is chosen by the shares of that moment.
 
         stream = SourceStream({"web": web, "books": books}, Mixture(["web", "books"], floor=0.05))
@@ -89,23 +88,9 @@ class SourceStream(IterableDataset[Any]):
         return self.mixture.names
 
     @property
-    def weights(self) -> dict[str, float]:
-        """The share of every source by name."""
-        return self.mixture.weights
-
-    @property
     def epoch(self) -> int:
         """Which random choices the next iteration makes."""
         return int(self._epoch)
-
-    def update(
-        self, source_ids: Tensor | Sequence[int] | Sequence[str], scores: Tensor | Sequence[float] | None
-    ) -> None:
-        """Take in the scores of a batch: the source of each sample [B], by number or name, and its score [B].
-
-        None stands for a batch that the meter did not score; see `Mixture.update`.
-        """
-        self.mixture.update(source_ids, scores)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose which random choices the next iteration makes; sources with a `set_epoch` are told as well."""
@@ -131,35 +116,21 @@ class SourceStream(IterableDataset[Any]):
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         return StreamIterator(self, self.rank * workers + worker, self.num_replicas * workers)
 
-    def __repr__(self) -> str:
-        """The sources and their shares."""
-        shares = ", ".join(f"{name}: {share:.3f}" for name, share in self.weights.items())
-        return f"SourceStream({shares})"
-
 
 class StreamIterator(Iterator[Any]):
-    """The samples of one shard of a stream; a StatefulDataLoader saves and loads it in every worker.
-
-    Args:
-        stream: what it draws from.
-        shard: the number of this worker among those of all ranks.
-        num_shards: how many there are.
-    """
+    """The samples of one shard of a stream; a StatefulDataLoader saves and loads it in every worker."""
 
     def __init__(self, stream: SourceStream, shard: int, num_shards: int) -> None:
         self._stream = stream
-        self._place = 0  # choices made so far
         self._shard = (shard, num_shards)
-        part = (0, 1) if stream.presplit else self._shard
-        self._cursors = [
-            Cursor(name, source, part, stream.epoch, hide=not stream.presplit)
-            for name, source in stream.sources.items()
-        ]
-        self._dropped: set[int] = set()
+        part, hide = ((0, 1), False) if stream.presplit else (self._shard, True)
+        sources = stream.sources.items()
+        self._cursors = [Cursor(name, source, part, stream.epoch, hide) for name, source in sources]
         self._begin(stream.epoch)
 
-    def _begin(self, epoch: int) -> None:
-        self._epoch = epoch
+    def _begin(self, epoch: int, place: int = 0, dropped: Collection[int] = ()) -> None:
+        """Choose as in an epoch after so many choices, without the sources that are dropped."""
+        self._epoch, self._place, self._dropped = epoch, place, set(dropped)
         self._uniforms = uniforms(self._stream.seed, epoch, self._shard[0])
 
     def __next__(self) -> Any:
@@ -191,13 +162,15 @@ class StreamIterator(Iterator[Any]):
         shares[list(self._dropped)] = 0
         return int(chosen(shares, uniform)) if bool(shares.any()) else None  # those that are left may have no share
 
+    def _identity(self) -> dict[str, Any]:
+        """The entries of the state that must agree when it is loaded."""
+        names, shard = list(self._stream.names), list(self._shard)
+        return {"schema": SCHEMA, "names": names, "shard": shard, "seed": self._stream.seed}
+
     def state_dict(self) -> dict[str, Any]:
         """The place of this shard in its choices and in every source; the shares are the mixture's."""
         return {
-            "schema": SCHEMA,
-            "names": list(self._stream.names),
-            "shard": list(self._shard),
-            "seed": self._stream.seed,
+            **self._identity(),
             "epoch": self._epoch,
             "place": self._place,
             "dropped": sorted(self._dropped),
@@ -210,16 +183,13 @@ class StreamIterator(Iterator[Any]):
         Raises:
             StateError: it belongs to another stream, or to another number of workers or ranks.
         """
-        own = {"schema": SCHEMA, "names": list(self._stream.names), "shard": list(self._shard)}
-        for name, value in {**own, "seed": self._stream.seed}.items():
+        for name, value in self._identity().items():
             if state.get(name) != value:
                 raise StateError(
                     f"expected a stream's state with {name} {value}, got {state.get(name)}; load it with the sources, "
                     f"the seed and the numbers of workers and ranks that it was saved with"
                 )
-        self._begin(state["epoch"])
-        self._place = state["place"]
-        self._dropped = set(state["dropped"])
+        self._begin(state["epoch"], state["place"], state["dropped"])
         for cursor, saved in zip(self._cursors, state["sources"], strict=True):
             cursor.load_state_dict(saved)
 
@@ -249,19 +219,15 @@ def _check(sources: Any, mixture: Any, exhausted: str) -> None:
 class Cursor:
     """Reads the samples of one shard of a source, round after round.
 
-    Args:
-        name: the source's, for errors.
-        source: an iterable, a torchdata node, or a function that makes one.
-        shard: the number of this shard, and how many there are.
-        epoch: added to the rounds, for sources with a `set_epoch`.
-        hide: let the source see no worker information, so that it does not split itself.
+    The epoch is added to the rounds, for sources with a `set_epoch`. With `hide`, the source sees no worker
+    information, so that it does not split itself.
     """
 
     def __init__(self, name: str, source: Any, shard: tuple[int, int], epoch: int = 0, hide: bool = True) -> None:
         self._name = name
         self._hide = hide
         self._epoch = epoch
-        self._factory, self._source, self._shard = _resolved(source, shard)
+        self._make, self._shard = _resolved(source, shard)
         self._iterable: Any = None
         self._samples: Any = None
         self._round = 0
@@ -294,7 +260,7 @@ class Cursor:
 
     def _open(self, state: Any) -> None:
         """Begin a round, where the source's own state says or at its beginning."""
-        iterable = self._iterable = self._source() if self._factory else self._source
+        iterable = self._iterable = self._make()
         if _is_node(iterable):
             iterable.reset(state)
             self._samples = iterable
@@ -336,16 +302,17 @@ class Cursor:
                         )
 
 
-def _resolved(source: Any, shard: tuple[int, int]) -> tuple[bool, Any, tuple[int, int]]:
-    """Whether it is a function, the source or function, and the part of its samples that is left to take."""
-    if isinstance(source, Iterable):
-        files = getattr(source, "num_shards", None)
-        if isinstance(files, int) and files >= shard[1] > 1 and hasattr(source, "shard"):
-            return False, source.shard(num_shards=shard[1], index=shard[0]), (0, 1)
-        return False, source, shard
-    if {"shard", "num_shards"} <= set(inspect.signature(source).parameters):
-        return True, lambda: source(shard=shard[0], num_shards=shard[1]), (0, 1)
-    return True, source, shard
+def _resolved(source: Any, shard: tuple[int, int]) -> tuple[Callable[[], Any], tuple[int, int]]:
+    """What makes the iterable of a round, and the part of its samples that is left to take."""
+    number, of = shard
+    if not isinstance(source, Iterable):
+        if {"shard", "num_shards"} <= set(inspect.signature(source).parameters):
+            return lambda: source(shard=number, num_shards=of), (0, 1)
+        return source, shard
+    files = getattr(source, "num_shards", None)
+    if isinstance(files, int) and files >= of > 1 and hasattr(source, "shard"):
+        source, shard = source.shard(num_shards=of, index=number), (0, 1)
+    return lambda: source, shard
 
 
 def _is_node(source: Any) -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
-from headway.errors import SignalError, StateError, did_you_mean, warn
-from headway.ranks import summed
+from headway.errors import SignalError, StateError, warn
+from headway.ranks import rank_and_replicas, summed
+from headway.selection.mixture import FollowsScores, Mixture
+from headway.selection.sources import listed, numbers_of, places_of
 from headway.telemetry.states import History, State, Thresholds, advise, entropy, judge
 from headway.telemetry.writers import COLUMNS, QUANTILES, Row, Writer, write_parquet
 
@@ -20,20 +22,11 @@ UNSOURCED = "all"
 """The name in the rows of training without sources."""
 SUMS = ("samples", "norms", "gmc", "losses", "samples with a loss", "samples that are not finite")
 """What is added up for every source between two rows ..."""
-WIDEST = 24
-"""Longer names are cut in the printed table."""
 BINS, PER_OCTAVE, LOWEST = 512, 8, -40
 """... and how many of its scores are in each bin, eight to a factor of two from 2^-40 on: the counts add up over
 processes, and give quantiles to within 5%."""
-
-
-class Weighted(Protocol):
-    """What has shares of sources: a sampler, a mixture, a stream."""
-
-    @property
-    def weights(self) -> Mapping[str, float]:
-        """The share of every source by name."""
-        ...
+WIDEST = 24
+"""Longer names are cut in the printed table."""
 
 
 class SourceMonitor:
@@ -76,21 +69,18 @@ class SourceMonitor:
         norm: str = "norm_all",
         gmc: str = "gmc",
         chance: Mapping[str, float] | None = None,
-        sampler: Weighted | None = None,
+        sampler: FollowsScores | Mixture | None = None,
         sync: bool = True,
     ) -> None:
         self.has_sources = sources is not None
         sources = [UNSOURCED] if sources is None else sources
-        if isinstance(sources, str):
-            raise SignalError(f"expected the names of sources, got {sources!r}; pass [{sources!r}]")
-        if not sources or len(set(sources)) < len(sources):
-            raise SignalError(f"expected sources of different names, got {list(sources)}")
+        if isinstance(sources, str) or not sources or len(set(sources)) < len(sources):
+            raise SignalError(f"expected sources of different names, in a list, got {sources!r}")
         if every < 1:
             raise SignalError(f"expected at least one batch per row, got every={every}")
-        for name in chance or ():
-            if name not in sources:
-                raise SignalError(f"chance: expected one of the sources {', '.join(sources)}, got {name!r}")
-        _check_writers(writers)
+        if not isinstance(writers, Sequence) or not all(map(_is_writer, writers)):
+            raise SignalError(f"writers: expected a list of writers such as [CsvWriter(path)], got {writers!r}")
+        places_of(sources, chance or (), SignalError)  # refuses unknown names
         self.names = tuple(sources)
         self.rows: list[Row] = []
         self.step = 0
@@ -100,10 +90,13 @@ class SourceMonitor:
         self._keys = (norm, gmc)
         self._sync = sync
         self._sums = torch.zeros(len(SUMS) + BINS, len(self.names), dtype=torch.float64)
-        self._chance = dict(chance or {})
         self.sampler = sampler
         self.skipped = 0
-        self._histories: dict[str, History] = {}
+        self._chance = dict(chance or {})
+        self._histories = self._fresh()
+
+    def _fresh(self) -> dict[str, History]:
+        return {name: History(self._chance.get(name)) for name in self.names}
 
     def update(
         self,
@@ -125,10 +118,11 @@ class SourceMonitor:
             SignalError: a signal is missing, shapes differ, or there is no such source.
         """
         if scores is not None:
-            own: Any = scores
             if not self.has_sources:
-                source_ids, own = self._unsourced(source_ids, scores)
-            self._add(self._ids(source_ids), own, losses)
+                source_ids, scores = self._unsourced(source_ids, scores)
+            elif source_ids is None:
+                raise SignalError(f"expected the source of each sample out of {listed(self.names)}, got None")
+            self._add(numbers_of(self.names, source_ids, SignalError), scores, losses)
         self.step += 1
         if self.step % self._every == 0:
             self.flush()
@@ -137,29 +131,13 @@ class SourceMonitor:
         """All samples as of one source, with a norm that is not known where there is none."""
         if source_ids is not None:
             raise SignalError("expected None for the sources of a monitor without any; make it with their names")
+        norm, gmc = self._keys
         if isinstance(scores, Tensor):
-            scores = {self._keys[1]: scores}
-        if isinstance(scores, Mapping) and self._keys[1] in scores:
-            own = scores[self._keys[1]]
-            return torch.zeros(len(own), dtype=torch.int64), {self._keys[0]: torch.zeros_like(own), **scores}
-        return torch.zeros(0, dtype=torch.int64), scores
-
-    def _ids(self, source_ids: Any) -> Tensor:
-        if source_ids is None:
-            raise SignalError(f"expected the source of each sample out of {', '.join(self.names)}, got None")
-        if isinstance(source_ids, str):
-            raise SignalError(f"expected a source for each sample, got {source_ids!r}; pass [{source_ids!r}]")
-        if not isinstance(source_ids, Tensor) and len(source_ids) and isinstance(source_ids[0], str):
-            known = {name: number for number, name in enumerate(self.names)}
-            for name in source_ids:
-                if name not in known:
-                    wanted, near = ", ".join(self.names), did_you_mean(str(name), self.names)
-                    raise SignalError(f"expected one of the sources {wanted}, got {name!r}{near}")
-            return torch.tensor([known[name] for name in source_ids])
-        ids = torch.as_tensor(source_ids).detach()
-        if len(ids) and (ids.is_floating_point() or ids.dtype == torch.bool):
-            raise SignalError(f"expected the numbers or names of sources, got {ids.dtype}")
-        return ids.long()
+            scores = {gmc: scores}
+        if not isinstance(scores, Mapping) or gmc not in scores:
+            return torch.zeros(0, dtype=torch.int64), scores
+        own = scores[gmc]
+        return torch.zeros(len(own), dtype=torch.int64), {norm: torch.zeros_like(own), **scores}
 
     def _add(self, ids: Tensor, scores: Mapping[str, Tensor] | Tensor, losses: Tensor | None) -> None:
         if not isinstance(scores, Mapping) or any(key not in scores for key in self._keys):
@@ -173,24 +151,17 @@ class SourceMonitor:
         if any(column.shape != ids.shape for column in columns):
             shapes = [list(column.shape) for column in columns]
             raise SignalError(f"expected one value for each of {len(ids)} samples, got shapes {shapes}")
-        if len(ids) and not (int(ids.min()) >= 0 and int(ids.max()) < len(self.names)):
-            raise SignalError(
-                f"expected sources from 0 to {len(self.names) - 1}, got numbers from {int(ids.min())} to "
-                f"{int(ids.max())}"
-            )
         values = torch.stack([column.detach().double().cpu() for column in columns])
         finite = values.isfinite().all(0)
-        self._report(len(ids) - int(finite.sum()), len(ids))
+        bad = len(ids) - int(finite.sum())
+        if bad and not self.skipped:
+            warn(f"{bad} of {len(ids)} samples have a loss, norm or GMC that is NaN or infinite, and are left out")
+        self.skipped += bad
         told = finite * float(losses is not None)
         rows = torch.cat([finite.double().unsqueeze(0), values.where(finite, 0.0), torch.stack([told, ~finite])])
         self._sums[: len(SUMS)].index_add_(1, ids.cpu(), rows)
         bins = (values[1].abs().log2() - LOWEST).mul(PER_OCTAVE).nan_to_num(0.0).clamp(0, BINS - 1).long()
         self._sums[len(SUMS) :].index_put_((bins, ids.cpu()), finite.double(), accumulate=True)
-
-    def _report(self, bad: int, of: int) -> None:
-        if bad and not self.skipped:
-            warn(f"{bad} of {of} samples have a loss, norm or GMC that is NaN or infinite, and are left out")
-        self.skipped += bad
 
     def flush(self) -> None:
         """Make rows of the batches since the last, also if they are fewer than `every`."""
@@ -208,7 +179,7 @@ class SourceMonitor:
             row["target"] = targets.get(row["source"])
             history = self._histories[row["source"]]
             row["state"], row["advice"] = str(history.state), advise(history)
-        if added and self._is_first():
+        if added and self._process()[0] == 0:
             for writer in self._writers:
                 writer.write(added)
 
@@ -231,35 +202,26 @@ class SourceMonitor:
         """Keep the rows of one step, and bring the states up to date with them."""
         self.rows += rows
         for row in rows:
-            name = row["source"]
-            history = self._histories.setdefault(name, History(self._chance.get(name)))
-            history.add(row, self._thresholds)
-        seen = {row["source"] for row in rows}
-        judge(self._histories, self._thresholds, seen)
+            self._histories[row["source"]].add(row, self._thresholds)
+        judge(self._histories, self._thresholds, [row["source"] for row in rows])
 
     def _total(self) -> Tensor:
         """The sums over all processes, on the host."""
-        own = self._sums.clone()
-        return summed(own) if self._sync else own
+        return summed(self._sums.clone()) if self._sync else self._sums.clone()
 
-    def _is_distributed(self) -> bool:
-        return self._sync and distributed.is_available() and distributed.is_initialized()
-
-    def _rank(self) -> int:
-        return distributed.get_rank() if self._is_distributed() else 0
-
-    def _is_first(self) -> bool:
-        return self._rank() == 0
+    def _process(self) -> tuple[int, int]:
+        """Which process this is, and how many there are."""
+        return rank_and_replicas(None, None) if self._sync else (0, 1)
 
     @property
     def states(self) -> dict[str, State]:
         """The state of every source by name, judged by the rows so far."""
-        return {name: self._histories.get(name, History()).state for name in self.names}
+        return {name: history.state for name, history in self._histories.items()}
 
     @property
     def advice(self) -> dict[str, str]:
         """What to do about every source, in one line each."""
-        return {name: advise(self._histories.get(name, History())) for name in self.names}
+        return {name: advise(history) for name, history in self._histories.items()}
 
     def __str__(self) -> str:
         """The latest row and the advice of every source, as a table of at most 80 columns."""
@@ -297,7 +259,7 @@ class SourceMonitor:
             "names": list(self.names),
             "step": self.step,
             "sums": self._total() if together else self._sums.clone(),
-            "rank": 0 if together else self._rank(),
+            "rank": 0 if together else self._process()[0],
             "skipped": self.skipped,
             "rows": [dict(row) for row in self.rows],
         }
@@ -317,15 +279,15 @@ class SourceMonitor:
                 f"got {state.get('schema')!r} with {state.get('names')}"
             )
         self.step = state["step"]
-        is_own = not self._is_distributed() or self._rank() == state.get("rank", 0)
-        self._sums = torch.zeros_like(self._sums)
-        if is_own:
+        rank, processes = self._process()
+        self._sums.zero_()
+        if processes == 1 or rank == state.get("rank", 0):
             self._sums[: len(state["sums"])] = state["sums"]  # schema 2 has no bins
         self.skipped = state["skipped"]
-        self.rows, self._histories = [], {}
+        self.rows, self._histories = [], self._fresh()
         for _, rows in itertools.groupby(state["rows"], key=lambda row: row["step"]):
             self._note([dict.fromkeys(COLUMNS) | row for row in rows])
-        if self._is_first():
+        if rank == 0:
             for writer in self._writers:
                 writer.restart(self.rows)
 
@@ -361,10 +323,5 @@ def _cell(value: float | None, form: str) -> str:
     return f"{'-':>{form[1]}}" if value is None else f"{value:{form}}"
 
 
-def _check_writers(writers: Any) -> None:
-    """Refuse what would fail only with the first row."""
-    if isinstance(writers, Writer | str):
-        raise SignalError(f"writers: expected a list of writers, got {writers!r}; pass [CsvWriter(path)]")
-    for writer in writers:
-        if isinstance(writer, type) or not isinstance(writer, Writer):
-            raise SignalError(f"writers: expected writers such as CsvWriter(path), got {writer!r}")
+def _is_writer(given: Any) -> bool:
+    return isinstance(given, Writer) and not isinstance(given, type)

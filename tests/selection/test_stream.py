@@ -12,12 +12,11 @@ from typing import Any
 import numpy.random  # noqa: F401  (workers that are forked must not be the first to import it)
 import pytest
 import torch
-import torch.multiprocessing as mp
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from headway.errors import SelectionError, StateError
 from headway.selection import Mixture, MultiplicativeWeights, SourceStream, lag
-from tests.ranks import join_pair, leaving_together
+from tests.ranks import join_pair, leaving_together, run_ranks
 
 SHARES = {"a": 0.7, "b": 0.2, "c": 0.08, "d": 0.02}
 AT_ONCE = MultiplicativeWeights(strength=60.0, rate=1.0)
@@ -287,7 +286,7 @@ def draw_in_pair(rank: int, folder: str) -> None:
 
 
 def test_ranks_take_different_samples_under_the_same_shares(tmp_path: Path) -> None:
-    mp.spawn(draw_in_pair, (str(tmp_path),), 2)
+    run_ranks(draw_in_pair, str(tmp_path))
     (first, shares), (second, others) = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     assert len(set(first)) == len(set(second)) == 640
     assert not set(first) & set(second)

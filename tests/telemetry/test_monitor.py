@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import nn
 
@@ -17,7 +16,7 @@ import headway
 from headway.errors import SignalError, StateError
 from headway.selection import Mixture
 from headway.telemetry import CsvWriter, SourceMonitor, State, chance_losses
-from tests.ranks import join_pair, leaving_together
+from tests.ranks import join_pair, leaving_together, run_ranks
 
 
 def scores(norms: list[float], gmc: list[float]) -> dict[str, torch.Tensor]:
@@ -234,9 +233,9 @@ def test_saved_and_resumed_equals_uninterrupted(tmp_path: Path, stop: int) -> No
         ([0], torch.ones(1), "got Tensor; make the meter with"),
         ([0], {"gmc": torch.ones(1)}, r"'norm_all' and 'gmc' by name, got \['gmc'\]"),
         ([0, 1], scores([1.0], [1.0]), r"each of 2 samples, got shapes \[\[1\], \[1\], \[2\]\]"),
-        (["bb"], scores([1.0], [1.0]), "one of the sources a, b, got 'bb'"),
-        ([0.5], scores([1.0], [1.0]), "numbers or names of sources, got torch.float32"),
-        ([2], scores([1.0], [1.0]), "from 0 to 1, got numbers from 2 to 2"),
+        (["bb"], scores([1.0], [1.0]), "one of a, b, got 'bb'"),
+        ([0.5], scores([1.0], [1.0]), "numbers or names, got torch.float32"),
+        ([2], scores([1.0], [1.0]), "from 0 to 1 .*, got 2 to 2"),
     ],
 )
 def test_what_makes_no_sense_is_refused(ids, given, message) -> None:
@@ -248,7 +247,7 @@ def test_arguments_and_states_are_checked() -> None:
     for names in ([], ["a", "a"]):
         with pytest.raises(SignalError, match="different names"):
             SourceMonitor(names)
-    with pytest.raises(SignalError, match=r"got 'web'; pass \['web'\]"):
+    with pytest.raises(SignalError, match="got 'web'"):
         SourceMonitor("web")
     with pytest.raises(SignalError, match=r"got 'web'; pass \['web'\]"):
         SourceMonitor(["web"]).update("web", scores([1.0], [1.0]))
@@ -300,7 +299,7 @@ def _resume(rank: int, folder: str) -> None:
 
 @pytest.mark.slow
 def test_processes_resume_from_the_state_of_all_or_each_from_its_own(tmp_path: Path) -> None:
-    mp.spawn(_resume, (str(tmp_path),), nprocs=2)
+    run_ranks(_resume, str(tmp_path))
     for rank in range(2):
         whole, results = torch.load(tmp_path / f"rank{rank}.pt", weights_only=True)
         assert [row["samples"] for row in whole] == [12, 4, 12, 4]
@@ -311,7 +310,7 @@ def test_processes_resume_from_the_state_of_all_or_each_from_its_own(tmp_path: P
 
 @pytest.mark.slow
 def test_processes_add_up_and_the_first_writes(tmp_path: Path) -> None:
-    mp.spawn(_work, (str(tmp_path),), nprocs=2)
+    run_ranks(_work, str(tmp_path))
     rows = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
     assert rows[0] == rows[1]
     assert [(row["source"], row["samples"], row["gradient_norm"]) for row in rows[0]] == [("a", 2, 4.0), ("b", 1, 4.0)]
