@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headway.analysis.claims import CLAIMS, ClaimResult, evaluate_claims
+from headway.analysis.claims import CLAIMS, evaluate_claims
 from headway.analysis.claims.formats import SCHEMA, as_dict, as_markdown, as_text, parts_table
 from headway.analysis.results import Results, load_results
-from headway.commands.options import BENCH_HELP, add_format_option, add_runs_argument, whole
-from headway.errors import UsageError
-from headway.runs.files import store_error, write_bytes
+from headway.commands.options import BENCH_HELP, add_format_option, add_runs_argument, make_folder, whole
+from headway.errors import UsageError, check_known
+from headway.runs.files import write_bytes
 from headway.runs.text import complain, count, emit
 from headway.study.protocols.labels import STANDARD, nearest_first
 from headway.study.protocols.names import title
@@ -53,33 +53,38 @@ def execute(options: argparse.Namespace) -> int:
     bench = read_bench(options.bench)
     results = load_results(options.path)
     labels = choose_protocols(results, options.protocol)
-    for claim_id in options.only or ():
-        if claim_id not in CLAIMS:
-            known = ", ".join(sorted(CLAIMS, key=lambda name: int(name[1:])))
-            raise UsageError(f"expected claims out of {known}, got {claim_id!r}")
+    check_known("claims", options.only or (), sorted(CLAIMS, key=lambda name: int(name[1:])), UsageError)
     judged = [evaluate_claims(results, label, bench, options.seed, options.only) for label in labels]
-    _say_what_is_missing(results)
+    if left := len(results) - len(results.finished()):
+        complain(f"headway claims: {left} of {len(results)} runs are not finished and do not count")
+    for problem in results.problems:
+        complain(f"headway claims: {problem.id}: {problem.message}")
+    document = {
+        "schema": SCHEMA,
+        "path": str(options.path),
+        "runs": {state.value: number for state, number in results.counts().items()},
+        "problems": [vars(problem) for problem in results.problems],
+        "protocols": [as_dict(claims) for claims in judged],
+    }
     made: dict[str, Callable[[], str]] = {
         "text": lambda: "\n\n".join(as_text(claims, verbose=not options.brief) for claims in judged) + "\n",
         "markdown": lambda: "\n".join(f"## Protocol: {each[0].protocol}\n\n{as_markdown(each)}" for each in judged),
-        "json": lambda: json.dumps(document(options.path, results, judged), indent=1) + "\n",
+        "json": lambda: json.dumps(document, indent=1) + "\n",
         "csv": lambda: parts_table(judged).csv(),
     }
     emit(made[options.format]().rstrip("\n"))
     if options.format == "text":
-        for words in (*_about_the_data(results, labels), *_what_was_not_asked(results, labels, options)):
-            emit(words)
+        for remark in _remarks(results, labels, options):
+            emit(remark)
     for kind in ("json", "markdown"):
         if path := getattr(options, kind):
-            _write(path, made[kind]())
+            make_folder(path.parent)
+            write_bytes(path, made[kind]().encode())
     return 0
 
 
 def choose_protocols(results: Results, asked: str | None) -> list[str]:
-    """The labels of the protocols to judge by: the one asked for, or "all".
-
-    None means the released one, or all there are if that has no finished run.
-    """
+    """The labels of the protocols to judge by; none asked for means the released one, or all if that has no run."""
     known = results.finished().protocols()
     if asked == ALL:
         return list(known) or [STANDARD]
@@ -91,27 +96,11 @@ def choose_protocols(results: Results, asked: str | None) -> list[str]:
     return [asked]
 
 
-def document(path: Path, results: Results, judged: Sequence[Sequence[ClaimResult]]) -> dict[str, Any]:
-    """All verdicts as plain JSON values."""
-    return {
-        "schema": SCHEMA,
-        "path": str(path),
-        "runs": {state.value: number for state, number in results.counts().items()},
-        "problems": [vars(problem) for problem in results.problems],
-        "protocols": [as_dict(claims) for claims in judged],
-    }
-
-
-def _about_the_data(results: Results, labels: Sequence[str]) -> list[str]:
-    """What was remarked about the datasets that the verdicts rest on, such as that one is not the official copy."""
+def _remarks(results: Results, labels: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """What is known of the datasets, such as that one is not the official copy; and what other options would tell."""
     runs = (run for run in results.finished() if run.protocol in labels)
-    remarks = dict.fromkeys((title(run.dataset), str(run.environment.get("note") or "")) for run in runs)
-    return [f"the data of {name}: {note}" for name, note in remarks if note]
-
-
-def _what_was_not_asked(results: Results, labels: Sequence[str], options: argparse.Namespace) -> list[str]:
-    """What other options would tell."""
-    words = []
+    notes = dict.fromkeys((title(run.dataset), str(run.environment.get("note") or "")) for run in runs)
+    words = [f"the data of {name}: {note}" for name, note in notes if note]
     if options.bench is None and TIME in (options.only or CLAIMS):
         words.append(f"--bench FILE judges {TIME}, by what `headway bench` has measured")
     others = nearest_first(set(results.finished().protocols()) - set(labels))
@@ -119,15 +108,6 @@ def _what_was_not_asked(results: Results, labels: Sequence[str], options: argpar
         such = f"such as {others[0]}: --protocol {shlex.quote(others[0])}, or --protocol {ALL}"
         words.append(f"there are runs of {count(len(others), 'other protocol')}, {such}")
     return words
-
-
-def _say_what_is_missing(results: Results) -> None:
-    """Warn of runs that do not count."""
-    left = len(results) - len(results.finished())
-    if left:
-        complain(f"headway claims: {left} of {len(results)} runs are not finished and do not count")
-    for problem in results.problems:
-        complain(f"headway claims: {problem.id}: {problem.message}")
 
 
 def measured_beside(path: Path) -> list[Path] | None:
@@ -138,47 +118,34 @@ def measured_beside(path: Path) -> list[Path] | None:
 
 
 def read_bench(paths: Sequence[Path] | None) -> Mapping[str, Any] | None:
-    """The results of benchmarks, with what the claims need; None without a file."""
-    if not paths:
-        return None
-    found = [_read_one(path) for path in paths]
-    return {kind: [one for content in found for one in content.get(kind, ())] for kind in ("cases", "loops")}
+    """The results of benchmarks, with what the claims need; None without a file.
 
-
-def _read_one(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """One file: cases of `headway bench`, or a loop of `benchmarks/controlled.py`."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        if "seconds" in content:
-            batch = {name: float(content["seconds"][name]["batch"]) for name in ("gmc", "curiosity")}
-            return {"loops": [{"inputs": int(content["inputs"]), "threads": int(content["threads"]), "batch": batch}]}
-        return {"cases": [_checked_case(case) for case in content["cases"]]}
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"expected the JSON that headway bench or benchmarks/controlled.py wrote at {path}, got something else "
-            f"({error})"
-        ) from error
+    A file has the cases of `headway bench`, or a loop of `benchmarks/controlled.py`.
+    """
+    found: dict[str, list[dict[str, Any]]] = {"cases": [], "loops": []}
+    for path in paths or ():
+        try:
+            content = json.loads(path.read_text("utf-8"))
+            if "seconds" in content:
+                batch = {name: float(content["seconds"][name]["batch"]) for name in ("gmc", "curiosity")}
+                own = {"inputs": int(content["inputs"]), "threads": int(content["threads"]), "batch": batch}
+                found["loops"].append(own)
+            else:
+                found["cases"] += map(_checked_case, content["cases"])
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"expected the JSON that headway bench or benchmarks/controlled.py wrote at {path}, got something else "
+                f"({error})"
+            ) from error
+    return found if paths else None
 
 
 def _checked_case(case: Mapping[str, Any]) -> dict[str, Any]:
     """A case of a benchmark, with the fields that the claims read."""
-    timings = [
-        {
-            "variant": str(timing["variant"]),
-            "rounds": int(timing["rounds"]),
-            "ratio": {name: float(timing["ratio"][name]) for name in ("low", "median", "high")},
-        }
-        for timing in case["timings"]
-    ]
+    timings = []
+    for timing in case["timings"]:
+        ratio = {name: float(timing["ratio"][name]) for name in ("low", "median", "high")}
+        timings.append({"variant": str(timing["variant"]), "rounds": int(timing["rounds"]), "ratio": ratio})
     return {"key": str(case["key"]), "timings": timings}
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file as a whole."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise store_error("make", path.parent, error) from error
-    write_bytes(path, text.encode())

@@ -54,8 +54,7 @@ def execute(options: argparse.Namespace) -> int:
         return 130
     rows = rows_of(options.out, {spec.run_id for spec in runs})
     emit("\n\n".join(table.formatted(options.format) for table in tables(rows)))
-    emit()
-    emit(conclusion([row for row in rows if row.group.condition == "noise"]))
+    emit(f"\n{conclusion([row for row in rows if row.group.condition == 'noise'])}")
     emit(f"\nThe runs: headway status {options.out}")
     report_if_possible(options.out, options.report)
     return 0
@@ -73,12 +72,9 @@ def tables(rows: Sequence[MethodRow]) -> list[Table]:
     for condition in dict.fromkeys(row.group.condition for row in rows):
         heads = ["signal", "loss area / uniform", "95% interval", *GROUP_NAMES[condition]]
         cells: list[list[Cell]] = []
-        for row in rows:
-            if row.group.condition == condition:
-                ratio = None if row.method == "uniform" else row.relative
-                shares = [percent(share.value) for share in row.shares]
-                cells.append(
-                    [row.method, number(ratio.value if ratio else 1.0, ".3f"), interval(ratio, ".3f"), *shares]
-                )
+        for row in (row for row in rows if row.group.condition == condition):
+            ratio = None if row.method == "uniform" else row.relative
+            shares = [percent(share.value) for share in row.shares]
+            cells.append([row.method, number(ratio.value if ratio else 1.0, ".3f"), interval(ratio, ".3f"), *shares])
         found.append(Table(heads, cells, f"{condition}, and the share of the last draws that each group gets"))
     return found

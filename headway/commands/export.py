@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from headway.analysis.exports import write_export
-from headway.analysis.results import SUFFIX, Results, load_results
+from headway.analysis.results import SUFFIX, load_results
 from headway.analysis.rundata import RunData
 from headway.analysis.table import Cell, Table
 from headway.commands.options import add_format_option, add_runs_argument
@@ -49,18 +49,18 @@ def execute(options: argparse.Namespace) -> int:
             return 0 if emit(text) else 1
         write_bytes(options.out, f"{text}\n".encode())
     number = write_export(kept, options.out, options.columns, single=options.float32) if is_export else len(kept)
-    _say_what_is_left_out(results, kept)
-    emit(f"{count(number, 'run')} in {options.out}, {_size(options.out)}")
+    for problem in results.problems:
+        complain(f"headway export: left out {problem.name}: {problem.message}")
+    if pending := kept.counts().get(State.PENDING, 0):
+        complain(f"headway export: {pending} runs were never started; they are in it without metrics")
+    size = options.out.stat().st_size
+    size_text = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+    emit(f"{count(number, 'run')} in {options.out}, {size_text}")
     return 0
 
 
 def metrics_table(runs: Iterable[RunData], columns: Collection[str] | None) -> Table:
-    """The metrics as one table, a row for each epoch or rollout of a run, a column for each value.
-
-    Args:
-        runs: the runs.
-        columns: the metrics; None for all.
-    """
+    """The metrics as one table, a row for each epoch or rollout of a run, a column for each value."""
     rows: list[dict[str, Cell]] = []
     for run in runs:
         parts = ("experiment", "dataset", "condition", "method", "seed", "protocol")
@@ -70,21 +70,10 @@ def metrics_table(runs: Iterable[RunData], columns: Collection[str] | None) -> T
             cells: dict[str, Cell] = {**names, "row": row + 1}
             for name, values in metrics.items():
                 value = values[row].tolist()
-                several = enumerate(value) if isinstance(value, list) else ()
-                cells |= {f"{name}.{place}": each for place, each in several} if several else {name: value}
+                if isinstance(value, list):
+                    cells |= {f"{name}.{place}": each for place, each in enumerate(value)}
+                else:
+                    cells[name] = value
             rows.append(cells)
     heads = list(dict.fromkeys(name for cells in rows for name in cells))
     return Table(heads, [[cells.get(name) for name in heads] for cells in rows])
-
-
-def _say_what_is_left_out(results: Results, kept: Results) -> None:
-    for problem in results.problems:
-        complain(f"headway export: left out {problem.name}: {problem.message}")
-    pending = kept.counts().get(State.PENDING, 0)
-    if pending:
-        complain(f"headway export: {pending} runs were never started; they are in it without metrics")
-
-
-def _size(path: Path) -> str:
-    number = path.stat().st_size
-    return f"{number / 1e6:.1f} MB" if number >= 1e6 else f"{number / 1e3:.0f} kB"

@@ -8,8 +8,8 @@ from pathlib import Path
 from headway.commands.options import Url, parse_place
 from headway.errors import UsageError
 from headway.runs import RunRecord, RunStore
-from headway.runs.fetch import fetch
 from headway.runs.text import count, emit, label
+from headway.runs.url_storage import fetch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

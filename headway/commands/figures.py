@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from headway.analysis.charts.drawing import require
 from headway.analysis.charts.figure import Plan, plan_figures, print_chart, protocol_folders
 from headway.analysis.charts.model import FORMATS
 from headway.analysis.results import Results, load_results
-from headway.commands.options import add_runs_argument
-from headway.errors import FigureError, StoreError
+from headway.commands.options import add_runs_argument, make_folder
+from headway.errors import FigureError
 from headway.runs import State
 from headway.runs.files import write_bytes
 from headway.runs.text import complain, emit
@@ -57,23 +58,35 @@ def execute(options: argparse.Namespace) -> int:
     below = protocol_folders(plan.protocol for plan in plans if plan.protocol)
     folders = [options.out / below.get(plan.protocol, "") for plan in plans]  # the output itself if there is only one
     _announce(results)
-    number = 0
     for plan, folder in zip(plans, folders, strict=True):
-        number += _draw(plan, folder, formats)
-        for reason, names in _by_reason(plan, folder, options.out).items():
+        prefix = "" if folder == options.out else f"{folder.name}/"
+        if plan.charts:
+            make_folder(folder)
+        for chart in plan.charts:
+            print_chart(chart, folder / chart.id, formats)
+            emit(f"drew {folder / chart.id}")
+        left_out: dict[str, list[str]] = {}
+        for omission in plan.omissions:
+            left_out.setdefault(omission.reason, []).append(f"{prefix}{omission.id}")
+        for reason, names in left_out.items():
             emit(f"left out {', '.join(names)}: {reason}")
     write_bytes(options.out / CAPTIONS_FILE, "\n".join(_captions(plans)).encode())
+    number = sum(len(plan.charts) for plan in plans)
     emit(f"{number} figures in {options.out}, each as {', '.join(formats)}; captions in {CAPTIONS_FILE}")
     return 0
 
 
 def _choose(plans: Sequence[Plan], results: Results, options: argparse.Namespace) -> list[Plan]:
-    """The plans with something in them, restricted to the names that were asked for.
-
-    Raises:
-        FigureError: there is nothing to draw; the message says what there is.
-    """
-    found = [_restrict(plan, options.only) for plan in plans]
+    """The plans with something in them, restricted to the names that were asked for."""
+    begins = tuple(options.only) or ("",)
+    found = [
+        replace(
+            plan,
+            charts=tuple(chart for chart in plan.charts if chart.id.startswith(begins)),
+            omissions=tuple(omission for omission in plan.omissions if omission.id.startswith(begins)),
+        )
+        for plan in plans
+    ]
     found = [plan for plan in found if plan.charts or plan.omissions]
     if any(plan.charts for plan in found):
         return found
@@ -93,17 +106,6 @@ def _choose(plans: Sequence[Plan], results: Results, options: argparse.Namespace
     raise FigureError(f"expected runs that allow at least one figure, got none ({reasons or 'unknown experiments'})")
 
 
-def _restrict(plan: Plan, only: Sequence[str]) -> Plan:
-    if not only:
-        return plan
-    chosen = tuple(only)
-    return Plan(
-        plan.protocol,
-        tuple(chart for chart in plan.charts if chart.id.startswith(chosen)),
-        tuple(omission for omission in plan.omissions if omission.id.startswith(chosen)),
-    )
-
-
 def _announce(results: Results) -> None:
     """Say what the figures rest on, and what is not in them."""
     finished = results.finished()
@@ -112,29 +114,6 @@ def _announce(results: Results) -> None:
     emit(f"{len(finished)} finished runs" + (f" (not shown: {rest})" if rest else ""))
     for problem in results.problems:
         complain(f"headway: left out {problem.name}: {problem.message}")
-
-
-def _draw(plan: Plan, folder: Path, formats: Sequence[str]) -> int:
-    """Draw and save the figures of a plan; returns how many."""
-    if not plan.charts:
-        return 0
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot make {folder}: {error.strerror}; choose another folder with --out") from error
-    for chart in plan.charts:
-        print_chart(chart, folder / chart.id, formats)
-        emit(f"drew {folder / chart.id}")
-    return len(plan.charts)
-
-
-def _by_reason(plan: Plan, folder: Path, out: Path) -> dict[str, list[str]]:
-    """What is left out, under the reason why."""
-    found: dict[str, list[str]] = {}
-    for omission in plan.omissions:
-        name = omission.id if folder == out else f"{folder.name}/{omission.id}"
-        found.setdefault(omission.reason, []).append(name)
-    return found
 
 
 def _captions(plans: Sequence[Plan]) -> Iterator[str]:

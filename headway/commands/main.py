@@ -22,17 +22,11 @@ from headway.errors import HeadwayError, MissingExtraError, UsageError, did_you_
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand.
+    """A subcommand."""
 
-    Attributes:
-        summary: what it does, in a few words.
-        module: where it is.
-        extra: the extra that brings the packages that it imports, for the message when one is missing.
-    """
-
-    summary: str
-    module: str
-    extra: str = "experiments"
+    summary: str  # what it does, in a few words
+    module: str  # where it is
+    extra: str = "experiments"  # brings the packages that it imports, for the message when one is missing
 
     def load(self) -> ModuleType:
         """Import it; a package that is missing is named, with the extra that brings it."""
@@ -96,13 +90,11 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit code.
-
-    Args:
-        arguments: without the name of the program; None for those of the process.
-    """
+    """Run the command line and return the exit code; without arguments, that of the process."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    _fill_streams()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed (`headway ... >&-`): the next file would get its number, and its text
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end
     try:
         options = _parse(arguments)
         code: int = options.execute(options)
@@ -144,13 +136,3 @@ def _in_full(arguments: Sequence[str]) -> list[str]:
         hint = f"; did you mean {' or '.join(found)}?" if found else did_you_mean(arguments[0], COMMANDS)
         make_parser().error(f"expected a command out of {', '.join(COMMANDS)}, got {arguments[0]!r}{hint}")
     return [*found, *arguments[1:]]
-
-
-def _fill_streams() -> None:
-    """Let a standard stream that is closed (`headway ... >&-`) lead nowhere.
-
-    Otherwise the next file that is opened would get its number, and with it what is written to the stream.
-    """
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import math
 import re
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from headway.errors import UsageError
 from headway.runs import RunSpec
+from headway.runs.files import store_error
 from headway.runs.launchers import LAUNCHERS, STALL_SECONDS, cores
 from headway.runs.store import is_url
 
 BENCH_HELP = "results of headway bench and of benchmarks/controlled.py as JSON, for the claim about time"
+T = TypeVar("T")
 _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})", re.ASCII)
 
 
@@ -51,21 +55,16 @@ def parse_place(text: str) -> Place:
         ) from error
 
 
-def parse_folder(text: str) -> Path:
+def parse_folder(text: str, hint: str = "; fetch it first: headway fetch {} FOLDER") -> Path:
     """Read a path where only a path will do; a type for argparse."""
-    return _local(text, f"; fetch it first: headway fetch {text} FOLDER")
-
-
-def parse_new_folder(text: str) -> Path:
-    """Read a path of a folder to be written, where only a path will do; a type for argparse."""
-    return _local(text, f" ({text}), which only the --out of headway run takes")
-
-
-def _local(text: str, hint: str) -> Path:
     place = parse_place(text)
     if isinstance(place, Url):
-        raise argparse.ArgumentTypeError(f"expected a folder, got a URL{hint}")
+        raise argparse.ArgumentTypeError(f"expected a folder, got a URL{hint.format(text)}")
     return place
+
+
+parse_new_folder = partial(parse_folder, hint=" ({}), which only the --out of headway run takes")
+"""Reads a path of a folder to be written."""
 
 
 def add_runs_argument(parser: argparse.ArgumentParser, text: str) -> None:
@@ -74,30 +73,25 @@ def add_runs_argument(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("path", type=parse_folder, nargs="?", default=Path("runs"), metavar="RUNS", help=text)
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """A reader of whole numbers for argparse."""
+def number(kind: Callable[[str], T], is_fine: Callable[[T], bool], expected: str) -> Callable[[str], T]:
+    """A reader of numbers for argparse."""
 
-    def read(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
-        if number < least:
-            raise argparse.ArgumentTypeError(f"expected a whole number of at least {least}, got {text!r}")
-        return number
+    def read(text: str) -> T:
+        with contextlib.suppress(ValueError):
+            if is_fine(found := kind(text)):
+                return found
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
 
     return read
 
 
-def above_zero(text: str) -> float:
-    """A reader of numbers above zero for argparse."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return number
+def whole(least: int) -> Callable[[str], int]:
+    """A reader of whole numbers for argparse."""
+    return number(int, lambda found: found >= least, f"a whole number of at least {least}")
+
+
+above_zero = number(float, lambda found: 0 < found < math.inf, "a number above 0")
+"""A reader of numbers above zero for argparse."""
 
 
 @dataclass(frozen=True)
@@ -142,64 +136,46 @@ def given(kind: type[Any], options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names if hasattr(options, name)}
 
 
-def _option(default: Any, text: str, **settings: Any) -> Any:
+def _option(default: Any, text: str, metavar: str | None = None, read: Any = str, job: bool = False) -> Any:
     """A field of `RunOptions`; `job` says that a single run in a job of its own needs it too."""
-    return field(default=default, metadata={"help": text, **settings})
+    if default is False:
+        return field(default=default, metadata={"help": text, "job": job, "action": "store_true"})
+    several = {"action": "append"} if default == () else {}
+    return field(default=default, metadata={"help": text, "job": job, "metavar": metavar, "type": read, **several})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """Where and how runs are carried out."""
 
-    out: Place = _option(Path("runs"), "the run store: a folder or a URL", type=parse_place, metavar="DIR")
-    workers: int | None = _option(
-        None, "processes; 0 runs in this one (default: one per core)", type=whole(0), metavar="N"
-    )
-    launcher: str = _option("local", f"who carries out the runs: {', '.join(LAUNCHERS)}", metavar="NAME")
+    out: Place = _option(Path("runs"), "the run store: a folder or a URL", "DIR", parse_place)
+    workers: int | None = _option(None, "processes; 0 runs in this one (default: one per core)", "N", whole(0))
+    launcher: str = _option("local", f"who carries out the runs: {', '.join(LAUNCHERS)}", "NAME")
     address: str | None = _option(
-        None, "of the cluster (default: the one at hand, or one of this machine)", metavar="HOST:PORT"
+        None, "of the cluster (default: the one at hand, or one of this machine)", "HOST:PORT"
     )
-    cpus_per_run: float | None = _option(None, "cores that a run gets on a cluster", type=above_zero, metavar="X")
-    gpus_per_run: float | None = _option(
-        None, "GPUs that a run gets on a cluster; 0.25 shares one", type=above_zero, metavar="X"
-    )
-    runs_per_gpu: int | None = _option(None, "runs that share a GPU; with --device cuda", type=whole(1), metavar="N")
-    data_dir: Path | None = _option(None, "where datasets are looked for first", type=Path, metavar="DIR", job=True)
-    device: str = _option("cpu", "where tensors live, such as cpu or cuda:0", metavar="NAME", job=True)
-    keep_weights: bool = _option(False, "keep the final weights with each run", action="store_true", job=True)
-    checkpoint_seconds: float = _option(
-        10.0, "the least time between two checkpoints", type=above_zero, metavar="S", job=True
-    )
+    cpus_per_run: float | None = _option(None, "cores that a run gets on a cluster", "X", above_zero)
+    gpus_per_run: float | None = _option(None, "GPUs that a run gets on a cluster; 0.25 shares one", "X", above_zero)
+    runs_per_gpu: int | None = _option(None, "runs that share a GPU; with --device cuda", "N", whole(1))
+    data_dir: Path | None = _option(None, "where datasets are looked for first", "DIR", Path, job=True)
+    device: str = _option("cpu", "where tensors live, such as cpu or cuda:0", "NAME", job=True)
+    keep_weights: bool = _option(False, "keep the final weights with each run", job=True)
+    checkpoint_seconds: float = _option(10.0, "the least time between two checkpoints", "S", above_zero, job=True)
     stall_seconds: float = _option(
-        STALL_SECONDS,
-        "report a run that makes no progress for so long",
-        type=above_zero,
-        metavar="S",
-        job=True,
+        STALL_SECONDS, "report a run that makes no progress for so long", "S", above_zero, job=True
     )
     tensorboard: Path | None = _option(
-        None, "also write the metrics for TensorBoard", type=parse_new_folder, metavar="DIR", job=True
+        None, "also write the metrics for TensorBoard", "DIR", parse_new_folder, job=True
     )
-    retry_failed: bool = _option(False, "run again what has failed before", action="store_true", job=True)
-    dry_run: bool = _option(False, "only list the runs, and estimate how long they take", action="store_true")
-    shard: Shard | None = _option(
-        None, "only a share of the runs: the i-th of n, from 1/n to n/n", type=Shard.parse, metavar="I/N"
-    )
+    retry_failed: bool = _option(False, "run again what has failed before", job=True)
+    dry_run: bool = _option(False, "only list the runs, and estimate how long they take")
+    shard: Shard | None = _option(None, "only a share of the runs: the i-th of n, from 1/n to n/n", "I/N", Shard.parse)
     only: tuple[str, ...] = _option(
-        (),
-        "only the run with this id; repeatable. Without an experiment the run is looked for in the store",
-        action="append",
-        metavar="RUN",
+        (), "only the run with this id; repeatable. Without an experiment the run is looked for in the store", "RUN"
     )
-    print_jobs: bool = _option(
-        False, "only add the runs to the store, and print a command for each that is not over", action="store_true"
-    )
+    print_jobs: bool = _option(False, "only add the runs to the store, and print a command for each that is not over")
     plugin: tuple[str, ...] = _option(
-        (),
-        "import a module that registers signals, datasets, environments or methods; repeatable",
-        action="append",
-        metavar="MODULE",
-        job=True,
+        (), "import a module that registers signals, datasets, environments or methods; repeatable", "MODULE", job=True
     )
 
     def workers_for(self, runs: int) -> int:
@@ -226,30 +202,32 @@ def choose(specs: Sequence[RunSpec], how: RunOptions) -> list[RunSpec]:
     """The runs that are this command's: its share, or those that it names.
 
     Runs next to each other go to different shares, since they take alike.
-
-    Raises:
-        UsageError: there is no run of such an id.
     """
     chosen = list(dict.fromkeys(specs))
     if how.shard:
         chosen = chosen[how.shard.index - 1 :: how.shard.of]
-    if not how.only:
-        return chosen
-    known = {spec.run_id: spec for spec in chosen}
-    check_ids(how.only, known)
-    return [known[run_id] for run_id in dict.fromkeys(how.only)]
+    return named(how.only, {spec.run_id: spec for spec in chosen}) if how.only else chosen
 
 
-def check_ids(only: Sequence[str], known: Collection[str]) -> None:
-    """Refuse ids that no run has."""
+def named(only: Sequence[str], known: Mapping[str, T]) -> list[T]:
+    """What belongs to some ids of runs, each once; ids that no run has are refused."""
     for run_id in only:
         if run_id not in known:
             raise UsageError(f"expected the id of one of the {len(known)} runs that the options mean, got {run_id!r}")
+    return [known[run_id] for run_id in dict.fromkeys(only)]
 
 
 def _in_full(value: Any) -> str:
     """A value as a word; a folder with its whole path, since a queue may start a job anywhere."""
     return str(value.expanduser().absolute()) if isinstance(value, Path) else str(value)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that results are written to, if it is not there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise store_error("make", path, error) from error
 
 
 def add_format_option(parser: argparse.ArgumentParser, more: tuple[str, ...] = ()) -> None:

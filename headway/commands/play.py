@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import io
 import itertools
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from headway.commands.options import add_plugin_option, parse_folder, whole
+from headway.commands.options import add_plugin_option, number, parse_folder, whole
 from headway.commands.report import ProgressLine
 from headway.errors import UsageError
 from headway.rl.agent import Policy
-from headway.rl.film import Choose, Shot, Title, check_suffix, watch, write_film
+from headway.rl.film import Title, check_suffix, watch, write_film
 from headway.runs import RunRecord, RunSpec, RunStore, State
 from headway.runs.checkpoints import find_newest
 from headway.runs.experiments import load_plugins
@@ -25,6 +24,7 @@ from headway.runs.files import write_bytes
 from headway.runs.text import count, emit
 from headway.study import doorkey
 from headway.study.doorkey import make_envs
+from headway.study.keeper import load_state
 from headway.study.protocols.minigrid import ExplorationProtocol
 
 FILM = "play.gif"
@@ -37,13 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Lets a trained agent play, and writes a film of it: a GIF, or an MP4 if imageio-ffmpeg is there."
     )
+    speed = number(float, lambda found: 0 < found <= 50, "frames per second above 0 and up to 50")
     add = parser.add_argument
     add("run", metavar="RUN", help="the folder of a run, or an id in the store, or how it begins")
     add("--store", type=parse_folder, default=Path("runs"), metavar="DIR", help="the run store (%(default)s)")
     add("--episodes", type=whole(1), default=3, metavar="N", help="episodes to play (%(default)s)")
     add("--out", type=Path, metavar="FILE", help=f"a .gif or .mp4 (default: {FILM} in the folder of the run)")
     add("--seed", type=whole(0), default=0, metavar="N", help="of the layouts, the noise and the actions (%(default)s)")
-    add("--fps", type=_speed, default=10, metavar="N", help="frames per second (%(default)s)")
+    add("--fps", type=speed, default=10, metavar="N", help="frames per second (%(default)s)")
     add("--greedy", action="store_true", help="the most likely actions, instead of drawing them as in training")
     add("--max-frames", type=whole(1), default=600, metavar="N", help="where the film ends at the latest (%(default)s)")
     add_plugin_option(parser)
@@ -59,15 +60,23 @@ def execute(options: argparse.Namespace) -> int:
         raise UsageError(f"expected a file in a folder that exists, got {out}; make {out.parent} first")
     player = load_player(store, record)
     emit(f"{player.method} in {player.place}, {player.progress}")
+    film, noisy = [], 0
+    generator = None if options.greedy else torch.Generator().manual_seed(options.seed)
+    choose = partial(player.policy.choose, generator=generator)
+    shots = watch(player.env, choose, options.episodes, options.seed)
     try:
-        shots = watch(player.env, player.actor(options.seed, options.greedy), options.episodes, options.seed)
-        film = list(itertools.islice(_with_endings(shots, player), options.max_frames))
+        for shot in itertools.islice(shots, options.max_frames):
+            film.append(shot)
+            noisy = shot.noise_on + (noisy if shot.step else 0)
+            if shot.ended:
+                noise = f", noise on in {count(noisy, 'step')}" if player.has_noise else ""
+                end = f"{shot.ended} after {count(shot.step, 'step')}, return {shot.total:.3f}{noise}"
+                emit(f"episode {shot.episode}: {end}")
     finally:
         player.env.close()
-    if len(film) == options.max_frames and not (film[-1].ended and film[-1].episode == options.episodes):
-        emit(
-            f"the film ends in episode {film[-1].episode}, after {count(len(film), 'frame')}; --max-frames allows more"
-        )
+    last = film[-1]
+    if len(film) == options.max_frames and not (last.ended and last.episode == options.episodes):
+        emit(f"the film ends in episode {last.episode}, after {count(len(film), 'frame')}; --max-frames allows more")
     title = Title(player.method, player.place, options.episodes)
     line = ProgressLine(sys.stderr)
     write_film(out, film, title, options.fps, write_bytes, lambda done, total: line("drawing", done - 1, total))
@@ -76,53 +85,16 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _with_endings(shots: Iterable[Shot], player: Player) -> Iterable[Shot]:
-    """Pass shots on, and report how each episode ended."""
-    noisy = 0
-    for shot in shots:
-        noisy = shot.noise_on + (noisy if shot.step else 0)
-        if shot.ended:
-            noise = f", noise on in {count(noisy, 'step')}" if player.has_noise else ""
-            emit(
-                f"episode {shot.episode}: {shot.ended} after {count(shot.step, 'step')}, return {shot.total:.3f}{noise}"
-            )
-        yield shot
-
-
-def _speed(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= 50:
-        raise argparse.ArgumentTypeError(f"expected frames per second above 0 and up to 50, got {text!r}")
-    return number
-
-
 @dataclass(frozen=True)
 class Player:
-    """An agent in an environment of the kind that it was trained in.
+    """An agent in an environment of the kind that it was trained in."""
 
-    Attributes:
-        env: one environment, with autoreset disabled.
-        policy: how the agent acts.
-        method: its intrinsic reward.
-        place: the environment in a few words.
-        progress: how long it was trained, in words.
-        has_noise: whether the environment has noise.
-    """
-
-    env: Any
+    env: Any  # one environment, with autoreset disabled
     policy: Policy
-    method: str
-    place: str
-    progress: str
+    method: str  # its intrinsic reward
+    place: str  # the environment in a few words
+    progress: str  # how long it was trained, in words
     has_noise: bool
-
-    def actor(self, seed: int, greedy: bool = False) -> Choose:
-        """The agent as a function from observations to actions, which it draws by a seed or, greedy, does not draw."""
-        generator = None if greedy else torch.Generator().manual_seed(seed)
-        return lambda observations: self.policy.choose(observations, generator)
 
 
 def find_run(text: str, store: Path) -> tuple[RunStore, RunRecord]:
@@ -146,12 +118,7 @@ def find_run(text: str, store: Path) -> tuple[RunStore, RunRecord]:
 
 
 def load_player(store: RunStore, record: RunRecord) -> Player:
-    """The agent of a run: of a finished one as it was in the end, of another as it was at its last checkpoint.
-
-    Raises:
-        UsageError: it is no exploration run, or has nothing to show yet.
-        StoreError: a file cannot be read, or is damaged.
-    """
+    """The agent of a run: of a finished one as it was in the end, of another as it was at its last checkpoint."""
     spec = record.spec
     if spec is None:
         raise UsageError(f"expected a run that can be read, got {record.run_id}: {record.reason}")
@@ -160,21 +127,22 @@ def load_player(store: RunStore, record: RunRecord) -> Player:
             f"expected a run of an agent (experiment {doorkey.EXPERIMENT}), got {record.run_id}, {spec}; "
             f"there is no agent to be seen in it"
         )
-    content, progress = _weights(store, record, spec)
     protocol = ExplorationProtocol.from_dict(spec.protocol)
     env_id = str(spec.params["env_id"])
+    policy, progress = _policy(store, record, spec)
     env = make_envs(protocol, env_id, spec.condition, 0, 1, autoreset_mode="disabled")
-    noisy = spec.condition != "none"
     name = env_id.removeprefix("MiniGrid-").removesuffix("-v0")
+    noisy = spec.condition != "none"
     place = f"{name}, {spec.condition} noise" if noisy else f"{name}, no noise"
-    return Player(env, doorkey.load_policy(spec, content), spec.method, place, progress, noisy)
+    return Player(env, policy, spec.method, place, progress, noisy)
 
 
-def _weights(store: RunStore, record: RunRecord, spec: RunSpec) -> tuple[bytes, str]:
-    """The policy's weights as `doorkey.load_policy` takes them, and how long they were trained."""
+def _policy(store: RunStore, record: RunRecord, spec: RunSpec) -> tuple[Policy, str]:
+    """The policy of a run, and how long it was trained."""
     total = f"{spec.params['steps']:,} steps"
     if record.state is State.DONE:
-        return store.read_file(record.run_id, doorkey.POLICY_FILE), f"trained for {total}"
+        content = store.read_file(record.run_id, doorkey.POLICY_FILE)
+        return doorkey.load_policy(spec, load_state(content)), f"trained for {total}"
     found, problems = find_newest(store.folder(record.run_id), record.run_id)
     if found is None:
         why = f" ({'; '.join(problems)})" if problems else ""
@@ -182,7 +150,5 @@ def _weights(store: RunStore, record: RunRecord, spec: RunSpec) -> tuple[bytes, 
             f"expected a run that has got somewhere, got {record.run_id}, {record.state.value}, without a checkpoint"
             f"{why}; let it run first"
         )
-    state = torch.load(io.BytesIO(found.payload), map_location="cpu", weights_only=True)
-    file = io.BytesIO()
-    torch.save(state["agent"]["policy"], file)
-    return file.getvalue(), f"trained for {found.step:,} of {total}"
+    weights = load_state(found.payload)["agent"]["policy"]
+    return doorkey.load_policy(spec, weights), f"trained for {found.step:,} of {total}"

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from headway.commands.options import BENCH_HELP, add_runs_argument
 from headway.errors import HeadwayError, MissingExtraError, UsageError
-from headway.runs.text import complain, emit
+from headway.runs.text import complain, count, emit
 
 PACKAGES = ("jinja2", "numpy", "pyarrow", "scipy")
 """What a page needs; the extra "report" brings them ..."""
@@ -61,38 +61,23 @@ def make_report(
     store: Path,
     out: Path,
     formats: list[str] | None = None,
-    bench: Sequence[Path] | None = None,
+    bench: list[Path] | None = None,
     markdown: Path | None = None,
 ) -> Path:
-    """Write a report, show how far it is, and say what came out.
-
-    Args:
-        store: the runs, or telemetry of data sources.
-        out: where the report goes.
-        formats: of the figures for print; None for all that there can be.
-        bench: results of a benchmark as JSON, for the claim about time.
-        markdown: a page in Markdown to write as well.
-
-    Returns:
-        the page.
-
-    Raises:
-        UsageError: the file of the benchmark cannot be read, or is another; the page in Markdown has no marks;
-            figures or a benchmark were asked for, and there is telemetry alone.
-        HeadwayError: there are neither runs nor telemetry, the folder cannot be written to, or a package is missing.
-    """
+    """Write a report, show how far it is, say what came out, and return the page; formats of None are all of them."""
     require()
-    from headway.analysis.report import holds_runs, write_report
+    from headway.analysis.report import holds_runs, telemetry_files, write_report
     from headway.analysis.report.markdown import frame, write_markdown
     from headway.commands.claims import read_bench
-    from headway.runs.text import count
 
     began = time.monotonic()
     line = ProgressLine(sys.stderr)
     try:
         chosen: Sequence[str] = FORMATS if formats is None else formats
         if not holds_runs(store):
-            _refuse(store, formats, bench)
+            for option, given in (("--formats", formats), ("--bench", bench)):
+                if given and telemetry_files(store):
+                    raise UsageError(f"expected runs for {option}, got telemetry alone in {store}; leave {option} out")
             chosen = ()
         elif chosen or markdown is not None:
             require(DRAWING)
@@ -121,54 +106,29 @@ def make_report(
     return written.index
 
 
-def _refuse(store: Path, formats: list[str] | None, bench: Sequence[Path] | None) -> None:
-    """Say that an option is about runs, where there is telemetry alone."""
-    from headway.analysis.report import telemetry_files
-
-    for option, given in (("--formats", formats), ("--bench", bench)):
-        if given and telemetry_files(store):
-            raise UsageError(f"expected runs for {option}, got telemetry alone in {store}; leave {option} out")
-
-
 def report_if_possible(store: Path, out: Path) -> bool:
-    """Write a report, or say in a line why not; for commands that end in one.
-
-    Returns:
-        whether it was written.
-    """
+    """Write a report, or say in a line why not, and return whether it was written; for commands that end in one."""
     emit("\nwriting the report ...")
     try:
         index = make_report(store, out, ["png"])
-    except MissingExtraError as error:
-        emit(f"No report: {error}")
-        return False
     except HeadwayError as error:
-        complain(f"No report: {error}")
+        (emit if isinstance(error, MissingExtraError) else complain)(f"No report: {error}")
         return False
     emit(f"Open it in a browser: {index.absolute().as_uri()}")
     return True
 
 
 def require(*packages: str, extra: str = "report") -> None:
-    """Make sure that the packages of an extra are there; without a name, those that every report needs.
-
-    Raises:
-        MissingExtraError: a package is not installed.
-    """
+    """Make sure that the packages of an extra are there; without a name, those that every report needs."""
     for package in packages or PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(package, extra)
 
 
 class ProgressLine:
-    """Shows what is being done in one line that is written over; nothing if nobody looks.
-
-    Args:
-        stream: where the line goes.
-    """
+    """Shows what is being done in one line of a stream that is written over; nothing if nobody looks."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Show nothing yet."""
         self._stream = stream
         self._length = 0
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from headway.commands.campaign_file import read_campaign_file
-from headway.commands.options import Place, RunOptions, Url, add_options, check_ids, choose, given
+from headway.commands.options import Place, RunOptions, Url, add_options, choose, given, named
 from headway.data import load
 from headway.errors import DataError, HeadwayError, MissingExtraError, UsageError
-from headway.runs import RunSpec, RunStore, State
+from headway.runs import RunRecord, RunSpec, RunStore, State
 from headway.runs.campaign import Campaign, Plan, busy_text, make_plan, run_campaign
 from headway.runs.experiments import WEIGHTS_FILE, Context, load_plugins, needed_datasets
+from headway.runs.launchers import Launcher, cores, make_named_launcher
 from headway.runs.launchers import Request as LauncherRequest
-from headway.runs.launchers import cores, make_named_launcher
 from headway.runs.progress import CampaignProgress, Outcome
 from headway.runs.tensorboard import Mirror
 from headway.runs.text import aligned, complain, count, dataset_of, duration, emit, label, length_of
@@ -32,19 +31,16 @@ _SHOWN_FAILURES = 10
 
 @dataclass(frozen=True)
 class Work:
-    """Runs of one store that are to be carried out.
-
-    Attributes:
-        specs: the runs.
-        how: where and how.
-        section: the section of a campaign file that they are; empty for those of a command line.
-        file: the campaign file.
-    """
+    """Runs of one store that are to be carried out."""
 
     specs: Sequence[RunSpec]
-    how: RunOptions
-    section: str = ""
-    file: Path | None = None
+    how: RunOptions  # where and how
+    section: str = ""  # the section of a campaign file that they are; empty for those of a command line
+    file: Path | None = None  # the campaign file
+
+    def campaign(self, context: Context | None = None) -> Campaign:
+        """The runs on their store."""
+        return Campaign(self.specs, RunStore(self.how.out), context or Context(), self.how.retry_failed)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +67,8 @@ def execute(options: argparse.Namespace) -> int:
     Everything that can be known before is checked before the first run. A section that has trouble of its own, such as
     data that cannot be had, is reported and left out; the others are carried out.
     """
-    how = _how(options)
+    values = given(RunOptions, options)
+    how = RunOptions(**values | {name: tuple(values.get(name, ())) for name in ("only", "plugin")})
     busy = busy_text() if how.dry_run else ""
     troubled: list[str] = []
     plans: list[Plan] = []
@@ -90,13 +87,14 @@ def execute(options: argparse.Namespace) -> int:
                     continue
                 if each.section:
                     emit(f"section {each.section}:")
-                launcher = make_named_launcher(how.launcher, _for_launcher(how))
-                campaign = Campaign(each.specs, RunStore(each.how.out), _context(each), how.retry_failed)
+                launcher = _launcher(how)
+                campaign = each.campaign(_context(each))
                 if how.dry_run:
                     plans.append(_rehearse(campaign, how, why_no_estimate))
                     continue
                 _announce(campaign, each.how)
-                with _mirroring(campaign, how) as mirror:
+                mirror = Mirror(campaign.store, how.tensorboard, campaign.specs) if how.tensorboard else None
+                with mirror or nullcontext():
                     progress = run_campaign(campaign, launcher, listen=mirror.notice if mirror else None)
                     if mirror and progress.is_complete():
                         mirror.catch_up()
@@ -119,7 +117,7 @@ def execute(options: argparse.Namespace) -> int:
     return max(worst, FAILED) if troubled else worst
 
 
-@contextlib.contextmanager
+@contextmanager
 def _trouble_reported(work: Work, troubled: list[str]) -> Iterator[None]:
     """Report what is wrong with one section, so that the others go on; what is wrong with the command is raised."""
     try:
@@ -136,19 +134,8 @@ def _trouble_reported(work: Work, troubled: list[str]) -> Iterator[None]:
 # What is asked for
 
 
-def _how(options: argparse.Namespace) -> RunOptions:
-    values: dict[str, Any] = given(RunOptions, options)
-    for name in ("only", "plugin"):
-        values[name] = tuple(values.get(name, ()))
-    return RunOptions(**values)
-
-
 def _asked_for(options: argparse.Namespace, how: RunOptions) -> list[Work]:
-    """The runs that the options mean.
-
-    Raises:
-        UsageError: something in the options or in the campaign file makes no sense; no run is started then.
-    """
+    """The runs that the options mean."""
     load_plugins(how.plugin)
     experiment: str | None = getattr(options, "experiment", None)
     if options.lot:
@@ -158,10 +145,13 @@ def _asked_for(options: argparse.Namespace, how: RunOptions) -> list[Work]:
         return _of_file(options.campaign, names, how)
     if experiment is not None and options.campaign is None and not names:
         request = REQUESTS.find(experiment)
-        specs = request.read(given(request, options)).specs()
-        return [Work(choose(specs, how), how)]
+        return [Work(choose(request.read(given(request, options)).specs(), how), how)]
     if how.only and experiment is None and not names:
-        return [Work(_stored(how), how)]
+        stored = named(how.only, {record.run_id: record for record in RunStore(how.out).status()})
+        for record in stored:
+            if record.spec is None:
+                raise UsageError(f"expected a run that can be read, got {record.run_id}: {record.reason}")
+        return [Work([record.spec for record in stored if record.spec], how)]
     got = "both" if experiment else "--section alone" if names else "neither"
     known = ", ".join(REQUESTS.names())
     raise UsageError(f"expected an experiment out of {known}, or --campaign FILE, got {got}")
@@ -169,12 +159,11 @@ def _asked_for(options: argparse.Namespace, how: RunOptions) -> list[Work]:
 
 def _of_file(path: Path, names: Sequence[str], how: RunOptions) -> list[Work]:
     """The runs of a campaign file; with `--only` those sections alone that have such runs."""
-    file = read_campaign_file(path, [each.name for each in fields(RunOptions)])
+    file = read_campaign_file(path)
     how = replace(how, plugin=tuple(dict.fromkeys((*file.plugins, *how.plugin))))
     every = replace(how, only=())
     found = {section.name: choose(section.specs(), every) for section in file.choose(names)}
-    known = {spec.run_id for specs in found.values() for spec in specs}
-    check_ids(how.only, known)
+    named(how.only, {spec.run_id: spec for specs in found.values() for spec in specs})
     work = []
     for name, specs in found.items():
         chosen = [spec for spec in specs if spec.run_id in how.only] if how.only else specs
@@ -183,32 +172,14 @@ def _of_file(path: Path, names: Sequence[str], how: RunOptions) -> list[Work]:
     return work
 
 
-def _stored(how: RunOptions) -> list[RunSpec]:
-    """Runs that are in the store already, by their ids."""
-    known = {record.run_id: record for record in RunStore(how.out).status()}
-    check_ids(how.only, known)
-    found = []
-    for run_id in dict.fromkeys(how.only):
-        spec = known[run_id].spec
-        if spec is None:
-            raise UsageError(f"expected a run that can be read, got {run_id}: {known[run_id].reason}")
-        found.append(spec)
-    return found
-
-
 def _find_data(work: Work) -> str:
     """Have the data of the runs that are left on this machine; a dry run or printed jobs only look for them.
 
-    Returns:
-        what is not there, in words; empty if all is.
-
-    Raises:
-        UsageError: a batch would be larger than its dataset.
-        HeadwayError: a dataset cannot be had, or the store cannot be read.
+    Returns what is not there, in words.
     """
     how = work.how
     download = not (how.dry_run or how.print_jobs)
-    campaign = Campaign(work.specs, RunStore(how.out), retry_failed=how.retry_failed)
+    campaign = work.campaign()
     largest: dict[str, int] = {}
     for spec, record in zip(campaign.specs, campaign.look_up(), strict=True):
         if campaign.end_of(record):
@@ -232,23 +203,24 @@ def _find_data(work: Work) -> str:
 # How it is carried out
 
 
-def _for_launcher(how: RunOptions) -> LauncherRequest:
+def _launcher(how: RunOptions) -> Launcher:
+    def count_gpus() -> int:
+        import torch
+
+        return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+
     names = {each.name for each in fields(LauncherRequest)} - {"count_gpus"}
-    return LauncherRequest(**{name: getattr(how, name) for name in names}, count_gpus=_count_gpus)
-
-
-def _count_gpus() -> int:
-    import torch
-
-    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+    request = LauncherRequest(**{name: getattr(how, name) for name in names}, count_gpus=count_gpus)
+    return make_named_launcher(how.launcher, request)
 
 
 def _context(work: Work) -> Context:
     how = work.how
-    device = how.device if how.launcher != "local" else _device(how.device)
+    if how.launcher == "local":
+        _check_device(how.device)
     return Context(
         how.data_dir,
-        device,
+        how.device,
         how.keep_weights,
         how.checkpoint_seconds,
         threads=_threads(len(work.specs), how),
@@ -263,22 +235,16 @@ def _threads(runs: int, how: RunOptions) -> int:
     return max(1, cores() // max(1, how.workers_for(runs)))
 
 
-def _device(name: str) -> str:
+def _check_device(name: str) -> None:
     """Check that there is such a device, before any run fails for want of it."""
     if name == "cpu":
-        return name
+        return
     import torch
 
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for the device
         raise UsageError(f"expected a device of this machine, got {name!r} ({str(error).splitlines()[0]})") from error
-    return name
-
-
-def _mirroring(campaign: Campaign, how: RunOptions) -> contextlib.AbstractContextManager[Mirror | None]:
-    """A copy for TensorBoard while the campaign goes on, if it is asked for."""
-    return Mirror(campaign.store, how.tensorboard, campaign.specs) if how.tensorboard else contextlib.nullcontext()
 
 
 # What is said about it
@@ -289,18 +255,23 @@ def _print_jobs(work: Work) -> None:
 
     Failed runs are among them with `--retry-failed`, since otherwise their jobs would only say that they have failed.
     """
-    how, campaign = work.how, Campaign(work.specs, RunStore(work.how.out))
+    how, campaign = work.how, work.campaign()
     campaign.store.add_all(campaign.specs)
     records = campaign.look_up()
-    over = {State.DONE} if how.retry_failed else {State.DONE, State.FAILED}
-    left = [spec for spec, record in zip(campaign.specs, records, strict=True) if record.state not in over]
-    for spec in left:
-        emit(f"{how.job(spec.run_id)}  # {label(spec)}")
-    done = sum(record.state is State.DONE for record in records)
-    summary = f"{count(len(left), 'command')}; {done} of {count(len(records), 'run')} done before"
-    if failed := len(records) - done - len(left):
-        summary += f", {failed} failed, for which --retry-failed prints commands too"
-    complain(f"headway: {summary}")
+    done, failed = _over(campaign, records)
+    over = {State.DONE, State.FAILED} if failed else {State.DONE}
+    for spec, record in zip(campaign.specs, records, strict=True):
+        if record.state not in over:
+            emit(f"{how.job(spec.run_id)}  # {label(spec)}")
+    left = count(len(records) - done - failed, "command")
+    hint = f", {failed} failed, for which --retry-failed prints commands too" if failed else ""
+    complain(f"headway: {left}; {done} of {count(len(records), 'run')} done before{hint}")
+
+
+def _over(campaign: Campaign, records: Sequence[RunRecord]) -> tuple[int, int]:
+    """How many runs are done, and how many have failed that are not to be run again."""
+    states = Counter(record.state for record in records)
+    return states[State.DONE], 0 if campaign.retry_failed else states[State.FAILED]
 
 
 def _rehearse(campaign: Campaign, how: RunOptions, why_no_estimate: str) -> Plan:
@@ -333,8 +304,7 @@ def _total(plans: Sequence[Plan], no_estimate: str = "") -> str:
 def _announce(campaign: Campaign, how: RunOptions) -> None:
     """Say what is about to happen."""
     records = campaign.look_up()
-    over = Counter(record.state for record in records)
-    done, failed = over[State.DONE], 0 if campaign.retry_failed else over[State.FAILED]
+    done, failed = _over(campaign, records)
     left = len(records) - done - failed
     before = "".join(f", {number} {word} before" for number, word in ((done, "done"), (failed, "failed")) if number)
     workers = how.workers_for(left)
@@ -371,8 +341,9 @@ def _conclude(progress: CampaignProgress, out: Place) -> int:
     """Say how a campaign ended and what to do next; return the exit code."""
     done, before = progress.count(Outcome.DONE), progress.count(Outcome.DONE, here=False)
     failures = progress.failures()
-    parts = [f"{done} done" + (f" ({before} before)" if before else ""), f"{len(failures)} failed" if failures else ""]
-    emit(f"{count(len(progress.specs), 'run')} in {out}: {', '.join(filter(None, parts))}")
+    ends = f"{done} done" + (f" ({before} before)" if before else "")
+    ends += f", {len(failures)} failed" if failures else ""
+    emit(f"{count(len(progress.specs), 'run')} in {out}: {ends}")
     if failures:
         lines = [f"headway: {len(failures)} of {count(len(progress.specs), 'run')} failed:"]
         for end in failures[:_SHOWN_FAILURES]:

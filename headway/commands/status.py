@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from headway.runs.text import aligned, complain, count, dataset_of, duration, em
 
 EXPORTED = ".parquet"
 HEADS = ("run", "state", "experiment", "dataset", "condition", "method", "seed", "done", "time", "remark")
+_BAD = (State.FAILED, State.CORRUPT)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +36,7 @@ def execute(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     found = {place: RunStore(place).status() for place in _stores(options.store)}
     records = [record for members in found.values() for record in members]
-    shown = [record for record in records if _is_bad(record) or not options.failed]
+    shown = [record for record in records if record.state in _BAD or not options.failed]
     if options.format == "text":
         text = "\n".join(_in_words(place, members, options.failed) for place, members in found.items())
     elif options.format == "json":
@@ -48,12 +50,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _stores(place: Place) -> list[Place]:
-    """The store at a place, or those in the folders inside it, as a campaign leaves them.
-
-    Raises:
-        UsageError: it is an exported file, or a folder of them.
-        StoreError: it cannot be read.
-    """
+    """The store at a place, or those in the folders inside it, as a campaign leaves them."""
     if isinstance(place, Path) and place.suffix == EXPORTED and place.is_file():
         raise UsageError(f"expected a run store, got the file {place}; headway report {place} reads exported files")
     if isinstance(place, Url) or RunStore(place).exists() or not place.is_dir():
@@ -62,24 +59,21 @@ def _stores(place: Place) -> list[Place]:
         children = sorted(place.iterdir())
     except OSError as error:
         raise store_error("read", place, error) from error
-    stores: list[Place] = [child for child in children if child.is_dir() and _is_store(child)]
+    stores: list[Place] = []
+    for child in filter(Path.is_dir, children):
+        try:
+            if RunStore(child).exists():
+                stores.append(child)
+        except StoreError as error:  # the others are shown
+            complain(f"headway status: left out {child}: {error}")
     if not stores and any(child.suffix == EXPORTED for child in children):
         raise UsageError(f"expected a run store, got exported files in {place}; headway report {place} reads them")
     return stores or [place]
 
 
-def _is_store(folder: Path) -> bool:
-    """Tell whether a folder is a store; that this cannot be found out is told, since others may be."""
-    try:
-        return RunStore(folder).exists()
-    except StoreError as error:
-        complain(f"headway status: left out {folder}: {error}")
-        return False
-
-
 def _in_words(place: Place, records: Sequence[RunRecord], only_bad: bool) -> str:
     """A table of all runs, or the bad ones in full; and how many are in each state."""
-    parts = [_in_full(record) for record in records if only_bad and _is_bad(record)]
+    parts = [_in_full(record) for record in records if only_bad and record.state in _BAD]
     if records and not only_bad:
         parts = [aligned([(*HEADS[:-1], ""), *map(_row, records)])]
     numbers = ", ".join(f"{number} {state}" for state, number in counts(records).items())
@@ -101,35 +95,22 @@ def as_dict(record: RunRecord) -> dict[str, Any]:
         shown |= {"experiment": spec.experiment, "dataset": dataset_of(spec), "condition": spec.condition}
         shown |= {"method": spec.method, "seed": spec.seed}
     if status:
+        losses = {name: loss if math.isfinite(loss) else None for name, loss in status.losses.items()}  # as JSON can
         shown |= {"step": status.step, "total": status.total, "seconds": status.seconds, "attempt": status.attempt}
-        shown |= {"speed": status.speed, "losses": {name: _finite(loss) for name, loss in status.losses.items()}}
+        shown |= {"speed": status.speed, "losses": losses}
         shown |= {"host": status.host, "pid": status.pid, "error": status.error, "note": status.note}
     return shown | ({"reason": record.reason} if record.reason else {})
 
 
-def _finite(loss: float) -> float | None:
-    """A number that JSON has; NaN and infinities become null."""
-    return loss if abs(loss) < float("inf") else None
-
-
-def _is_bad(record: RunRecord) -> bool:
-    return record.state in (State.FAILED, State.CORRUPT)
-
-
 def _row(record: RunRecord) -> tuple[str, ...]:
-    spec, status = record.spec, record.status
+    spec, status, remark = record.spec, record.status, record.reason
+    if status and not remark:
+        is_told = record.state in (State.RUNNING, State.DONE)
+        remark = values_text(status.losses) if is_told else status.note
+        remark = last_line(status.error) if record.state is State.FAILED else remark
     names = (spec.experiment, dataset_of(spec), spec.condition, spec.method, str(spec.seed)) if spec else ("",) * 5
     progress = (steps(status.step, status.total), duration(status.seconds)) if status else ("", "")
-    return (record.run_id, record.state.value, *names, *progress, _remark(record))
-
-
-def _remark(record: RunRecord) -> str:
-    status = record.status
-    if record.reason or status is None:
-        return record.reason
-    if record.state is State.FAILED:
-        return last_line(status.error)
-    return values_text(status.losses) if record.state in (State.RUNNING, State.DONE) else status.note
+    return (record.run_id, record.state.value, *names, *progress, remark)
 
 
 def _in_full(record: RunRecord) -> str:

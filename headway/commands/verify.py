@@ -54,7 +54,13 @@ def execute(options: argparse.Namespace) -> int:
     runs = prepare(options)
     specs = [run.spec for run in runs]
     datasets = load_datasets(specs, options.data_dir)
-    check_data(runs, {name: dataset.fingerprint for name, dataset in datasets.items()})
+    for run in runs:  # with another copy of its data no run can come out the same
+        was, dataset = str(run.environment.get("fingerprint", "")), datasets.get(run.dataset or "")
+        if was and dataset and was != dataset.fingerprint:
+            raise UsageError(
+                f"expected the {run.dataset} that {run.id} was made with (fingerprint {was[:12]}), got another "
+                f"copy ({dataset.fingerprint[:12]}); --data-dir names where to look"
+            )
     code = code_fingerprint()  # now, because the files may change while the runs go on
     context = Context(options.data_dir, options.device, plugins=tuple(options.plugin))
     progress = run_campaign(Campaign(specs, RunStore(options.out), context), make_local(Request(options.workers)))
@@ -95,24 +101,10 @@ def prepare(options: argparse.Namespace) -> list[RunData]:
     return runs
 
 
-def check_data(runs: Sequence[RunData], fingerprints: Mapping[str, str]) -> None:
-    """Refuse datasets (their fingerprints by name) that are other copies: with them no run can come out the same."""
-    for run in runs:
-        was, here = run.environment.get("fingerprint"), fingerprints.get(run.dataset or "")
-        if was and here and was != here:
-            raise UsageError(
-                f"expected the {run.dataset} that {run.id} was made with (fingerprint {str(was)[:12]}), got another "
-                f"copy ({here[:12]}); --data-dir names where to look"
-            )
-
-
 def compare(before: Sequence[RunData], store: Path, code: str) -> int:
-    """Tell for each run whether it came out the same again, and return the exit code.
+    """Tell for each run whether it came out the same again in a store, and return the exit code.
 
-    Args:
-        before: the runs as they were.
-        store: where they were run again.
-        code: the fingerprint of the code here; a run that the store had from before may be of other code.
+    The code is known by its fingerprint: a run that the store had from before may be of another one.
     """
     again = {run.id: run for run in load_results(store).finished()}
     worst = 0
@@ -129,20 +121,19 @@ def compare(before: Sequence[RunData], store: Path, code: str) -> int:
         if found:
             worst = DIFFERENT
             complain(f"different: {name}: {'; '.join(found)}")
-            for word in _versions(run, again[run.id]):
-                complain(f"  {word}")
-            continue
-        emit(f"identical: {name}, {run.rows} rows of {_extent(run.columns, again[run.id].columns)}")
+            was, here = run.environment, again[run.id].environment  # another version may be the reason
+            for key in sorted(was.keys() | here.keys()):
+                if was.get(key) != here.get(key):
+                    complain(f"  {key}: {was.get(key)} before, {here.get(key)} now")
+        else:
+            now = again[run.id].columns
+            names = run.columns.keys() - TIMES
+            is_single = any(is_rounded(run.columns[each], now[each]) for each in names)
+            single = ", in single precision as they were exported" if is_single else ""
+            left = sorted(now.keys() - TIMES - names)
+            rest = f"; not among the results: {', '.join(left)}" if left else ""
+            emit(f"identical: {name}, {run.rows} rows of {len(names)} metrics{single}{rest}")
     return worst
-
-
-def _extent(before: Mapping[str, Array], after: Mapping[str, Array]) -> str:
-    """How much was compared, in words."""
-    left = sorted(_compared(after) - _compared(before))
-    single = any(is_rounded(before[name], after[name]) for name in _compared(before))
-    words = f"{len(_compared(before))} metrics"
-    words += ", in single precision as they were exported" if single else ""
-    return words + (f"; not among the results: {', '.join(left)}" if left else "")
 
 
 def differences(before: Mapping[str, Array], after: Mapping[str, Array]) -> list[str]:
@@ -151,7 +142,7 @@ def differences(before: Mapping[str, Array], after: Mapping[str, Array]) -> list
     Metrics that were not exported are left alone, and those exported in single precision are compared in it.
     """
     found = []
-    for name in sorted(_compared(before)):
+    for name in sorted(before.keys() - TIMES):
         first, second = before[name], after.get(name)
         if second is None:
             found.append(f"{name} is not there any more")
@@ -162,14 +153,3 @@ def differences(before: Mapping[str, Array], after: Mapping[str, Array]) -> list
             row = int(np.argwhere((first != second) & ~both_missing)[0][0])
             found.append(f"{name} differs from row {row + 1}: {first[row].tolist()} before, {second[row].tolist()} now")
     return found
-
-
-def _compared(columns: Mapping[str, Array]) -> set[str]:
-    return set(columns) - TIMES
-
-
-def _versions(before: RunData, after: RunData) -> list[str]:
-    """What else has changed, which may be the reason."""
-    names = sorted(before.environment.keys() | after.environment.keys())
-    changed = [name for name in names if before.environment.get(name) != after.environment.get(name)]
-    return [f"{name}: {before.environment.get(name)} before, {after.environment.get(name)} now" for name in changed]

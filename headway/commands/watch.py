@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headway.commands.options import add_runs_argument
+from headway.commands.options import add_runs_argument, number
 from headway.commands.report import require
 from headway.errors import StoreError
 from headway.runs.text import emit
@@ -20,10 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Serves a page that follows the runs of a store, and telemetry that lies with them. It only reads."
     )
+    port = number(int, lambda found: 0 <= found < 65536, "a port from 0 to 65535")
     add = parser.add_argument
     add_runs_argument(parser, "a run store, or a folder of exported runs")
     add("--host", default=HOST, help="the address to listen at (%(default)s: this machine only)")
-    add("--port", type=_port, default=PORT, help="the port (%(default)s); 0 for any that is free")
+    add("--port", type=port, default=PORT, help="the port (%(default)s); 0 for any that is free")
     add("--open", action="store_true", help="open the page in a browser")
 
 
@@ -44,22 +45,11 @@ def execute(options: argparse.Namespace) -> int:
 
 def wait_for_files(store: Path, pause: Callable[[float], object] = time.sleep) -> None:
     """Wait until there is something at a path: a store that has not been made yet, or a campaign's empty folder."""
-    if not _is_nothing(store):
-        return
-    emit(f"waiting for runs in {store} (Ctrl-C ends)")
-    while _is_nothing(store):
+
+    def is_there() -> bool:
+        return store.is_file() or (store.is_dir() and any(store.iterdir()))
+
+    if not is_there():
+        emit(f"waiting for runs in {store} (Ctrl-C ends)")
+    while not is_there():
         pause(1.0)
-
-
-def _is_nothing(path: Path) -> bool:
-    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
-
-
-def _port(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if not 0 <= number < 65536:
-        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
-    return number

@@ -90,48 +90,28 @@ OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 @dataclass(frozen=True)
 class Download:
-    """A published file.
+    """A published file."""
 
-    Attributes:
-        name: its file name, on the mirrors and on disk.
-        size: its length in bytes.
-        checksum: of the file as published, "sha256:...".
-        mirrors: https folders that hold it, each ending in a slash.
-    """
-
-    name: str
-    size: int
-    checksum: str
-    mirrors: tuple[str, ...]
+    name: str  # on the mirrors and on disk
+    size: int  # in bytes
+    checksum: str  # of the file as published, "sha256:..."
+    mirrors: tuple[str, ...]  # https folders that hold it, each ending in a slash
 
 
 @dataclass(frozen=True)
 class Spec:
-    """An official dataset.
+    """An official dataset."""
 
-    Attributes:
-        name: the name to load it by.
-        shape: channels, height and width of an image.
-        counts: how many training and how many test images the official files hold.
-        class_names: what each label stands for.
-        contents: checksum of each file as it is once unpacked; a copy with other checksums gets a note.
-        downloads: what to fetch when no copy is found.
-        folders: where the files may lie within a data directory; downloads go to a folder named `name`.
-        archive: the name of a tar archive that holds all of the contents.
-        system_folders: where packages of operating systems put them.
-        hint: another way to get the files.
-    """
-
-    name: str
-    shape: tuple[int, int, int]
-    counts: tuple[int, int]
+    name: str  # to load it by; downloads go to a folder of this name
+    shape: tuple[int, int, int]  # channels, height and width of an image
+    counts: tuple[int, int]  # how many training and how many test images the official files hold
     class_names: tuple[str, ...]
-    contents: Mapping[str, str] = field(repr=False)
+    contents: Mapping[str, str] = field(repr=False)  # the checksum of each file once unpacked; a copy may have another
     downloads: tuple[Download, ...] = field(repr=False)
-    folders: tuple[str, ...]
-    archive: str = ""
-    system_folders: tuple[str, ...] = ()
-    hint: str = ""
+    folders: tuple[str, ...]  # where the files may lie within a data directory
+    archive: str = ""  # the name of a tar archive that holds all of the contents
+    system_folders: tuple[str, ...] = ()  # where packages of operating systems put them
+    hint: str = ""  # another way to get the files
 
 
 def _like_mnist(

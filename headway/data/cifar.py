@@ -48,7 +48,7 @@ def read_cifar(spec: Spec, found: Found) -> tuple[list[Split], list[str]]:
     if missing:
         got = f"only {', '.join(batches)}" if batches else "none of the batches"
         raise bad_file(found.source, f"{', '.join(missing)} in it", got)
-    *training, test = (batches.pop(name) for name in spec.contents)
+    *training, test = (batches[name] for name in spec.contents)
     return [_joined(training), _joined([test])], sorted(differing)
 
 

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, TextIO, cast
 from urllib.parse import urljoin
 
 from headway.data.catalogue import Download, Spec
-from headway.errors import DataError, MissingExtraError
+from headway.errors import DataError, import_extra
 
 VARIABLE = "HEADWAY_DATA"
 PLATFORMS = {"win32": ("LOCALAPPDATA", "~/AppData/Local"), "darwin": ("", "~/Library/Caches")}
@@ -47,15 +47,10 @@ class SearchPath:
 
 @dataclass(frozen=True)
 class Found:
-    """A complete copy of a dataset.
+    """A complete copy of a dataset."""
 
-    Attributes:
-        source: the folder or archive that holds it.
-        files: the path of each of the contents, empty if source is an archive.
-    """
-
-    source: Path
-    files: Mapping[str, Path]
+    source: Path  # the folder or archive that holds it
+    files: Mapping[str, Path]  # the path of each of the contents; empty if source is an archive
 
 
 def cache_dir() -> Path:
@@ -95,10 +90,9 @@ def present(spec: Spec, folder: Path) -> dict[str, Path]:
     """Map each of the dataset's contents that a folder holds, gzipped or not, to its path."""
     files = {}
     for name in spec.contents:
-        for path in (folder / f"{name}.gz", folder / name):
-            if is_file(path):
-                files[name] = path
-                break
+        found = next(filter(is_file, (folder / f"{name}.gz", folder / name)), None)
+        if found is not None:
+            files[name] = found
     return files
 
 
@@ -137,25 +131,15 @@ def is_file(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def reading(where: Path | str) -> Iterator[None]:
-    """Turn what the operating system and gzip raise while reading into a DataError that names the file."""
-    try:
-        yield
-    except (OSError, EOFError, zlib.error) as error:
-        raise bad_file(where, "a readable, complete file", f"{type(error).__name__}: {error}") from error
-
-
-@contextlib.contextmanager
 def open_maybe_gzip(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading, through gzip if its first bytes (not its name) say so."""
-    with reading(path), path.open("rb") as file:
-        packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-        file.seek(0)
-        if not packed:
-            yield file
-            return
-        with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
-            yield cast(BinaryIO, unpacked)
+    """Open a file for reading, through gzip if its first bytes (not its name) say so; errors of reading name it."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+            file.seek(0)
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb")) if packed else file
+    except (OSError, EOFError, zlib.error) as error:
+        raise bad_file(path, "a readable, complete file", f"{type(error).__name__}: {error}") from error
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
@@ -221,11 +205,7 @@ def _writable(target: Path) -> Iterator[None]:
 
 def _retrieve(url: str, download: Download, folder: Path, progress: Progress) -> None:
     """Let pooch fetch an address into a temporary file, check it and give it its name."""
-    try:
-        pooch: Any = importlib.import_module("pooch")
-        requests: Any = importlib.import_module("requests")
-    except ImportError as error:
-        raise MissingExtraError("pooch", "experiments") from error
+    pooch, requests = (import_extra(name, "experiments") for name in ("pooch", "requests"))
     pooch.get_logger().setLevel("WARNING")  # it announces every file; `progress` does that here
 
     def stream(url: str, output: str, _: object) -> None:
@@ -268,11 +248,24 @@ def _check_redirect(response: Any, **_: object) -> None:
 def progress_display(stream: TextIO | None = None) -> Iterator[Progress]:
     """Give a Progress callback that shows downloads while the context lasts, on stderr if no stream is given."""
     stream = sys.stderr if stream is None else stream
-    if stream.isatty() and importlib.util.find_spec("rich") is not None:
-        with _rich_bars(stream) as callback:
-            yield callback
-    else:
+    if not stream.isatty() or importlib.util.find_spec("rich") is None:
         yield PlainLines(stream)
+        return
+    rich: Any = importlib.import_module("rich.progress")
+    console: Any = importlib.import_module("rich.console").Console(file=stream)
+    columns = (
+        rich.TextColumn("{task.description}"), rich.BarColumn(), rich.DownloadColumn(),
+        rich.TransferSpeedColumn(), rich.TimeRemainingColumn(),
+    )  # fmt: skip
+    tasks: dict[str, Any] = {}
+    with rich.Progress(*columns, console=console) as bars:
+
+        def callback(name: str, done: int, total: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=total)
+            bars.update(tasks[name], completed=done)
+
+        yield callback
 
 
 class PlainLines:
@@ -290,22 +283,3 @@ class PlainLines:
         self._shown = (name, step)
         percent = 100 * step // LINES_PER_FILE
         print(f"downloading {name}: {percent}% of {total / 1e6:.1f} MB", file=self._stream, flush=True)
-
-
-@contextlib.contextmanager
-def _rich_bars(stream: TextIO) -> Iterator[Progress]:
-    rich: Any = importlib.import_module("rich.progress")
-    console: Any = importlib.import_module("rich.console").Console(file=stream)
-    columns = (
-        rich.TextColumn("{task.description}"), rich.BarColumn(), rich.DownloadColumn(),
-        rich.TransferSpeedColumn(), rich.TimeRemainingColumn(),
-    )  # fmt: skip
-    tasks: dict[str, Any] = {}
-    with rich.Progress(*columns, console=console) as bars:
-
-        def callback(name: str, done: int, total: int) -> None:
-            if name not in tasks:
-                tasks[name] = bars.add_task(name, total=total)
-            bars.update(tasks[name], completed=done)
-
-        yield callback

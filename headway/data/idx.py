@@ -87,34 +87,24 @@ def content_limit(spec: Spec, name: str) -> int:
 
 
 def read_mnist(spec: Spec, files: Mapping[str, Path]) -> tuple[list[Split], list[str]]:
-    """Read the training and the test split from four files."""
+    """Read the training and the test split from four files; also gives the names of those that are not the official."""
+    splits: list[Split] = []
     differing: list[str] = []
-    splits = [
-        _read_split(spec, files, prefix, most, differing)
-        for prefix, most in zip(("train", "t10k"), spec.counts, strict=True)
-    ]
+    for prefix, most in zip(("train", "t10k"), spec.counts, strict=True):
+        names = [f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"]
+        image_data, label_data = (read_bounded(files[name], content_limit(spec, name)) for name in names)
+        image_file, label_file = (files[name] for name in names)
+        images = parse_images(image_data, (spec.shape[1], spec.shape[2]), most, image_file)
+        labels = parse_labels(label_data, len(spec.class_names), most, label_file)
+        if len(images) != len(labels):
+            raise bad_file(
+                label_file, f"{len(images)} labels, one for each image in {image_file.name}", str(len(labels))
+            )
+        splits.append(Split(images, labels))
+        for name, data in zip(names, (image_data, label_data), strict=True):
+            if not matches(data, spec.contents[name]):
+                differing.append(name)
     return splits, differing
-
-
-def _read_split(spec: Spec, files: Mapping[str, Path], prefix: str, most: int, differing: list[str]) -> Split:
-    images_name, labels_name = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
-    height, width = spec.shape[1:]
-    images = parse_images(_read(spec, files, images_name, differing), (height, width), most, files[images_name])
-    labels = parse_labels(_read(spec, files, labels_name, differing), len(spec.class_names), most, files[labels_name])
-    if len(images) != len(labels):
-        raise bad_file(
-            files[labels_name],
-            f"{len(images)} labels, one for each image in {files[images_name].name}",
-            str(len(labels)),
-        )
-    return Split(images, labels)
-
-
-def _read(spec: Spec, files: Mapping[str, Path], name: str, differing: list[str]) -> bytes:
-    data = read_bounded(files[name], content_limit(spec, name))
-    if not matches(data, spec.contents[name]):
-        differing.append(name)
-    return data
 
 
 def load_digits() -> Dataset:

@@ -1,13 +1,4 @@
-"""`load`: the datasets by name. The official ones are found or downloaded, read, and compared with the published files.
-
-A dataset of another package is registered once, when that package is imported:
-
-    def load_shapes(data_dir, download, progress):
-        train, test = draw_shapes(6000), draw_shapes(1000)
-        return Dataset("shapes", train, test, class_names=("circle", "square", "triangle"))
-
-    register_dataset("shapes", load_shapes, classes=3, shape=(1, 16, 16))
-"""
+"""`load`: the datasets by name. Official ones are found or downloaded, read, and compared with the published files."""
 
 from __future__ import annotations
 
@@ -66,6 +57,12 @@ DATASETS: Mapping[str, DatasetEntry] = MappingProxyType(_ENTRIES)
 
 def register_dataset(name: str, loader: Loader, classes: int, shape: tuple[int, ...]) -> None:
     """Let `load(name)`, and with it `headway run controlled --dataset name`, find a dataset.
+
+        def load_shapes(data_dir, download, progress):
+            train, test = draw_shapes(6000), draw_shapes(1000)
+            return Dataset("shapes", train, test, class_names=("circle", "square", "triangle"))
+
+        register_dataset("shapes", load_shapes, classes=3, shape=(1, 16, 16))
 
     Args:
         name: the name to load it by.
@@ -147,23 +144,16 @@ def _load_official(name: str, data_dir: DataDir, download: bool, progress: Progr
             raise _missing(spec, paths, target, "Downloading was not allowed.")
         found = _download(spec, paths, target, progress)
     (train, test), differing = read_cifar(spec, found) if spec.archive else read_mnist(spec, found.files)
-    note = _note(spec, (len(train), len(test)), differing)
+    note = f"checksums differ from the official ones: {', '.join(differing)}" if differing else ""
+    counts = len(train), len(test)
+    if differing and counts != spec.counts:
+        note += "; {} training and {} test images instead of {} and {}".format(*counts, *spec.counts)
     return Dataset(spec.name, train, test, spec.class_names, source=str(found.source), note=note)
 
 
 register_dataset("digits", lambda data_dir, download, progress: load_digits(), classes=10, shape=(1, 8, 8))
 for _spec in CATALOGUE.values():
     register_dataset(_spec.name, functools.partial(_load_official, _spec.name), len(_spec.class_names), _spec.shape)
-
-
-def _note(spec: Spec, counts: tuple[int, int], differing: list[str]) -> str:
-    """Say in what a copy differs from the official dataset; nothing if it does not."""
-    if not differing:
-        return ""
-    note = f"checksums differ from the official ones: {', '.join(differing)}"
-    if counts != spec.counts:
-        note += "; {} training and {} test images instead of {} and {}".format(*counts, *spec.counts)
-    return note
 
 
 def _download(spec: Spec, paths: list[SearchPath], folder: Path, progress: Progress | None) -> Found:

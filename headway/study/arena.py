@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from headway.data import load
 from headway.errors import EnvError, MethodError, SpecError, StateError
 from headway.rl.agent import Policy
+from headway.rl.config import PPOConfig
 from headway.rl.envs.make_room import make_room
 from headway.rl.envs.rooms import PIXELS, Room
 from headway.rl.episodes import Episodes
@@ -36,28 +38,15 @@ Array = npt.NDArray[Any]
 
 
 class ArenaPPO(PPO):
-    """An agent whose bonus is calibrated before its first step; see `ArenaProtocol`.
+    """An agent whose bonus is calibrated before its first step, by a function that gives its mean size.
 
-    Args:
-        env: the rooms.
-        protocol: the choices.
-        reward: the bonus; None for the rewards of the rooms alone.
-        calibrate: gives the mean size of the bonus.
-        seed: of everything.
-        options: others of `PPO`.
+    See `ArenaProtocol`; a reward of None leaves the rewards of the rooms alone.
     """
 
     def __init__(
-        self,
-        env: Room,
-        protocol: ArenaProtocol,
-        reward: Reward | None,
-        calibrate: Callable[[], float],
-        *,
-        seed: int,
-        **options: Any,
+        self, env: Room, config: PPOConfig, reward: Reward | None, calibrate: Callable[[], float], **options: Any
     ) -> None:
-        super().__init__(env, protocol.ppo, reward, seed=seed, **options)
+        super().__init__(env, config, reward, **options)
         self.factor = 1.0
         self._calibrate = calibrate
         self._measured: dict[str, float] = {}
@@ -73,10 +62,8 @@ class ArenaPPO(PPO):
     def _warm_up(self) -> None:
         size = self._calibrate()
         if not size > 0:
-            raise MethodError(
-                f"expected a bonus that pays something in the calibration, got a mean size of {size}; increase "
-                f"calibration_rollouts"
-            )
+            expected = "a bonus that pays something in the calibration"
+            raise MethodError(f"expected {expected}, got a mean size of {size}; increase calibration_rollouts")
         self.factor = 1 / size
 
     def _intrinsic(self, rollout: Rollout, rewards: Array, is_paid: bool) -> Array:
@@ -128,12 +115,8 @@ def specs(
     preset: str,
     steps: int | None = None,
 ) -> list[RunSpec]:
-    """All combinations, as runs.
-
-    Raises:
-        SpecError: there is no such room or method, or the two do not go together.
-    """
-    rooms, methods, seeds = list(rooms), list(methods), list(seeds)
+    """All combinations, as runs."""
+    rooms, methods = list(rooms), list(methods)
     use_common_instructions()  # networks are made here, and torch computes with what it has begun with
     try:
         for room in rooms:
@@ -142,18 +125,11 @@ def specs(
                 _reward(method, env, protocol, 0)
     except (EnvError, MethodError) as error:
         raise SpecError(str(error)) from error
+    params = {"preset": preset, "steps": protocol.steps_for(steps)}
+    common: dict[str, Any] = {"experiment": EXPERIMENT, "params": params, "protocol": protocol.to_dict()}
     return [
-        RunSpec(
-            experiment=EXPERIMENT,
-            condition=room,
-            method=method,
-            seed=seed,
-            params={"preset": preset, "steps": protocol.steps_for(steps)},
-            protocol=protocol.to_dict(),
-        )
-        for seed in seeds
-        for room in rooms
-        for method in methods
+        RunSpec(condition=room, method=method, seed=seed, **common)
+        for seed, room, method in product(seeds, rooms, methods)
     ]
 
 
@@ -181,25 +157,23 @@ def make(spec: RunSpec, context: Context) -> ArenaPPO:
 
     reward = _reward(spec.method, env, protocol, spec.seed, context.device)
     return ArenaPPO(
-        env, protocol, reward, calibrate, seed=spec.seed, device=context.device, threads=context.threads, window=64
+        env, protocol.ppo, reward, calibrate, seed=spec.seed, device=context.device, threads=context.threads, window=64
     )
 
 
 def _reward(method: str, env: Room, protocol: ArenaProtocol, seed: int, device: str = "cpu") -> Reward | None:
-    has_re3 = any(each.bonus == "re3" for _, _, each in methods_of(method))
+    has_re3 = any(each.bonus == "re3" for each in methods_of(method))
     options = {"capacity": protocol.re3_capacity} if has_re3 else {}
     spaces = env.single_observation_space, env.single_action_space
     return make_reward(method, *spaces, protocol.reward, device, seed, **options)
 
 
 def _room(name: str, num_envs: int, seed: int) -> Room:
-    return make_room(name, num_envs, seed, _digits() if name.endswith("digits") else None)
-
-
-def _digits() -> npt.NDArray[np.float32]:
-    """The embedded images of digits in 4x4 pixels [n, 16], with mean 0 and deviation 1 over all of them."""
+    """A room; one with digits shows the embedded ones in 4x4 pixels [n, 16], with mean 0 and deviation 1 over all."""
+    if not name.endswith("digits"):
+        return make_room(name, num_envs, seed, None)
     images = load("digits").train.images.astype(np.float64)
     side = int(PIXELS**0.5)
     blocks = images.reshape(len(images), side, images.shape[-2] // side, side, images.shape[-1] // side)
     small = blocks.mean(axis=(2, 4)).reshape(len(images), PIXELS)
-    return ((small - small.mean()) / small.std()).astype(np.float32)
+    return make_room(name, num_envs, seed, ((small - small.mean()) / small.std()).astype(np.float32))

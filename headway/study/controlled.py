@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from headway.data import DATASETS, Dataset, load
-from headway.errors import DataError, SpecError, did_you_mean
+from headway.errors import DataError, SpecError, check_known
 from headway.runs import Run, RunSpec
 from headway.runs.experiments import Context
 from headway.study.image_environment import CONDITIONS
@@ -30,31 +31,18 @@ def specs(
     epochs: int | None = None,
 ) -> list[RunSpec]:
     """All combinations, as runs."""
-    for what, names, known in (
-        ("dataset", datasets := list(datasets), tuple(DATASETS)),
-        ("condition", conditions := list(conditions), CONDITIONS),
-        ("signal", signals := list(signals), SIGNALS.names()),
-    ):
-        for name in names:
-            if name not in known:
-                raise SpecError(f"expected a {what} out of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}")
-    seeds = list(seeds)
+    datasets, conditions, signals = list(datasets), list(conditions), list(signals)
+    check_known("a dataset", datasets, DATASETS, SpecError)
+    check_known("a condition", conditions, CONDITIONS, SpecError)
+    check_known("a signal", signals, SIGNALS.names(), SpecError)
     if epochs is not None and epochs < 1:
         raise SpecError(f"expected at least one epoch, got {epochs}")
-    return [
-        RunSpec(
-            experiment=EXPERIMENT,
-            condition=condition,
-            method=signal,
-            seed=seed,
-            params={"dataset": dataset, "epochs": epochs or protocol.epochs_for(dataset, condition)},
-            protocol=protocol.to_dict(),
-        )
-        for dataset in datasets
-        for condition in conditions
-        for seed in seeds
-        for signal in signals
-    ]
+    found = []
+    common: dict[str, Any] = {"experiment": EXPERIMENT, "protocol": protocol.to_dict()}
+    for dataset, condition, seed, signal in product(datasets, conditions, seeds, signals):
+        params: dict[str, Any] = {"dataset": dataset, "epochs": epochs or protocol.epochs_for(dataset, condition)}
+        found.append(RunSpec(condition=condition, method=signal, seed=seed, params=params, **common))
+    return found
 
 
 def run(run: Run, context: Context) -> None:
@@ -65,7 +53,12 @@ def run(run: Run, context: Context) -> None:
         trial = _make(run.spec, context)
         state = keeper.restored()
         if state is not None:
-            _check_data(state.pop("dataset"), dataset)
+            first = state.pop("dataset")
+            if first != dataset.fingerprint:  # the curve would be of neither
+                raise DataError(
+                    f"expected the {dataset.name} that the run began with ({first[:12]}), got another copy "
+                    f"({dataset.fingerprint[:12]}) from {dataset.source}; use the first one, or another --out"
+                )
             trial.load_state_dict(state)
         epochs = length_of(run.spec, "epochs")
         keeper.begin(trial.epoch, epochs, trial.step)  # progress counts epochs; a checkpoint counts batches
@@ -76,7 +69,7 @@ def run(run: Run, context: Context) -> None:
         while trial.epoch < epochs:
             row = trial.run_epoch(context.should_stop)
             if row is None:
-                keeper.stop(trial.step, state_dict())
+                keeper.stop(trial.step, state_dict)
             run.log(row)
             keeper.progress(trial.epoch, {"test": row["test_loss_mean"]})
             keeper.save(trial.step, state_dict)
@@ -110,14 +103,5 @@ def load_dataset(name: str, data_dir: Path | None) -> Dataset:
 
 
 def _dataset(spec: RunSpec, context: Context) -> Dataset:
-    (name,) = datasets(spec)
+    name = str(spec.params["dataset"])
     return context.datasets.get(name) or load_dataset(name, context.data_dir)
-
-
-def _check_data(fingerprint: str, dataset: Dataset) -> None:
-    """Refuse to go on with other images than the run began with: its curve would be of neither."""
-    if fingerprint != dataset.fingerprint:
-        raise DataError(
-            f"expected the {dataset.name} that the run began with ({fingerprint[:12]}), got another copy "
-            f"({dataset.fingerprint[:12]}) from {dataset.source}; use the first one, or another --out"
-        )

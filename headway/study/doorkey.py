@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import io
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from itertools import product
 from typing import Any, TypeAlias
 
 import torch
 
-from headway.errors import EnvError, MethodError, MissingExtraError, SpecError, StateError, did_you_mean
+from headway.errors import EnvError, MethodError, MissingExtraError, SpecError, StateError, check_known
 from headway.registry import Registry
 from headway.rl import make_env
 from headway.rl.agent import Policy
@@ -63,30 +62,20 @@ def specs(
     steps: int | None = None,
 ) -> list[RunSpec]:
     """All combinations, as runs."""
-    methods, noises, seeds = list(methods), list(noises), list(seeds)
-    for noise in noises:
-        if noise not in CONDITIONS:
-            hint = did_you_mean(noise, CONDITIONS)
-            raise SpecError(f"expected noise out of {', '.join(CONDITIONS)}, got {noise!r}{hint}")
+    methods, noises = list(methods), list(noises)
+    check_known("noise", noises, CONDITIONS, SpecError)
     if steps is not None and steps < 1:
         raise SpecError(f"expected at least one step, got {steps}")
-    env_id = check(methods, noises, protocol, env_id or protocol.env_id)
+    env_id = _check(methods, noises, protocol, env_id or protocol.env_id)
+    params = {"env_id": env_id, "preset": preset, "steps": protocol.steps_for(steps)}
+    common: dict[str, Any] = {"experiment": EXPERIMENT, "params": params, "protocol": protocol.to_dict()}
     return [
-        RunSpec(
-            experiment=EXPERIMENT,
-            condition=noise,
-            method=method,
-            seed=seed,
-            params={"env_id": env_id, "preset": preset, "steps": protocol.steps_for(steps)},
-            protocol=protocol.to_dict(),
-        )
-        for noise in noises
-        for seed in seeds
-        for method in methods
+        RunSpec(condition=noise, seed=seed, method=method, **common)
+        for noise, seed, method in product(noises, seeds, methods)
     ]
 
 
-def check(methods: Sequence[str], noises: Sequence[str], protocol: ExplorationProtocol, env_id: str) -> str:
+def _check(methods: Sequence[str], noises: Sequence[str], protocol: ExplorationProtocol, env_id: str) -> str:
     """Make everything once, so that what cannot work fails before any run starts; returns the full id of the env."""
     use_common_instructions()  # networks are made here, and torch computes with what it has begun with
     try:
@@ -134,7 +123,7 @@ def _train(run: Run, ppo: PPO, context: Context, keeper: Keeper, columns: Sequen
         began, before = time.monotonic(), copy.deepcopy(ppo.state_dict())
         metrics = ppo.iterate(context.should_stop)
         if metrics is None:
-            keeper.stop(before["env_steps"], before)
+            keeper.stop(before["env_steps"], before.copy)
         speed = (ppo.env_steps - before["env_steps"]) / max(time.monotonic() - began, 1e-9)
         run.log({name: metrics.get(name, math.nan) for name in columns[:-1]} | {columns[-1]: speed})
         reached = metrics["episode_return"] / (ppo.config.extrinsic_scale or 1.0)  # in the environment's own unit
@@ -158,9 +147,8 @@ def measure(spec: RunSpec, context: Context, make: Make) -> float:
         ppo.iterate()
         before = ppo.env_steps
         seconds = seconds_of(ppo.iterate)
-        taken = ppo.env_steps - before
         ppo.close()
-    return length_of(spec, "steps") * seconds / taken
+    return length_of(spec, "steps") * seconds / (ppo.env_steps - before)
 
 
 def make(spec: RunSpec, context: Context) -> PPO:
@@ -179,12 +167,12 @@ def make(spec: RunSpec, context: Context) -> PPO:
     )
 
 
-def load_policy(spec: RunSpec, content: bytes) -> Policy:
-    """The trained policy of a finished run."""
+def load_policy(spec: RunSpec, weights: Mapping[str, Any]) -> Policy:
+    """The policy of a run with some weights."""
     protocol = ExplorationProtocol.from_dict(spec.protocol)
     env = make_envs(protocol, str(spec.params["env_id"]), spec.condition, spec.seed, num_envs=1)
     policy = Policy(env.single_observation_space, env.single_action_space, protocol.ppo, torch.Generator())
-    policy.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
+    policy.load_state_dict(weights)
     return policy
 
 
@@ -208,11 +196,7 @@ def register_env(name: str) -> Callable[[MakeEnv], MakeEnv]:
 def make_envs(
     protocol: ExplorationProtocol, env_id: str, noise: str, seed: int, num_envs: int, autoreset_mode: str = "same_step"
 ) -> Any:
-    """The environments of a run, which are stepped together.
-
-    Raises:
-        EnvError: there is no such environment, or it does not go together with the noise or the protocol.
-    """
+    """The environments of a run, which are stepped together."""
     if env_id not in ENVIRONMENTS.names():
         channel = True if protocol.noise_channel == "always" else None
         options: dict[str, Any] = {"noise_channel": channel, "autoreset_mode": autoreset_mode}
@@ -226,24 +210,16 @@ class ReplayableVectorEnv(SyncVectorEnv):
     """N environments of a user, one after the other, with a state: how their episodes came about."""
 
     def __init__(self, make: MakeEnv, num_envs: int, autoreset_mode: AutoresetMode) -> None:
-        self._replayed = [Replayable(make()) for _ in range(num_envs)]
-        super().__init__([partial(_same, env) for env in self._replayed], autoreset_mode=autoreset_mode)
+        super().__init__([lambda: Replayable(make())] * num_envs, autoreset_mode=autoreset_mode)
+        self._replayed: Sequence[Any] = self.envs
 
     def state_dict(self) -> dict[str, Any]:
         """The beginning of each episode, and the actions since."""
         return {"episodes": [env.state_dict() for env in self._replayed]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Play the episodes of a state again.
-
-        Raises:
-            StateError: there are more or fewer, or one comes out differently.
-        """
+        """Play the episodes of a state again, if there are as many and each comes out as it was."""
         if len(state["episodes"]) != self.num_envs:
             raise StateError(f"expected episodes of {self.num_envs} environments, got {len(state['episodes'])}")
         for env, episode in zip(self._replayed, state["episodes"], strict=True):
             env.load_state_dict(episode)
-
-
-def _same(env: Replayable) -> Replayable:
-    return env

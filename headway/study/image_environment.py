@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headway.data import Dataset, Split
-from headway.errors import DataError
+from headway.errors import DataError, check_known
 from headway.selection import Pools
 from headway.study.protocols.classification import Protocol
 from headway.study.protocols.names import GROUP_NAMES, groups_of
@@ -36,15 +36,9 @@ class Environment:
     """
 
     def __init__(
-        self,
-        dataset: Dataset,
-        condition: str,
-        protocol: Protocol,
-        generator: torch.Generator,
-        device: str = "cpu",
+        self, dataset: Dataset, condition: str, protocol: Protocol, generator: torch.Generator, device: str = "cpu"
     ) -> None:
-        if condition not in CONDITIONS:
-            raise DataError(f"expected a condition out of {', '.join(CONDITIONS)}, got {condition!r}")
+        check_known("a condition", [condition], CONDITIONS, DataError)
         groups = groups_of(len(dataset.class_names))
         self.condition = condition
         self._generator = generator
@@ -54,9 +48,7 @@ class Environment:
         self._sizes = torch.tensor([len(group) for group in groups])
         width = max(len(group) for group in groups)
         self._members = torch.tensor([[*group, *[-1] * (width - len(group))] for group in groups])
-        self._group_of = torch.empty(len(dataset.class_names), dtype=torch.int64)
-        for number, group in enumerate(groups):
-            self._group_of[list(group)] = number
+        self._group_of = torch.arange(len(groups)).repeat_interleave(self._sizes)  # groups have classes in their order
         self.arms = len(groups) if condition == "noise" else len(dataset.class_names)
         self._train = self._show(dataset.train, protocol)
         self._test = self._train
@@ -70,10 +62,7 @@ class Environment:
         true = torch.from_numpy(split.labels)
         group = self._group_of[true]
         labels = self._labels_within(group) if self.condition == "curriculum" else None
-        if labels is None:
-            owner = group
-        else:
-            owner = labels if protocol.curriculum_arm == "scrambled-label" else true
+        owner = group if labels is None else labels if protocol.curriculum_arm == "scrambled-label" else true
         members = [torch.nonzero(owner == arm).squeeze(1) for arm in range(self.arms)]
         pools = Pools(members, self._generator, protocol.replacement)
         return Show(torch.from_numpy(split.images).flatten(1), group, labels, pools)
@@ -105,13 +94,12 @@ class Environment:
 
     def state_dict(self) -> dict[str, Any]:
         """How far the arms are used up; labels follow from the seed."""
-        state = {"train": self._train.pools.state_dict()}
-        if self._test is not self._train:
-            state["test"] = self._test.pools.state_dict()
-        return state
+        return {name: show.pools.state_dict() for name, show in self._shows().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
-        self._train.pools.load_state_dict(state["train"])
-        if self._test is not self._train:
-            self._test.pools.load_state_dict(state["test"])
+        for name, show in self._shows().items():
+            show.pools.load_state_dict(state[name])
+
+    def _shows(self) -> dict[str, Show]:
+        return {"train": self._train} if self._test is self._train else {"train": self._train, "test": self._test}

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import time
+import timeit
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any, NoReturn, cast
@@ -32,10 +33,7 @@ def one_thread() -> Iterator[None]:
 
 def seconds_of(work: Callable[[], Any], times: int = 1) -> float:
     """The seconds that a call takes, on average over some."""
-    start = time.perf_counter()
-    for _ in range(times):
-        work()
-    return (time.perf_counter() - start) / times
+    return timeit.timeit(work, number=times) / times
 
 
 def length_of(spec: RunSpec, unit: str) -> int:
@@ -47,19 +45,16 @@ def length_of(spec: RunSpec, unit: str) -> int:
 
 
 def made_here(device: str, *packages: str) -> dict[str, str]:
-    """What a run is made with in this process: `provenance` with torch, the device, the processor and plugins."""
-    facts = {**provenance("torch", *packages), "device": device, "instructions": _instructions()}
-    return {**facts, **plugin_facts()}
+    """What a run is made with in this process: `provenance` with torch, the device, the processor and plugins.
 
-
-def _instructions() -> str:
-    """What torch computes with on the processor, such as "AVX2"; and oneDNN, if it was told to use something else."""
+    Its instructions are those of torch, such as "AVX2", and of oneDNN, if it was told to use something else.
+    """
     own, other = torch.backends.cpu.get_cpu_capability(), os.environ.get("ONEDNN_MAX_CPU_ISA", "")
-    return own if other.upper() in ("", own) else f"{own}, oneDNN {other}"
+    instructions = own if other.upper() in ("", own) else f"{own}, oneDNN {other}"
+    return {**provenance("torch", *packages), "device": device, "instructions": instructions, **plugin_facts()}
 
 
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
-_KEPT, _PADDING = 2**30, 2**26
+_KEPT = {"M_TRIM_THRESHOLD": (-1, 2**30), "M_MMAP_THRESHOLD": (-3, 2**30), "M_TOP_PAD": (-2, 2**26)}
 
 
 def keep_memory() -> None:
@@ -73,17 +68,14 @@ def keep_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, TypeError, AttributeError):
         return
-    for option, value in ((_M_TRIM_THRESHOLD, _KEPT), (_M_MMAP_THRESHOLD, _KEPT), (_M_TOP_PAD, _PADDING)):
+    for option, value in _KEPT.values():
         mallopt(option, value)
 
 
 class Keeper:
     """Keeps a run while it is carried out: its progress, its checkpoints, and what it was made with.
 
-    Args:
-        run: the run.
-        context: says whom to tell, how often to save, and whether to keep weights.
-        packages: those that its numbers depend on, besides torch.
+    The packages are those that its numbers depend on, besides torch.
     """
 
     def __init__(self, run: Run, context: Context, *packages: str) -> None:
@@ -95,7 +87,7 @@ class Keeper:
         checkpoint = self._run.restore()
         if checkpoint is None:
             return None
-        state: dict[str, Any] = torch.load(io.BytesIO(checkpoint.payload), map_location="cpu", weights_only=True)
+        state = load_state(checkpoint.payload)
         self._made_with = continued(state.pop("provenance", [{}]), self._made_with[-1])
         return state
 
@@ -114,20 +106,17 @@ class Keeper:
         if self._context.report is not None:
             self._context.report(done, self._total, values)
 
-    def save(self, step: int, state: Callable[[], Mapping[str, Any]]) -> None:
-        """Write a checkpoint, if it is time to."""
-        if time.monotonic() - self._last >= self._context.checkpoint_seconds:
-            self._checkpoint(step, state())
-
-    def stop(self, step: int, state: Mapping[str, Any]) -> NoReturn:
-        """Write a checkpoint and stop, as was asked for."""
-        self._checkpoint(step, state)
-        raise Stopped("stopped on request")
-
-    def _checkpoint(self, step: int, state: Mapping[str, Any]) -> None:
-        if step > self._saved:
-            self._run.checkpoint(step, saves({**state, "provenance": self._made_with}))
+    def save(self, step: int, state: Callable[[], Mapping[str, Any]], is_last: bool = False) -> None:
+        """Write a checkpoint, if it is time to or the last one, and there is something new."""
+        is_due = is_last or time.monotonic() - self._last >= self._context.checkpoint_seconds
+        if is_due and step > self._saved:
+            self._run.checkpoint(step, saves({**state(), "provenance": self._made_with}))
             self._saved, self._last = step, time.monotonic()
+
+    def stop(self, step: int, state: Callable[[], Mapping[str, Any]]) -> NoReturn:
+        """Write a checkpoint and stop, as was asked for."""
+        self.save(step, state, is_last=True)
+        raise Stopped("stopped on request")
 
     def finish(self, weights: Any, **facts: Any) -> None:
         """Keep the final weights, if they are wanted, and what the run was made with; then it is done."""
@@ -136,6 +125,12 @@ class Keeper:
         content = json.dumps({**in_words(self._made_with), **facts}).encode()
         self._run.save("provenance.json", lambda file: file.write(content))
         self._run.finish()
+
+
+def load_state(content: bytes) -> dict[str, Any]:
+    """A state that was saved; its tensors are on the processor."""
+    state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    return state
 
 
 def saves(state: Any) -> Write:

@@ -5,43 +5,21 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import product
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headway import selection, signals
 from headway.meter import Meter
 from headway.runs import Run, RunSpec
 from headway.runs.experiments import Context
-from headway.selection import (
-    ADO,
-    EXP3S,
-    TSCL,
-    GroupDRO,
-    Mixture,
-    MultiplicativeWeights,
-    PolicyGradient,
-    SelfPaced,
-)
 from headway.selection.rules import Rule
-from headway.signals import (
-    GMC,
-    Alignment,
-    DeltaLoss,
-    DotProduct,
-    GroupGMC,
-    HeadMeter,
-    Learnability,
-    NormAll,
-    NormLast,
-    Projection,
-    Reference,
-    Signal,
-    prediction_gain,
-)
+from headway.signals import Reference, Signal
 from headway.study.keeper import Keeper, one_thread, seconds_of
-from headway.study.mixture_sources import MIXTURES, Pool, make_pool
+from headway.study.mixture_sources import MIXTURES
 from headway.study.protocols.mixtures import FIXED, Method, MixtureProtocol
 
 EXPERIMENT = "mixture"
@@ -53,23 +31,16 @@ def specs(
     mixtures: Iterable[str], methods: Iterable[str], seeds: Iterable[int], protocol: MixtureProtocol
 ) -> list[RunSpec]:
     """All combinations, as runs."""
-    mixtures, methods, seeds = list(mixtures), list(methods), list(seeds)
+    mixtures, methods = list(mixtures), list(methods)
     for name in mixtures:
         MIXTURES.find(name)
     for name in methods:
         Method.read(name)
+    params = {"steps": protocol.steps}
+    common: dict[str, Any] = {"experiment": EXPERIMENT, "params": params, "protocol": protocol.to_dict()}
     return [
-        RunSpec(
-            experiment=EXPERIMENT,
-            condition=mixture,
-            method=method,
-            seed=seed,
-            params={"steps": protocol.steps},
-            protocol=protocol.to_dict(),
-        )
-        for seed in seeds
-        for mixture in mixtures
-        for method in methods
+        RunSpec(condition=mixture, method=method, seed=seed, **common)
+        for seed, mixture, method in product(seeds, mixtures, methods)
     ]
 
 
@@ -85,7 +56,7 @@ def run(run: Run, context: Context) -> None:
         keeper.begin(trial.step, total, trial.step)
         while trial.step < total:
             if context.should_stop():
-                keeper.stop(trial.step, trial.state_dict())
+                keeper.stop(trial.step, trial.state_dict)
             trial.train_batch()
             if trial.is_due():
                 row = trial.validate()
@@ -115,32 +86,35 @@ def losses_of(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs, targets, reduction="none")
 
 
-_SIGNALS: Mapping[str, Callable[[MixtureProtocol, int, Reference, str], Signal]] = {
-    "gmc": lambda p, sources, reference, last: GMC(beta=p.beta, floor=1.0, unit="relative"),
-    "gmc_small": lambda p, sources, reference, last: GMC(beta=p.beta),
-    "gmc_last": lambda p, sources, reference, last: GMC(beta=p.beta, floor=1.0, unit="relative", where=last),
-    "group_gmc": lambda p, sources, reference, last: GroupGMC(
-        groups=sources, beta=p.beta, floor=1.0, unit="relative", where=last
-    ),
-    "norm_all": lambda p, sources, reference, last: NormAll(),
-    "norm_last": lambda p, sources, reference, last: NormLast(),
-    "dot": lambda p, sources, reference, last: DotProduct(beta=p.beta, floor=1.0, unit="relative"),
-    "projection": lambda p, sources, reference, last: Projection(beta=p.beta, absolute=False),
-    "learnability": lambda p, sources, reference, last: Learnability(groups=sources),
-    "delta_loss": lambda p, sources, reference, last: DeltaLoss(groups=sources, window=500),
-    "alignment": lambda p, sources, reference, last: Alignment(reference),
-}
-"""The signals that need a meter, with the pattern of the last layer's parameters; the loss and its gain do without."""
+def _signal(name: str, protocol: MixtureProtocol, sources: int, reference: Reference, last: str) -> Signal | None:
+    """A signal that needs a meter; None for the loss and its gain. The last layer's parameters have a pattern."""
+    beta = protocol.beta
+    relative: dict[str, Any] = {"beta": beta, "floor": 1.0, "unit": "relative"}
+    known: Mapping[str, Callable[[], Signal]] = {
+        "gmc": lambda: signals.GMC(**relative),
+        "gmc_small": lambda: signals.GMC(beta=beta),
+        "gmc_last": lambda: signals.GMC(**relative, where=last),
+        "group_gmc": lambda: signals.GroupGMC(groups=sources, **relative, where=last),
+        "norm_all": signals.NormAll,
+        "norm_last": signals.NormLast,
+        "dot": lambda: signals.DotProduct(**relative),
+        "projection": lambda: signals.Projection(beta=beta, absolute=False),
+        "learnability": lambda: signals.Learnability(groups=sources),
+        "delta_loss": lambda: signals.DeltaLoss(groups=sources, window=500),
+        "alignment": lambda: signals.Alignment(reference),
+    }
+    return known[name]() if name in known else None
+
 
 _RULES: Mapping[str, Callable[[], Rule]] = {
-    "weights": MultiplicativeWeights,
-    "paced": MultiplicativeWeights,
-    "policy": PolicyGradient,
-    "exp3s": EXP3S,
-    "tscl": TSCL,
-    "ado": ADO,
-    "group_dro": lambda: GroupDRO(rate=0.01),
-    "self_paced": lambda: SelfPaced(steps=200),
+    "weights": selection.MultiplicativeWeights,
+    "paced": selection.MultiplicativeWeights,
+    "policy": selection.PolicyGradient,
+    "exp3s": selection.EXP3S,
+    "tscl": selection.TSCL,
+    "ado": selection.ADO,
+    "group_dro": lambda: selection.GroupDRO(rate=0.01),
+    "self_paced": lambda: selection.SelfPaced(steps=200),
 }
 
 
@@ -157,21 +131,25 @@ class Trial:
     def __init__(self, mixture: str, method: Method, protocol: MixtureProtocol, seed: int) -> None:
         self.protocol, self.method = protocol, method
         self._generator = torch.Generator().manual_seed(seed)
-        self.pool = make_pool(mixture, self._generator)
+        self.pool = MIXTURES.find(mixture)(self._generator)
         self.model = self.pool.model(protocol.hidden, self._generator)
         self._optimizer = self._adam(self.model)
-        self._plain = _Plain(self.pool, copy.deepcopy(self.model), self._adam, protocol.batch_size, seed)
+        self._plain = copy.deepcopy(self.model)  # for `_time_plain`, with what belongs to it
+        self._plain_optimizer = self._adam(self._plain)
+        self._plain_generator = torch.Generator().manual_seed(seed)
         self._reference = Reference()
-        signal = _SIGNALS.get(method.score)
         sources = len(self.pool.names)
-        last = f"{len(self.model) - 1}.*"
-        own = None if signal is None else signal(protocol, sources, self._reference, last)
-        self._meter: Meter[Any] | HeadMeter | None = None if own is None else Meter(self.model, own, every=method.every)
-        if method.score == "head":
+        signal = _signal(method.score, protocol, sources, self._reference, last=f"{len(self.model) - 1}.*")
+        self._meter: Meter[Any] | signals.HeadMeter | None = None
+        if signal is not None:
+            self._meter = Meter(self.model, signal, every=method.every)
+        elif method.score == "head":
             head = self.model[-1]
             assert isinstance(head, nn.Linear)
-            self._meter = HeadMeter(head, self._optimizer, sources, every=method.every)
-        self.mixture = Mixture(self.pool.names, _RULES[method.rule](), hold=method.hold, seed=seed, sync=False)
+            self._meter = signals.HeadMeter(head, self._optimizer, sources, every=method.every)
+        self.mixture = selection.Mixture(
+            self.pool.names, _RULES[method.rule](), hold=method.hold, seed=seed, sync=False
+        )
         self._shares = self._fixed().cumsum(0).clamp(max=1) if method.score in FIXED else None
         self.step = 0
         self._counts = torch.zeros(sources, dtype=torch.int64)
@@ -195,33 +173,27 @@ class Trial:
         sources = self.mixture.choose(uniforms) if fixed is None else torch.searchsorted(fixed, uniforms, right=True)
         x, y = self.pool.take(sources, generator)
         if method.score == "alignment" and self.step % self.protocol.refresh == 0:
-            self._refresh()
+            # the gradient of the mean validation loss over the learnable sources, on part of the samples
+            parts = [(inputs[:64], labels[:64]) for _, inputs, labels in self.pool.validation]
+            inputs, labels = (torch.cat(column) for column in zip(*parts, strict=True))
+            self._reference.refresh(self.model, losses_of(self.model(inputs), labels).mean())
         losses = losses_of(self.model(x), y)
-        scores = self._backward(losses, sources)
+        if self._meter is None:
+            losses.mean().backward()
+            scores: Tensor | None = losses.detach()
+        else:
+            scores = self._meter.backward(losses, groups=sources)
         self._optimizer.step()
         self._optimizer.zero_grad()
         if fixed is None and self.step % method.every == 0:
             if method.score == "gain":
-                scores = prediction_gain(losses, lambda: losses_of(self.model(x), y))
+                scores = signals.prediction_gain(losses, lambda: losses_of(self.model(x), y))
             self.mixture.update(sources, scores)
         elif method.rule == "paced":
             self.mixture.update(sources, None)
         self.step += 1
         self._seconds += time.process_time() - start
         self._counts += torch.bincount(sources, minlength=len(self._counts))
-
-    def _backward(self, losses: Tensor, sources: Tensor) -> Tensor | None:
-        if self._meter is None:
-            losses.mean().backward()
-            return losses.detach()
-        scores: Tensor | None = self._meter.backward(losses, groups=sources)
-        return scores
-
-    def _refresh(self) -> None:
-        """Take the gradient of the mean validation loss over the learnable sources, on part of the samples."""
-        parts = [(x[:64], y[:64]) for _, x, y in self.pool.validation]
-        x, y = (torch.cat(column) for column in zip(*parts, strict=True))
-        self._reference.refresh(self.model, losses_of(self.model(x), y).mean())
 
     def is_due(self) -> bool:
         """Whether it is time for a validation."""
@@ -241,20 +213,33 @@ class Trial:
             "source_loss": own,
             "draw_share": (self._counts / self._counts.sum().clamp(min=1)).tolist(),
             "seconds": self._seconds / taken,
-            "plain_seconds": self._plain.time(),
+            "plain_seconds": self._time_plain(),
         }
         self._counts.zero_()
         self._seconds = 0.0
         return row
 
+    @torch.enable_grad()
+    def _time_plain(self) -> float:
+        """Seconds of processor time of one step of a copy of the model without any method, here and now."""
+        start, generator = time.process_time(), self._plain_generator
+        for _ in range(PLAIN_STEPS):
+            sources = torch.randint(len(self.pool.names), (self.protocol.batch_size,), generator=generator)
+            x, y = self.pool.take(sources, generator)
+            losses_of(self._plain(x), y).mean().backward()
+            self._plain_optimizer.step()
+            self._plain_optimizer.zero_grad()
+        return (time.process_time() - start) / PLAIN_STEPS
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {"model": self.model, "optimizer": self._optimizer, "mixture": self.mixture}
+        return parts if self._meter is None else {**parts, "meter": self._meter}
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that later numbers depend on."""
         return {
+            **{name: part.state_dict() for name, part in self._parts().items()},
             "step": self.step,
-            "model": self.model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "meter": None if self._meter is None else self._meter.state_dict(),
-            "mixture": self.mixture.state_dict(),
             "generator": self._generator.get_state(),
             "counts": self._counts.clone(),
             "seconds": self._seconds,
@@ -262,34 +247,9 @@ class Trial:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
         self.step = state["step"]
-        self.model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        if self._meter is not None:
-            self._meter.load_state_dict(state["meter"])
-        self.mixture.load_state_dict(state["mixture"])
         self._generator.set_state(state["generator"])
         self._counts.copy_(state["counts"])
         self._seconds = state.get("seconds", 0.0)
-
-
-class _Plain:
-    """Training without any method, on a copy of the model: what its steps cost on this machine at this moment."""
-
-    def __init__(
-        self, pool: Pool, model: nn.Module, adam: Callable[[nn.Module], torch.optim.Optimizer], batch: int, seed: int
-    ) -> None:
-        self._pool, self._model, self._optimizer, self._batch = pool, model, adam(model), batch
-        self._generator = torch.Generator().manual_seed(seed)
-
-    @torch.enable_grad()
-    def time(self) -> float:
-        """Seconds of processor time of one step."""
-        start = time.process_time()
-        for _ in range(PLAIN_STEPS):
-            sources = torch.randint(len(self._pool.names), (self._batch,), generator=self._generator)
-            x, y = self._pool.take(sources, self._generator)
-            losses_of(self._model(x), y).mean().backward()
-            self._optimizer.step()
-            self._optimizer.zero_grad()
-        return (time.process_time() - start) / PLAIN_STEPS

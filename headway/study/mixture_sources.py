@@ -41,80 +41,60 @@ class Source:
     distinct: int | None = None  # as many different samples alone, repeated to `size`; all are different by default
     make_validation: Make | None = None  # draws samples to validate with, if not `make`
 
-
-@dataclass(frozen=True)
-class Recipe:
-    """A mixture before its samples are drawn."""
-
-    sources: Mapping[str, Source]  # by name
-    outputs: int  # classes, or 1 for regression
-    inputs: int  # features of an input, or the length of a text
-    symbols: int = 0  # how many characters there are; 0 where inputs are features
-
-
-MIXTURES: Registry[Callable[[torch.Generator], Recipe]] = Registry("mixture", SpecError)
+    def draw(self, generator: torch.Generator) -> Samples:
+        """The samples of the pool."""
+        distinct = self.distinct or self.size
+        x, y = self.make(distinct, generator)
+        again = torch.arange(self.size) % distinct
+        return x[again], y[again]
 
 
 class Pool:
-    """The samples of a mixture.
+    """The samples of a mixture, drawn from its sources.
 
-    Attributes:
-        names: of the sources.
-        noisy: which of them are noise [S].
-        sizes: their samples [S].
-        x: inputs [N, ...], source after source.
-        y: labels [N], or targets [N, 1].
-        validation: for each learnable source its number, inputs and labels.
+    Args:
+        sources: by name.
+        generator: draws the samples.
+        outputs: classes, or 1 for regression.
+        inputs: features of an input, or the length of a text.
+        symbols: how many characters there are; 0 where inputs are features.
     """
 
-    def __init__(self, recipe: Recipe, generator: torch.Generator) -> None:
-        sources = recipe.sources
-        self.recipe = recipe
+    def __init__(
+        self, sources: Mapping[str, Source], generator: torch.Generator, *, outputs: int, inputs: int, symbols: int = 0
+    ) -> None:
+        self._outputs, self._inputs, self._symbols = outputs, inputs, symbols
         self.names = tuple(sources)
-        self.noisy = torch.tensor([source.noise for source in sources.values()])
-        self.sizes = torch.tensor([source.size for source in sources.values()])
+        self.noisy = torch.tensor([source.noise for source in sources.values()])  # [S]
+        self.sizes = torch.tensor([source.size for source in sources.values()])  # [S]
         self._starts = self.sizes.cumsum(0) - self.sizes
-        drawn = [self._draw(source, generator) for source in sources.values()]
-        self.x, self.y = (torch.cat(parts) for parts in zip(*drawn, strict=True))
-        self.validation = [
+        # inputs [N, ...], source after source, and labels [N], or targets [N, 1]
+        self.x, self.y = map(torch.cat, zip(*(source.draw(generator) for source in sources.values()), strict=True))
+        self.validation = [  # for each learnable source its number, inputs and labels
             (number, *(source.make_validation or source.make)(VALIDATION, generator))
             for number, source in enumerate(sources.values())
             if not source.noise
         ]
 
-    @staticmethod
-    def _draw(source: Source, generator: torch.Generator) -> Samples:
-        distinct = source.distinct or source.size
-        x, y = source.make(distinct, generator)
-        again = torch.arange(source.size) % distinct
-        return x[again], y[again]
-
     def take(self, sources: Tensor, generator: torch.Generator) -> Samples:
-        """A random sample of each of the given sources [B]; noise gets new labels."""
+        """A random sample of each of the given sources [B]; noise gets new labels, or targets of variance one."""
         places = (torch.rand(len(sources), generator=generator, dtype=torch.float64) * self.sizes[sources]).long()
         indices = self._starts[sources] + places
-        y, noisy = self.y[indices], self.noisy[sources]
-        other = self.labels(len(sources), generator)
-        return self.x[indices], torch.where(noisy.view(-1, *[1] * (y.dim() - 1)), other, y)
-
-    def labels(self, number: int, generator: torch.Generator) -> Tensor:
-        """Labels that say nothing: classes [n], or targets of variance one [n, 1]."""
-        if self.recipe.outputs == 1:
-            return torch.randn(number, 1, generator=generator)
-        return torch.randint(self.recipe.outputs, (number,), generator=generator)
+        x, y, noisy = self.x[indices], self.y[indices], self.noisy[sources]
+        if y.dim() == 2:
+            return x, torch.where(noisy.unsqueeze(1), torch.randn(len(y), 1, generator=generator), y)
+        return x, torch.where(noisy, torch.randint(self._outputs, (len(y),), generator=generator), y)
 
     def model(self, hidden: int, generator: torch.Generator) -> nn.Sequential:
         """A perceptron with two hidden layers, over embeddings where inputs are characters."""
-        inputs, first = self.recipe.inputs, []
-        if self.recipe.symbols:
-            table = torch.empty(self.recipe.symbols, EMBEDDED).normal_(generator=generator)
+        inputs, first = self._inputs, []
+        if self._symbols:
+            table = torch.empty(self._symbols, EMBEDDED).normal_(generator=generator)
             inputs, first = inputs * EMBEDDED, [nn.Embedding.from_pretrained(table, freeze=False), nn.Flatten()]
-        return nn.Sequential(*first, *perceptron([inputs, hidden, hidden, self.recipe.outputs], generator))
+        return nn.Sequential(*first, *perceptron([inputs, hidden, hidden, self._outputs], generator))
 
 
-def make_pool(mixture: str, generator: torch.Generator) -> Pool:
-    """Draw the samples of a mixture."""
-    return Pool(MIXTURES.find(mixture)(generator), generator)
+MIXTURES: Registry[Callable[[torch.Generator], Pool]] = Registry("mixture", SpecError)
 
 
 def _mark(n: int, task: int, tasks: int, height: float) -> Tensor:
@@ -135,35 +115,29 @@ def _digits(held_out: bool) -> Samples:
     return pixels, torch.from_numpy(split.labels).long()
 
 
-def _image_source(change: Change, held_out: bool = False) -> Make:
-    """Digits after a change, each moved by up to a pixel and under noise."""
+def _moved(change: Change, held_out: bool = False) -> Make:
+    """Digits after a change, each moved by up to a pixel and with noise on its pixels, so that few images make many."""
 
     def draw(n: int, g: torch.Generator) -> Samples:
         x, y = _digits(held_out)
         chosen = torch.randint(len(x), (n,), generator=g)
-        return change(_moved(x[chosen], g), y[chosen])
+        moves = torch.randint(-1, 2, (2, n, 1), generator=g)
+        rows, columns = ((torch.arange(8) + move) % 8 for move in moves)
+        moved = x[chosen].view(-1, 8, 8)[torch.arange(n).view(-1, 1, 1), rows.unsqueeze(2), columns.unsqueeze(1)]
+        return change(moved.flatten(1) + 0.4 * torch.randn(n, 64, generator=g), y[chosen])
 
     return draw
 
 
-def _moved(x: Tensor, g: torch.Generator) -> Tensor:
-    """Images moved by up to a pixel each way, with noise on the pixels, so that few images make many: [n, 64]."""
-    moves = torch.randint(-1, 2, (2, len(x), 1), generator=g)
-    rows, columns = ((torch.arange(8) + move) % 8 for move in moves)
-    moved = x.view(-1, 8, 8)[torch.arange(len(x)).view(-1, 1, 1), rows.unsqueeze(2), columns.unsqueeze(1)]
-    return moved.flatten(1) + 0.4 * torch.randn(len(x), 64, generator=g)
-
-
 def _images(size: int, change: Change = lambda x, y: (x, y), distinct: int | None = None) -> Source:
-    return Source(_image_source(change), size, distinct=distinct, make_validation=_image_source(change, held_out=True))
+    return Source(_moved(change), size, distinct=distinct, make_validation=_moved(change, held_out=True))
 
 
-def _mislabelled() -> Source:
-    return Source(_image_source(lambda x, y: (-x, y)), 8000, noise=True)
+_MISLABELLED = Source(_moved(lambda x, y: (-x, y)), 8000, noise=True)
 
 
 @MIXTURES.register("digits")
-def _digits_mixture(g: torch.Generator) -> Recipe:
+def _digits_mixture(g: torch.Generator) -> Pool:
     """Digits, digits with their pixels in another order, two easy classes, and two kinds of noise."""
     order = torch.randperm(64, generator=g)
     other = torch.randperm(10, generator=g)
@@ -176,26 +150,26 @@ def _digits_mixture(g: torch.Generator) -> Recipe:
         "shuffled": _images(6000, lambda x, y: (x[:, order], other[y])),
         "halves": _images(3000, lambda x, y: (-x.roll(32, 1), (y > 4).long())),
         "static": Source(noise_images, 12000, noise=True),
-        "mislabelled": _mislabelled(),
+        "mislabelled": _MISLABELLED,
     }
-    return Recipe(sources, outputs=10, inputs=64)
+    return Pool(sources, g, outputs=10, inputs=64)
 
 
 @MIXTURES.register("duplicates")
-def _duplicates_mixture(g: torch.Generator) -> Recipe:
+def _duplicates_mixture(g: torch.Generator) -> Pool:
     """Digits of many kinds; the largest source repeats forty images, and one has wrong labels."""
     sources = {
         "repeated": _images(16000, distinct=40),
         "upright": _images(4000),
         "turned": _images(4000, lambda x, y: (x.view(-1, 8, 8).rot90(1, (1, 2)).flatten(1), y)),
         "mirrored": _images(4000, lambda x, y: (x.view(-1, 8, 8).flip(2).flatten(1) * 0.5, (y + 3) % 10)),
-        "mislabelled": _mislabelled(),
+        "mislabelled": _MISLABELLED,
     }
-    return Recipe(sources, outputs=10, inputs=64)
+    return Pool(sources, g, outputs=10, inputs=64)
 
 
 @MIXTURES.register("sums")
-def _sums_mixture(g: torch.Generator) -> Recipe:
+def _sums_mixture(g: torch.Generator) -> Pool:
     """Two digits side by side: name the left one, name the right one, and add them, which needs both."""
 
     def pair(task: int, held_out: bool) -> Make:
@@ -207,16 +181,12 @@ def _sums_mixture(g: torch.Generator) -> Recipe:
 
         return draw
 
-    def source(task: int, size: int, noise: bool = False) -> Source:
-        return Source(pair(task, False), size, noise, make_validation=pair(task, True))
-
+    sizes = {"left": 2000, "right": 2000, "sum": 4000, "noise": 4000}
     sources = {
-        "left": source(0, 2000),
-        "right": source(1, 2000),
-        "sum": source(2, 4000),
-        "noise": source(3, 4000, noise=True),
+        name: Source(pair(task, False), size, name == "noise", make_validation=pair(task, True))
+        for task, (name, size) in enumerate(sizes.items())
     }
-    return Recipe(sources, outputs=10, inputs=132)
+    return Pool(sources, g, outputs=10, inputs=132)
 
 
 # Algorithmic tasks
@@ -240,47 +210,35 @@ def _noise_bits(task: int) -> Source:
 
 
 @MIXTURES.register("algorithms")
-def _algorithms_mixture(g: torch.Generator) -> Recipe:
+def _algorithms_mixture(g: torch.Generator) -> Pool:
     """Bits: copy one, take the majority, the parity of three, a remainder, and noise."""
-
-    def value(bits: Tensor) -> Tensor:
-        return (bits[:, :8] * torch.tensor([8, 4, 2, 1, 8, 4, 2, 1])).sum(1)
-
+    value = torch.tensor([8, 4, 2, 1, 8, 4, 2, 1])
     sources = {
         "copy": _bit_source(0, lambda bits: bits[:, 0]),
         "majority": _bit_source(1, lambda bits: (bits.sum(1) > 6).long()),
         "parity": _bit_source(2, lambda bits: bits[:, :3].sum(1) % 2),
-        "remainder": _bit_source(3, lambda bits: value(bits) % 5),
+        "remainder": _bit_source(3, lambda bits: (bits[:, :8] * value).sum(1) % 5),
         "noise": _noise_bits(4),
     }
-    return Recipe(sources, outputs=5, inputs=_TASKS + _BITS)
+    return Pool(sources, g, outputs=5, inputs=_TASKS + _BITS)
 
 
 @MIXTURES.register("dependent")
-def _dependent_mixture(g: torch.Generator) -> Recipe:
+def _dependent_mixture(g: torch.Generator) -> Pool:
     """Parities of two, three, four and six bits: each is a step on the way to the next."""
 
-    def parity(task: int, number: int) -> Source:
-        return _bit_source(task, lambda bits: bits[:, :number].sum(1) % 2)
+    def parity(number: int) -> Callable[[Tensor], Tensor]:
+        return lambda bits: bits[:, :number].sum(1) % 2
 
-    sources = {
-        "two": parity(0, 2),
-        "three": parity(1, 3),
-        "four": parity(2, 4),
-        "six": parity(3, 6),
-        "noise": _noise_bits(4),
-    }
-    return Recipe(sources, outputs=2, inputs=_TASKS + _BITS)
+    numbers = {"two": 2, "three": 3, "four": 4, "six": 6}
+    sources = {name: _bit_source(task, parity(number)) for task, (name, number) in enumerate(numbers.items())}
+    sources["noise"] = _noise_bits(4)
+    return Pool(sources, g, outputs=2, inputs=_TASKS + _BITS)
 
 
 # Characters
 
 _CONTEXT, _SYMBOLS = 8, 24
-
-
-def _windows(text: Tensor) -> Samples:
-    """The last `_CONTEXT` characters and the next one, of rows of text [n, _CONTEXT + 1]."""
-    return text[:, :_CONTEXT], text[:, _CONTEXT]
 
 
 def _chain(table: Tensor, first: int) -> Make:
@@ -291,40 +249,35 @@ def _chain(table: Tensor, first: int) -> Make:
         text[:, 0] = torch.randint(len(table), (n,), generator=g)
         for place in range(1, _CONTEXT + 1):
             text[:, place] = torch.multinomial(table[text[:, place - 1]], 1, generator=g).squeeze(1)
-        return _windows(text + first)
-
-    return draw
-
-
-def _sum_of_earlier(distance: int, symbols: int, first: int) -> Make:
-    """Random texts whose last character is the sum of two earlier ones, modulo `symbols`."""
-
-    def draw(n: int, g: torch.Generator) -> Samples:
-        text = torch.randint(symbols, (n, _CONTEXT + 1), generator=g)
-        text[:, _CONTEXT] = (text[:, _CONTEXT - 1] + text[:, _CONTEXT - distance]) % symbols
-        return _windows(text + first)
+        return text[:, :_CONTEXT] + first, text[:, _CONTEXT] + first
 
     return draw
 
 
 @MIXTURES.register("characters")
-def _characters_mixture(g: torch.Generator) -> Recipe:
+def _characters_mixture(g: torch.Generator) -> Pool:
     """Next characters: of a cycle, of two Markov chains, of sums of earlier characters, and of random text."""
     cycle = torch.eye(6).roll(1, 1)
     loose = torch.rand(12, 12, generator=g).pow(4)
     tight = torch.rand(12, 12, generator=g).pow(12)
 
+    def sums(n: int, g: torch.Generator) -> Samples:
+        """Random texts whose last character is the sum of two earlier ones, modulo five."""
+        text = torch.randint(5, (n, _CONTEXT + 1), generator=g)
+        return text[:, :_CONTEXT], (text[:, _CONTEXT - 1] + text[:, _CONTEXT - 3]) % 5
+
     def random_text(n: int, g: torch.Generator) -> Samples:
-        return _windows(torch.randint(12, _SYMBOLS, (n, _CONTEXT + 1), generator=g))
+        text = torch.randint(12, _SYMBOLS, (n, _CONTEXT + 1), generator=g)
+        return text[:, :_CONTEXT], text[:, _CONTEXT]
 
     sources = {
         "cycle": Source(_chain(cycle, 0), 4000),
         "loose": Source(_chain(loose, 6), 8000),
         "tight": Source(_chain(tight, 12), 8000),
-        "sums": Source(_sum_of_earlier(3, 5, 0), 8000),
+        "sums": Source(sums, 8000),
         "random": Source(random_text, 16000, noise=True),
     }
-    return Recipe(sources, outputs=_SYMBOLS, inputs=_CONTEXT, symbols=_SYMBOLS)
+    return Pool(sources, g, outputs=_SYMBOLS, inputs=_CONTEXT, symbols=_SYMBOLS)
 
 
 # Regression and clusters
@@ -342,7 +295,7 @@ def _curve(task: int, function: Callable[[Tensor], Tensor], noise: float = 0.0) 
 
 
 @MIXTURES.register("regression")
-def _regression_mixture(g: torch.Generator) -> Recipe:
+def _regression_mixture(g: torch.Generator) -> Pool:
     """Functions of two numbers: a plane, a slow and a fast wave, one under noise, and noise alone."""
 
     def hazy(x: Tensor) -> Tensor:
@@ -355,27 +308,26 @@ def _regression_mixture(g: torch.Generator) -> Recipe:
         "hazy": Source(_curve(3, hazy, noise=0.5), 8000, make_validation=_curve(3, hazy)),
         "noise": Source(_curve(4, lambda x: x[:, 0]), 16000, noise=True),
     }
-    return Recipe(sources, outputs=1, inputs=_TASKS + 2)
-
-
-def _around(centres: Tensor, home: Tensor, spread: float, classes: int) -> Make:
-    """Points around centres [n, features]; the class of a centre is its number modulo `classes`."""
-
-    def draw(n: int, g: torch.Generator) -> Samples:
-        label = torch.randint(len(centres), (n,), generator=g)
-        return home + centres[label] + spread * torch.randn(n, centres.shape[1], generator=g), label % classes
-
-    return draw
+    return Pool(sources, g, outputs=1, inputs=_TASKS + 2)
 
 
 @MIXTURES.register("clusters")
-def _clusters_mixture(g: torch.Generator) -> Recipe:
+def _clusters_mixture(g: torch.Generator) -> Pool:
     """Ten sources of points around centres, from far apart to overlapping; three of them have random labels."""
     features, classes, sources = 16, 8, {}
-    for number in range(10):
+
+    def points(spread: float) -> Make:
+        """Points around centres; the class of a centre is its number modulo `classes`."""
         centres = torch.randn(6 * classes, features, generator=g)
         home = 2 * torch.randn(features, generator=g)
-        make = _around(centres, home, 0.2 + 0.1 * (number % 7), classes)
-        noise = number >= 7
-        sources[f"{'noise' if noise else 'cluster'} {number}"] = Source(make, 3000 * (1 + number % 3), noise)
-    return Recipe(sources, outputs=classes, inputs=features)
+
+        def draw(n: int, g: torch.Generator) -> Samples:
+            label = torch.randint(len(centres), (n,), generator=g)
+            return home + centres[label] + spread * torch.randn(n, features, generator=g), label % classes
+
+        return draw
+
+    for number in range(10):
+        name = f"{'noise' if number >= 7 else 'cluster'} {number}"
+        sources[name] = Source(points(0.2 + 0.1 * (number % 7)), 3000 * (1 + number % 3), number >= 7)
+    return Pool(sources, g, outputs=classes, inputs=features)

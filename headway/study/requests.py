@@ -10,15 +10,18 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from headway.errors import ProtocolError, SpecError, UsageError, did_you_mean
+from headway.errors import ProtocolError, SpecError, UsageError, check_known
 from headway.registry import Registry
 from headway.runs import RunSpec
 from headway.runs.text import shorten
-from headway.study.protocols.mixtures import HELD_OUT, TUNING
+from headway.study.protocols.arena import METHODS, ROOMS, ArenaProtocol
+from headway.study.protocols.classification import Protocol
+from headway.study.protocols.minigrid import ExplorationProtocol
+from headway.study.protocols.mixtures import HELD_OUT, TUNING, MixtureProtocol
 
 MOST_SEEDS = 100_000
 MOST_RUNS = 1_000_000
@@ -43,10 +46,7 @@ class Request:
     def read(cls: type[Own], values: Mapping[str, Any]) -> Own:
         """A request of texts or plain values by name."""
         fields = {field.name: field for field in dataclasses.fields(cls)}
-        for name in values:
-            if name not in fields:
-                known = ", ".join(fields)
-                raise UsageError(f"expected options out of {known}, got {name!r}{did_you_mean(name, fields)}")
+        check_known("options", values, fields, UsageError)
         return cls(**{name: fields[name].metadata["read"](name, value) for name, value in values.items()})
 
     def specs(self) -> list[RunSpec]:
@@ -150,17 +150,27 @@ def shown(value: Any) -> str:
 # What requests have in common.
 
 
+_ARGUMENTS: Mapping[Any, Mapping[str, Any]] = {
+    names: {"action": "extend", "nargs": "+", "metavar": "NAME"},
+    word: {"metavar": "NAME"},
+    whole: {"metavar": "N"},
+    seeds: {"metavar": "SEEDS"},
+    truth: {"action": "store_true"},
+    settings: {"action": "append", "metavar": "FIELD=VALUE"},
+    sweeps: {"action": "append", "metavar": "FIELD=V1,V2,..."},
+}
+"""What argparse is told of the options of each reader."""
+
+
 def option(default: Any, read: Callable[[str, Any], Any], text: str, **argparse: Any) -> Any:
     """A field of a request."""
-    several = {"action": "extend", "nargs": "+", "metavar": "NAME"} if read is names else {}
-    metadata = {"read": read, "help": text, **several, **argparse}
-    return (
-        field(default_factory=dict, metadata=metadata) if default == {} else field(default=default, metadata=metadata)
-    )
+    metadata = {"read": read, "help": text, **_ARGUMENTS.get(read, {}), **argparse}
+    return field(**{"default_factory": dict} if default == {} else {"default": default}, metadata=metadata)
 
 
 SEEDS = "0:20 for 0 to 19; 0,3,7; or 5 for seed 5 alone"
-REPEATED = {"action": "append"}
+SET = "change a field; repeatable"
+SWEEP = "every value of a field; repeatable"
 
 
 def combinations(sweep: Mapping[str, tuple[Any, ...]], runs_each: int) -> list[dict[str, Any]]:
@@ -171,11 +181,19 @@ def combinations(sweep: Mapping[str, tuple[Any, ...]], runs_each: int) -> list[d
     return [dict(zip(sweep, values, strict=True)) for values in itertools.product(*sweep.values())]
 
 
-def check_said_once(what: str, name: str, value: object | None, fields: Iterable[str], given: Container[str]) -> None:
+def check_said_once(what: str, name: str, value: object | None, *fields: str, given: Collection[str]) -> None:
     """Refuse an option beside fields that it would overrule: the same work would have several ids."""
     doubled = [field for field in fields if field in given]
     if value is not None and doubled:
         raise UsageError(f"expected {what} once, got --{name} and {doubled[0]}=...; leave one of them out")
+
+
+class Selection(NamedTuple):
+    """Which methods are compared where, unless a request says otherwise."""
+
+    places: tuple[str, ...]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
 
 
 # The experiments of headway.
@@ -197,29 +215,24 @@ class ControlledRequest(Request):
         names,
         "also dot, cosine, projection, gmc_hard, gmc_soft, or a plugin's",
     )
-    seeds: tuple[int, ...] = option((0, 1, 2), seeds, SEEDS, metavar="SEEDS")
-    protocol: str = option("released", word, "paper, released or demo", metavar="NAME")
-    set: Mapping[str, Any] = option({}, settings, "change a field; repeatable", metavar="FIELD=VALUE", **REPEATED)
-    sweep: Mapping[str, tuple[Any, ...]] = option(
-        {}, sweeps, "every value of a field; repeatable", metavar="FIELD=V1,V2,...", **REPEATED
-    )
-    epochs: int | None = option(None, whole, "length of each run, instead of the protocol's", metavar="N")
+    seeds: tuple[int, ...] = option((0, 1, 2), seeds, SEEDS)
+    protocol: str = option("released", word, "paper, released or demo")
+    set: Mapping[str, Any] = option({}, settings, SET)
+    sweep: Mapping[str, tuple[Any, ...]] = option({}, sweeps, SWEEP)
+    epochs: int | None = option(None, whole, "length of each run, instead of the protocol's")
 
     def expand(self) -> list[RunSpec]:
         """All combinations."""
         from headway.study.controlled import specs
-        from headway.study.protocols.classification import Protocol
 
-        each = len(self.dataset) * len(self.condition) * len(self.signal) * len(self.seeds)
-        swept = combinations(self.sweep, each)
-        check_said_once("the length of runs", "epochs", self.epochs, self.lengths, {**self.set, **swept[0]})
+        swept = combinations(self.sweep, len(self.dataset) * len(self.condition) * len(self.signal) * len(self.seeds))
+        given = [name for name in self.lengths if name in {**self.set, **self.sweep}]
+        check_said_once("the length of runs", "epochs", self.epochs, *self.lengths, given=given)
         protocol = Protocol.named(self.protocol).override(self.set)
         found = []
-        for values in swept:
-            own, epochs = protocol.override(values), self.epochs
+        for own in map(protocol.override, swept):
             # The general field for the length, given alone, also holds where a special one would.
-            if [name for name in self.lengths if name in {**self.set, **values}] == ["epochs"]:
-                epochs = own.epochs
+            epochs = own.epochs if given == ["epochs"] else self.epochs
             found += specs(self.dataset, self.condition, self.signal, self.seeds, own, epochs)
         return found
 
@@ -253,13 +266,12 @@ class SensitivityRequest(ControlledRequest):
     )
 
     signal: tuple[str, ...] = option(("gmc",), names, "which signals")
-    seeds: tuple[int, ...] = option((0, 1), seeds, SEEDS, metavar="SEEDS")
+    seeds: tuple[int, ...] = option((0, 1), seeds, SEEDS)
 
     def expand(self) -> list[RunSpec]:
         """All combinations."""
-        full = {"set": {**self.constants, **self.set}, "sweep": self.sweep or self.grid}
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return ControlledRequest(**{**values, **full}).expand()
+        full = replace(self, set={**self.constants, **self.set}, sweep=self.sweep or self.grid)
+        return ControlledRequest.expand(full)
 
 
 @register_request("doorkey")
@@ -274,28 +286,24 @@ class DoorkeyRequest(Request):
         ("ppo", "icm", "gmc", "icm+gmc"), names, "also forward, rnd, rnd+gmc, or PREDICTOR+SCORER, such as icm+gmc_hard"
     )
     noise: tuple[str, ...] = option(("none", "door"), names, "out of none, door")
-    seeds: tuple[int, ...] = option((0, 1, 2), seeds, SEEDS, metavar="SEEDS")
-    preset: str = option("released", word, "released, paper, fast or quick", metavar="NAME")
+    seeds: tuple[int, ...] = option((0, 1, 2), seeds, SEEDS)
+    preset: str = option("released", word, "released, paper, fast or quick")
     env: str | None = option(None, word, "the environment, instead of the preset's; also a plugin's", metavar="ID")
-    steps: int | None = option(None, whole, "length of each run in steps, up to whole rollouts", metavar="N")
-    set: Mapping[str, Any] = option({}, settings, "change a field; repeatable", metavar="FIELD=VALUE", **REPEATED)
-    sweep: Mapping[str, tuple[Any, ...]] = option(
-        {}, sweeps, "every value of a field; repeatable", metavar="FIELD=V1,V2,...", **REPEATED
-    )
+    steps: int | None = option(None, whole, "length of each run in steps, up to whole rollouts")
+    set: Mapping[str, Any] = option({}, settings, SET)
+    sweep: Mapping[str, tuple[Any, ...]] = option({}, sweeps, SWEEP)
 
     def expand(self) -> list[RunSpec]:
         """All combinations."""
         from headway.study.doorkey import specs
-        from headway.study.protocols.minigrid import ExplorationProtocol
 
         swept = combinations(self.sweep, len(self.method) * len(self.noise) * len(self.seeds))
-        given = {**self.set, **swept[0]}
-        check_said_once("the length of runs", "steps", self.steps, ["steps"], given)
-        check_said_once("the environment", "env", self.env, ["env_id"], given)
+        given = {**self.set, **self.sweep}
+        check_said_once("the length of runs", "steps", self.steps, "steps", given=given)
+        check_said_once("the environment", "env", self.env, "env_id", given=given)
         protocol = ExplorationProtocol.named(self.preset).override(self.set)
         found = []
-        for values in swept:
-            own = protocol.override(values)
+        for own in map(protocol.override, swept):
             found += specs(self.method, self.noise, self.seeds, own, self.preset, self.env, self.steps)
         return found
 
@@ -305,45 +313,33 @@ class DoorkeyRequest(Request):
 class MixtureRequest(Request):
     """Runs of models that learn from mixtures of sources."""
 
-    quick_mixtures: ClassVar[tuple[str, ...]] = ("digits", "clusters")
-    quick_methods: ClassVar[tuple[str, ...]] = ("uniform", "oracle", "loss/4", "gmc/4", "head+paced/12~0.2")
-    quick_seeds: ClassVar[tuple[int, ...]] = (0, 1)
-    all_mixtures: ClassVar[tuple[str, ...]] = (*TUNING, *HELD_OUT)
-    usual_methods: ClassVar[tuple[str, ...]] = ("uniform", "oracle", "loss", "gmc/4")
-    usual_seeds: ClassVar[tuple[int, ...]] = (0, 1, 2)
+    usual: ClassVar = Selection((*TUNING, *HELD_OUT), ("uniform", "oracle", "loss", "gmc/4"), (0, 1, 2))
+    first: ClassVar = Selection(
+        ("digits", "clusters"), ("uniform", "oracle", "loss/4", "gmc/4", "head+paced/12~0.2"), (0, 1)
+    )
     summary = "mixtures of easy, slow, redundant and noisy sources"
     description = (
-        "Compares signals and rules that set the shares of sources, at equal samples and at equal time. --quick runs "
-        f"{', '.join(quick_methods)} on the mixtures {' and '.join(quick_mixtures)} with seeds "
-        f"{' and '.join(map(str, quick_seeds))}: {len(quick_methods) * len(quick_mixtures) * len(quick_seeds)} runs, "
-        "about a minute on two cores."
+        "Compares signals and rules that set the shares of sources, at equal samples and at equal time. "
+        "--quick runs uniform, oracle, loss/4, gmc/4, head+paced/12~0.2 on the mixtures digits and clusters with seeds "
+        "0 and 1: 20 runs, about a minute on two cores."
     )
 
-    mixture: tuple[str, ...] = option((), names, f"out of {', '.join(all_mixtures)} (default: all)")
+    mixture: tuple[str, ...] = option((), names, f"out of {', '.join(usual.places)} (default: all)")
     method: tuple[str, ...] = option(
-        (), names, f"also proportional, or SCORE[+RULE][/EVERY][~HOLD] (default: {' '.join(usual_methods)})"
+        (), names, f"also proportional, or SCORE[+RULE][/EVERY][~HOLD] (default: {' '.join(usual.methods)})"
     )
-    seeds: tuple[int, ...] = option((), seeds, f"{SEEDS} (default: {' '.join(map(str, usual_seeds))})", metavar="SEEDS")
-    protocol: str = option("standard", word, "standard, or quick: 20 steps, for tests", metavar="NAME")
-    set: Mapping[str, Any] = option({}, settings, "change a field; repeatable", metavar="FIELD=VALUE", **REPEATED)
-    quick: bool = option(
-        False,
-        truth,
-        f"a first table: {len(quick_methods)} methods, {len(quick_mixtures)} mixtures, {len(quick_seeds)} seeds, where "
-        "no others are given",
-        action="store_true",
-    )
+    seeds: tuple[int, ...] = option((), seeds, f"{SEEDS} (default: 0 1 2)")
+    protocol: str = option("standard", word, "standard, or quick: 20 steps, for tests")
+    set: Mapping[str, Any] = option({}, settings, SET)
+    quick: bool = option(False, truth, "a first table: 5 methods, 2 mixtures, 2 seeds, where no others are given")
 
     def expand(self) -> list[RunSpec]:
         """All combinations."""
         from headway.study.mixture import specs
-        from headway.study.protocols.mixtures import MixtureProtocol
 
-        quick = self.quick_mixtures, self.quick_methods, self.quick_seeds
-        usual = self.all_mixtures, self.usual_methods, self.usual_seeds
-        mixtures, methods, own = quick if self.quick else usual
+        usual = self.first if self.quick else self.usual
         protocol = MixtureProtocol.named(self.protocol).override(self.set)
-        return specs(self.mixture or mixtures, self.method or methods, self.seeds or own, protocol)
+        return specs(self.mixture or usual.places, self.method or usual.methods, self.seeds or usual.seeds, protocol)
 
 
 @register_request("arena")
@@ -351,39 +347,33 @@ class MixtureRequest(Request):
 class ArenaRequest(Request):
     """Runs of the arena."""
 
-    quick_rooms: ClassVar[tuple[str, ...]] = ("house-none", "house-button", "house-door", "chain")
-    quick_methods: ClassVar[tuple[str, ...]] = ("ppo", "forward", "forward+gmc", "icm", "rnd", "counts")
-    quick_seeds: ClassVar[tuple[int, ...]] = (0, 1)
-    usual_seeds: ClassVar[tuple[int, ...]] = (0, 1, 2)
+    usual: ClassVar = Selection(tuple(ROOMS), METHODS, (0, 1, 2))
+    first: ClassVar = Selection(
+        ("house-none", "house-button", "house-door", "chain"),
+        ("ppo", "forward", "forward+gmc", "icm", "rnd", "counts"),
+        (0, 1),
+    )
     summary = "every bonus in small rooms, with and without televisions"
     description = (
-        "Compares bonuses of the same mean size: where they pay, and how far the agent gets. --quick runs "
-        f"{', '.join(quick_methods)} in {', '.join(quick_rooms)} with seeds {' and '.join(map(str, quick_seeds))}: "
-        f"{len(quick_methods) * len(quick_rooms) * len(quick_seeds)} runs of 100,000 steps, about two minutes on two "
-        "idle cores."
+        "Compares bonuses of the same mean size: where they pay, and how far the agent gets. "
+        "--quick runs ppo, forward, forward+gmc, icm, rnd, counts in house-none, house-button, house-door, chain with "
+        "seeds 0 and 1: 48 runs of 100,000 steps, about two minutes on two idle cores."
     )
 
     room: tuple[str, ...] = option((), names, "which rooms, such as house-button or chain-tv (default: all)")
     method: tuple[str, ...] = option((), names, "which methods, as of headway run doorkey (default: all)")
-    seeds: tuple[int, ...] = option((), seeds, f"{SEEDS} (default: {' '.join(map(str, usual_seeds))})", metavar="SEEDS")
-    preset: str = option("standard", word, "standard or long", metavar="NAME")
-    steps: int | None = option(None, whole, "length of each run in steps, up to whole rollouts", metavar="N")
-    set: Mapping[str, Any] = option({}, settings, "change a field; repeatable", metavar="FIELD=VALUE", **REPEATED)
-    quick: bool = option(
-        False,
-        truth,
-        f"a first leaderboard: {len(quick_methods)} methods, {len(quick_rooms)} rooms, {len(quick_seeds)} seeds, where "
-        "no others are given",
-        action="store_true",
-    )
+    seeds: tuple[int, ...] = option((), seeds, f"{SEEDS} (default: 0 1 2)")
+    preset: str = option("standard", word, "standard or long")
+    steps: int | None = option(None, whole, "length of each run in steps, up to whole rollouts")
+    set: Mapping[str, Any] = option({}, settings, SET)
+    quick: bool = option(False, truth, "a first leaderboard: 6 methods, 4 rooms, 2 seeds, where no others are given")
 
     def expand(self) -> list[RunSpec]:
         """All combinations."""
         from headway.study.arena import specs
-        from headway.study.protocols.arena import METHODS, ROOMS, ArenaProtocol
 
-        check_said_once("the length of runs", "steps", self.steps, ["steps"], self.set)
+        usual = self.first if self.quick else self.usual
+        check_said_once("the length of runs", "steps", self.steps, "steps", given=self.set)
         protocol = ArenaProtocol.named(self.preset).override(self.set)
-        rooms, methods = (self.quick_rooms, self.quick_methods) if self.quick else (tuple(ROOMS), METHODS)
-        own = self.seeds or (self.quick_seeds if self.quick else self.usual_seeds)
-        return specs(self.room or rooms, self.method or methods, own, protocol, self.preset, self.steps)
+        rooms, methods = self.room or usual.places, self.method or usual.methods
+        return specs(rooms, methods, self.seeds or usual.seeds, protocol, self.preset, self.steps)

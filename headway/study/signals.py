@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from headway import signals
 from headway.errors import SignalError
 from headway.registry import Registry
-from headway.signals import (
-    GMC,
-    Cosine,
-    Curiosity,
-    DeltaLoss,
-    DotProduct,
-    NormAll,
-    NormLast,
-    Projection,
-    Signal,
-    Uniform,
-)
+from headway.signals import Signal
 from headway.study.protocols.classification import Protocol
 
 MakeSignal: TypeAlias = Callable[[Protocol, int], Signal]
@@ -50,21 +40,23 @@ def _moments(p: Protocol) -> dict[str, Any]:
 
 
 _OWN: Mapping[str, MakeSignal] = {
-    "uniform": lambda p, arms: Uniform(),
-    "curiosity": lambda p, arms: Curiosity(),
-    "gmc": lambda p, arms: GMC(**_moments(p)),
-    "norm_last": lambda p, arms: NormLast(
+    "uniform": lambda p, arms: signals.Uniform(),
+    "curiosity": lambda p, arms: signals.Curiosity(),
+    "gmc": lambda p, arms: signals.GMC(**_moments(p)),
+    "norm_last": lambda p, arms: signals.NormLast(
         norm=p.norm, unit=p.norm_unit, part=p.norm_last_part, scale=p.norm_last_scale
     ),
-    "norm_all": lambda p, arms: NormAll(norm=p.norm, unit=p.norm_unit, scale=p.norm_all_scale),
-    "delta_loss": lambda p, arms: DeltaLoss(
+    "norm_all": lambda p, arms: signals.NormAll(norm=p.norm, unit=p.norm_unit, scale=p.norm_all_scale),
+    "delta_loss": lambda p, arms: signals.DeltaLoss(
         groups=arms, window=p.delta_window, absolute=p.delta_absolute, scale=p.delta_scale, empty=p.delta_empty
     ),
-    "dot": lambda p, arms: DotProduct(**_moments(p), over=p.dot_over, scale=p.dot_scale),
-    "cosine": lambda p, arms: Cosine(**_moments(p), over=p.cosine_over, against=p.cosine_against, scale=p.cosine_scale),
-    "projection": lambda p, arms: Projection(**_moments(p)),
-    "gmc_hard": lambda p, arms: GMC(**_moments(p), gate="hard", gate_level=p.gate_level),
-    "gmc_soft": lambda p, arms: GMC(**_moments(p), gate="soft", gate_level=p.gate_level),
+    "dot": lambda p, arms: signals.DotProduct(**_moments(p), over=p.dot_over, scale=p.dot_scale),
+    "cosine": lambda p, arms: signals.Cosine(
+        **_moments(p), over=p.cosine_over, against=p.cosine_against, scale=p.cosine_scale
+    ),
+    "projection": lambda p, arms: signals.Projection(**_moments(p)),
+    "gmc_hard": lambda p, arms: signals.GMC(**_moments(p), gate="hard", gate_level=p.gate_level),
+    "gmc_soft": lambda p, arms: signals.GMC(**_moments(p), gate="soft", gate_level=p.gate_level),
 }
 for _name, _make in _OWN.items():
     register_signal(_name)(_make)

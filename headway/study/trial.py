@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,10 @@ from headway.study.image_environment import Environment
 from headway.study.protocols.classification import Protocol
 from headway.study.signals import SIGNALS
 
+TEST_CHUNK = 2560
+Plan: TypeAlias = Mapping[str, Mapping[str, Reduction]]
+"""The reductions that a signal needs, by its own keys and the parameters."""
+
 
 class PerceptronMeter:
     """`headway.Meter` for a classifier of Linear layers with ReLU between them, and one signal.
@@ -35,8 +39,8 @@ class PerceptronMeter:
         self._model = model
         self._signal = signal
         self._parameters = dict(model.named_parameters())
-        self._moments = None if signal.decay is None else Moments(self._parameters, signal.decay)
-        self._scope = Scope(self._parameters, self._moments, warns=False)  # the study reports the share in its metrics
+        self.moments = None if signal.decay is None else Moments(self._parameters, signal.decay)
+        self._scope = Scope(self._parameters, self.moments, warns=False)  # the study reports the share in its metrics
         signal.init(self._scope)
         self._gradients = Flat(self._parameters)
         for name, parameter in self._parameters.items():
@@ -59,16 +63,12 @@ class PerceptronMeter:
         scores = self._signal.scores(self._scope, batch, values)
         self._signal.observe(self._scope, batch)
         self._batches += 1
-        if self._moments is not None:
-            self._moments.update(self._gradients)
+        if self.moments is not None:
+            self.moments.update(self._gradients)
         return batch.losses, scores
 
     def _reduce(
-        self,
-        plan: Mapping[str, Mapping[str, Reduction]],
-        seen: Sequence[Tensor],
-        at_outputs: Sequence[Tensor],
-        share: Tensor,
+        self, plan: Plan, seen: Sequence[Tensor], at_outputs: Sequence[Tensor], share: Tensor
     ) -> dict[str, dict[str, Tensor]]:
         """The reductions of the samples' own gradients, by the signal's key and the parameter."""
         places, found = [], []
@@ -91,27 +91,20 @@ class PerceptronMeter:
         """Tell the signal that an epoch has ended."""
         self._signal.end_epoch(self._scope)
 
-    def moments(self) -> Moments:
-        """The moments of a signal that has some."""
-        return self._scope.require_moments()
-
     def state_dict(self) -> dict[str, Any]:
         """Everything that later scores depend on, as `headway.Meter` has it."""
         return {
             "schema": 1,
             "batches": self._batches,
-            "moments": [] if self._moments is None else [self._moments.state_dict()],
+            "moments": [] if self.moments is None else [self.moments.state_dict()],
             "memory": {self._signal.name: {key: value.clone() for key, value in self._scope.memory.items()}},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
-        moments = {} if self._moments is None else {self._moments.decay: self._moments}
+        moments = {} if self.moments is None else {self.moments.decay: self.moments}
         load_state(state, moments, {self._signal.name: self._scope}, strict=True)
         self._batches = state["batches"]
-
-
-TEST_CHUNK = 2560
 
 
 class UniformDraws:
@@ -157,13 +150,7 @@ class Trial:
     """Everything that a controlled run consists of."""
 
     def __init__(
-        self,
-        dataset: Dataset,
-        condition: str,
-        signal: str,
-        protocol: Protocol,
-        seed: int,
-        device: str = "cpu",
+        self, dataset: Dataset, condition: str, signal: str, protocol: Protocol, seed: int, device: str = "cpu"
     ) -> None:
         self.protocol = protocol
         self._device = device
@@ -175,30 +162,29 @@ class Trial:
                 f"got {protocol.batch_size}"
             )
         arms = self.environment.arms
-        self.model = perceptron(
-            [self.environment.inputs, protocol.hidden, protocol.hidden, len(dataset.class_names)], self._generator
-        ).to(device)
+        widths = [self.environment.inputs, protocol.hidden, protocol.hidden, len(dataset.class_names)]
+        self.model = perceptron(widths, self._generator).to(device)
         self._optimizer = Adam(list(self.model.parameters()), protocol.learning_rate)
-        self.actor = self._make_actor(arms, no_actor=signal == "uniform" and protocol.uniform == "arms")
+        self.actor = self._make_actor(arms, signal)
         self._signal = SIGNALS.find(signal)(protocol, arms)
         self.meter = PerceptronMeter(self.model, self._signal)
         self._running = RunningMeans(arms, device)
         self.epoch = 0
-        self._seen: list[tuple[Tensor, Tensor, Tensor]] = []  # arms, losses and scores of this epoch's batches
+        self._parts: dict[str, Any] = {
+            "model": self.model,
+            "optimizer": self._optimizer,
+            "meter": self.meter,
+            "actor": self.actor,
+            "environment": self.environment,
+        }
+        self._seen: list[tuple[Tensor, ...]] = []  # arms, losses and scores of this epoch's batches
 
-    def _make_actor(self, arms: int, no_actor: bool) -> Actor | UniformDraws:
+    def _make_actor(self, arms: int, signal: str) -> Actor | UniformDraws:
         p = self.protocol
-        if no_actor:
+        if signal == "uniform" and p.uniform == "arms":
             return UniformDraws(arms, self._generator, self._device)
-        config = ActorConfig(
-            arms,
-            p.actor,
-            p.actor_inputs,
-            (p.actor_hidden, p.actor_hidden),
-            p.actor_learning_rate,
-            (p.actor_beta1, p.actor_beta2),
-            entropy_weight=p.entropy_weight,
-        )
+        hidden, betas = (p.actor_hidden, p.actor_hidden), (p.actor_beta1, p.actor_beta2)
+        config = ActorConfig(arms, p.actor, p.actor_inputs, hidden, p.actor_learning_rate, betas, p.entropy_weight)
         return Actor(config, self._generator, self._device)
 
     @property
@@ -248,8 +234,8 @@ class Trial:
             "score_mean": _mean_by_arm(scores, arms, counts),
             "policy_entropy": float(self.actor.entropy),
         }
-        if isinstance(self._signal, MomentSignal):
-            moments = self.meter.moments()
+        moments = self.meter.moments
+        if moments is not None and isinstance(self._signal, MomentSignal):
             floor = self._signal.floor_for(self.protocol.batch_size, moments)
             row["under_floor"] = float(moments.share_under(floor))
             row["momentum_within_bound"] = float(moments.share_within_bound())
@@ -258,33 +244,27 @@ class Trial:
     @torch.no_grad()
     def test(self) -> dict[str, Any]:
         """The losses of a test over all arms, as part of a row of metrics."""
-        arms = self._test_arms()
+        arms, number = self.environment.arms, self.protocol.test_batches * self.protocol.batch_size
+        if self.protocol.test_draw == "uniform":
+            drawn = torch.randint(arms, (number,), generator=self._generator)
+        else:
+            drawn = torch.arange(arms).repeat(max(1, number // arms))
         pieces = []
-        for chunk in arms.split(TEST_CHUNK):
+        for chunk in drawn.split(TEST_CHUNK):
             pixels, labels = self.environment.draw(chunk, test=True)
             pieces.append(F.cross_entropy(self.model(pixels), labels, reduction="none"))
         losses = torch.cat(pieces)
-        counts = torch.bincount(arms, minlength=self.environment.arms)
+        counts = torch.bincount(drawn, minlength=arms)
         return {
             "test_count": counts.tolist(),
-            "test_loss": _mean_by_arm(losses, arms.to(losses.device), counts),
+            "test_loss": _mean_by_arm(losses, drawn.to(losses.device), counts),
             "test_loss_mean": float(losses.double().mean()),
         }
-
-    def _test_arms(self) -> Tensor:
-        number, arms = self.protocol.test_batches * self.protocol.batch_size, self.environment.arms
-        if self.protocol.test_draw == "uniform":
-            return torch.randint(arms, (number,), generator=self._generator)
-        return torch.arange(arms).repeat(max(1, number // arms))
-
-    def _parts(self) -> dict[str, Any]:
-        parts = {"model": self.model, "optimizer": self._optimizer, "meter": self.meter}
-        return {**parts, "actor": self.actor, "environment": self.environment}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the rest of the run depends on."""
         return {
-            **{name: part.state_dict() for name, part in self._parts().items()},
+            **{name: part.state_dict() for name, part in self._parts.items()},
             "running": self._running.sums.clone(),
             "generator": self._generator.get_state(),
             "epoch": self.epoch,
@@ -293,15 +273,12 @@ class Trial:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state."""
-        for name, part in self._parts().items():
+        for name, part in self._parts.items():
             part.load_state_dict(state[name])
         self._running.sums.copy_(state.get("running", self._running.sums))
         self._generator.set_state(state["generator"])
         self.epoch = state["epoch"]
-        self._seen = []
-        for batch in state["seen"]:
-            arms, losses, scores = (tensor.to(self._device) for tensor in batch)
-            self._seen.append((arms, losses, scores))
+        self._seen = [tuple(tensor.to(self._device) for tensor in batch) for batch in state["seen"]]
 
 
 def _mean_by_arm(values: Tensor, arms: Tensor, counts: Tensor) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,15 @@ import pytest
 from tests.analysis.stores import write_mixed_store
 
 CODE = """
-import sys, warnings
-for name in sys.argv.pop(1).split(","):
+import contextlib, io, json, sys, warnings
+for name in sys.argv[1].split(","):
     sys.modules[name] = None  # neither imported nor found
 warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
 from headway.commands.main import main
-sys.exit(main(sys.argv[1:]))
+for line in sys.stdin.readlines():
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        code = main(json.loads(line))
+    print(json.dumps([code, said.getvalue()]))
 """
 EXTRAS = "numpy,pyarrow,scipy,rich,matplotlib,jinja2,pooch,gymnasium,minigrid,PIL,imageio,starlette,uvicorn,fsspec"
 
@@ -28,38 +32,42 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(words: list[str], missing: str = EXTRAS) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", CODE, missing, *words], capture_output=True, text=True, check=False)
+def run(*commands: list[str], missing: str = EXTRAS) -> list[tuple[int, str]]:
+    """What commands, one after the other in a process of their own, end with and write to the error stream."""
+    lines = "".join(f"{json.dumps(words)}\n" for words in commands)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, missing], input=lines, capture_output=True, text=True, check=True
+    )
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("words", "extra"),
-    [
-        (["demo"], "experiments,report"),
-        (["run", "controlled", "--dry-run"], "experiments"),
-        (["fetch", "s3://bucket/runs", "runs"], "remote"),
-        (["report"], "report"),
-        (["watch"], "watch"),
-        (["play", "0123456789abcdef"], "rl"),
-        (["figures"], "report"),
-        (["claims"], "report"),
-        (["export", "--out", "runs.parquet"], "report"),
-        (["verify"], "experiments,report"),
-        (["bench", "--quick"], "bench"),
-    ],
-)
-def test_a_command_names_the_extra_that_it_needs(words: list[str], extra: str) -> None:
-    done = run(words)
-    assert done.returncode == 1
-    assert f"is not installed; run: pip install 'headway-torch[{extra}]'" in done.stderr.splitlines()[-1]
+def test_commands_name_the_extra_that_they_need() -> None:
+    commands = {
+        "demo": "experiments,report",
+        "run controlled --dry-run": "experiments",
+        "fetch s3://bucket/runs runs": "remote",
+        "report": "report",
+        "watch": "watch",
+        "play 0123456789abcdef": "rl",
+        "figures": "report",
+        "claims": "report",
+        "export --out runs.parquet": "report",
+        "verify": "experiments,report",
+        "bench --quick": "bench",
+    }
+    for (command, extra), (code, said) in zip(commands.items(), run(*map(str.split, commands)), strict=True):
+        assert code == 1, command
+        assert f"is not installed; run: pip install 'headway-torch[{extra}]'" in said.splitlines()[-1], command
 
 
 def test_exploration_names_its_extra() -> None:
-    done = run(["run", "doorkey", "--dry-run"], "gymnasium,minigrid")
-    assert "pip install 'headway-torch[rl]'" in done.stderr.splitlines()[-1]
+    ((_, said),) = run(["run", "doorkey", "--dry-run"], missing="gymnasium,minigrid")
+    assert "pip install 'headway-torch[rl]'" in said.splitlines()[-1]
 
 
 def test_status_needs_no_extra(store: Path) -> None:
-    assert run(["status", str(store)]).returncode == 0
-    assert run(["status", str(store), "--format", "json"]).returncode == 0
-    assert "'headway-torch[report]'" in run(["status", str(store), "--format", "csv"]).stderr
+    plain, as_json, as_csv = run(
+        *(["status", str(store), *form] for form in ([], ["--format", "json"], ["--format", "csv"]))
+    )
+    assert plain[0] == as_json[0] == 0
+    assert "'headway-torch[report]'" in as_csv[1]

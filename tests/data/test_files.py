@@ -57,7 +57,7 @@ def test_a_gzip_bomb_costs_no_memory(tmp_path: Path) -> None:
 def test_a_truncated_gzip_is_refused(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "cut.gz"
     path.write_bytes(gzip.compress(CONTENT)[:-cut])
-    with pytest.raises(DataError, match=r"cut.gz: expected a readable, complete file, got EOFError"):
+    with pytest.raises(DataError, match=r"cut.gz: .*got EOFError"):
         read_bounded(path, len(CONTENT))
 
 

@@ -63,7 +63,7 @@ def test_a_label_that_names_no_class_is_refused() -> None:
 
 
 def test_no_labels_at_all_are_refused() -> None:
-    with pytest.raises(DataError, match="from 1 to 5 entries, got 0"):
+    with pytest.raises(DataError, match="got 0"):
         parse_labels(idx_bytes(np.array([], dtype=np.uint8)), 10, 5, "f")
 
 

@@ -137,7 +137,7 @@ def test_a_truncated_file_is_named(tmp_path: Path, name: str) -> None:
     write_mnist(tmp_path / "mnist")
     path = tmp_path / "mnist" / f"{name}.gz"
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DataError, match=rf"{name}\.gz: expected a readable, complete file, got EOFError"):
+    with pytest.raises(DataError, match=rf"{name}\.gz: .*got EOFError"):
         load("mnist", tmp_path, download=False)
 
 

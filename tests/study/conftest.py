@@ -1,3 +1,4 @@
+from tests.analysis.conftest import quick_disk
 from tests.runs.conftest import dummies, recorder, store
 
-__all__ = ["dummies", "recorder", "store"]
+__all__ = ["dummies", "quick_disk", "recorder", "store"]

@@ -23,6 +23,7 @@ from headway.rl.methods import METHODS
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.experiments import WEIGHTS_FILE, Context, Stopped
 from headway.study import doorkey
+from headway.study.keeper import load_state
 from headway.study.protocols.minigrid import ExplorationProtocol
 
 ROOT = Path(__file__).parent.parent.parent
@@ -175,7 +176,7 @@ def test_the_policy_and_what_it_rests_on_stay_with_the_run(tmp_path: Path) -> No
     carry_out(tmp_path, spec)
     store = RunStore(tmp_path)
     assert json.loads(store.read_file(spec.run_id, "provenance.json"))["torch"] == torch.__version__
-    policy = doorkey.load_policy(spec, store.read_file(spec.run_id, doorkey.POLICY_FILE))
+    policy = doorkey.load_policy(spec, load_state(store.read_file(spec.run_id, doorkey.POLICY_FILE)))
     env = make_env("MiniGrid-DoorKey-5x5-v0", num_envs=3, noise="door")
     observations, _ = env.reset(seed=0)
     assert policy.choose(observations).shape == (3,)

@@ -12,7 +12,7 @@ from headway.errors import SpecError
 from headway.runs import RunSpec, RunStore
 from headway.runs.experiments import Context, Stopped
 from headway.study import mixture
-from headway.study.mixture_sources import MIXTURES, make_pool
+from headway.study.mixture_sources import MIXTURES
 from headway.study.protocols.mixtures import HELD_OUT, TUNING, Method, MixtureProtocol
 from headway.study.requests import MixtureRequest
 
@@ -37,7 +37,7 @@ def test_half_of_the_mixtures_is_held_out() -> None:
 
 @pytest.mark.parametrize("name", MIXTURES.names())
 def test_only_noise_has_new_labels(name: str) -> None:
-    pool = make_pool(name, torch.Generator().manual_seed(0))
+    pool = MIXTURES.find(name)(torch.Generator().manual_seed(0))
     assert bool(pool.noisy.any())
     assert len(pool.validation) == int((~pool.noisy).sum())
     assert len(pool.x) == len(pool.y) == int(pool.sizes.sum())
@@ -51,7 +51,7 @@ def test_only_noise_has_new_labels(name: str) -> None:
 
 
 def test_duplicates_repeat_few_images() -> None:
-    pool = make_pool("duplicates", torch.Generator().manual_seed(0))
+    pool = MIXTURES.find("duplicates")(torch.Generator().manual_seed(0))
     assert len(pool.x[: int(pool.sizes[0])].unique(dim=0)) == 40
 
 

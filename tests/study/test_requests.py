@@ -25,7 +25,7 @@ def test_seeds_that_make_no_range(text: str) -> None:
 
 
 def test_there_is_a_limit_to_seeds() -> None:
-    with pytest.raises(UsageError, match="expected at most 100000 seeds, got '0:9999999999'"):
+    with pytest.raises(UsageError, match="got '0:9999999999'"):
         seeds("--seeds", "0:9999999999")
 
 

@@ -57,27 +57,19 @@ class ArenaProtocol(Fields):
 
     experiment = "arena"
     parts: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        "ppo": {
-            name: name
-            for name in (
-                *("rollout_steps", "network", "hidden", "initialisation", "policy_learning_rate"),
-                *("value_learning_rate", "gamma", "gae_lambda", "clip", "entropy_weight", "max_grad_norm", "epochs"),
-                *("minibatch_size", "extrinsic_scale", "intrinsic_scale"),
-            )
-        },
+        "ppo": {},
         "reward": {
-            "features": "features",
-            "predictor_hidden": "hidden",
-            "predictor_learning_rate": "learning_rate",
-            "predictor_epochs": "epochs",
-            "predictor_minibatches": "minibatches",
-            "rnd_features": "rnd_features",
-            "beta": "beta_m",
-            "beta_v": "beta_v",
-            "floor": "floor",
-            "floor_unit": "floor_unit",
+            **{name: f"predictor_{name}" for name in ("hidden", "learning_rate", "epochs", "minibatches")},
+            "max_grad_norm": "reward_max_grad_norm",
+            "beta_m": "beta",
         },
     }
+    order = """
+        num_envs steps calibration_rollouts re3_capacity rollout_steps network hidden initialisation
+        policy_learning_rate value_learning_rate gamma gae_lambda clip entropy_weight max_grad_norm epochs
+        minibatch_size extrinsic_scale intrinsic_scale features predictor_hidden predictor_learning_rate
+        predictor_epochs predictor_minibatches rnd_features beta beta_v floor floor_unit
+    """
 
     num_envs: int = 64
     """Rooms that are stepped together."""

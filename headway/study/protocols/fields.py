@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from headway.errors import MethodError, ProtocolError, did_you_mean
+from headway.errors import MethodError, ProtocolError, check_known, did_you_mean
 from headway.runs.spec import LATER
 
 Own = TypeVar("Own", bound="Fields")
@@ -30,13 +30,14 @@ class Fields:
 
     Specs and command lines see a flat set of fields. A field is a truth value, a number, one of some words, a tuple of
     whole numbers, or any of these or none. A part is a dataclass with settings of its own, whose fields are flat
-    fields too; those that `parts` does not list came later, and are left out of specs where they have their default.
+    fields too; those that `order` does not list came later, and are left out of specs where they have their default.
+    A name in `order` stands for the field of that name in every part.
     """
 
     experiment: ClassVar[str] = ""  # the experiment whose protocols these are
-    parts: ClassVar[Mapping[str, Mapping[str, str]]] = {}  # part -> {flat name: name in the part}
+    parts: ClassVar[Mapping[str, Mapping[str, str]]] = {}  # part -> {name in the part: flat name}, where they differ
     derived: ClassVar[tuple[str, ...]] = ()  # names of fields of parts that follow from other fields
-    order: ClassVar[tuple[str, ...]] = ()  # the order of flat fields; those that it does not name come last
+    order: ClassVar[str] = ""  # the names of flat fields in their order; those that came later follow
 
     @classmethod
     def presets(cls: type[Own]) -> dict[str, Callable[[], Own]]:
@@ -47,9 +48,7 @@ class Fields:
     def named(cls: type[Own], name: str) -> Own:
         """The preset of that name."""
         presets = cls.presets()
-        if name not in presets:
-            hint = did_you_mean(name, presets)
-            raise ProtocolError(f"expected a protocol out of {', '.join(presets)}, got {name!r}{hint}")
+        check_known("a protocol", [name], presets, ProtocolError)
         return presets[name]()
 
     def _check(self, names: Iterable[str], is_fine: Callable[[Any], bool], expected: str) -> None:
@@ -76,21 +75,19 @@ class Fields:
         known = self._flat()
         for name in values:
             if name not in known:
-                hint = did_you_mean(name, known)
-                raise ProtocolError(
-                    f"expected a field of the protocol, got {name!r}{hint or '; there are: ' + ', '.join(known)}"
-                )
+                hint = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
+                raise ProtocolError(f"expected a field of the protocol, got {name!r}{hint}")
         return self.replaced(**{name: read(name, value, known[name].kind) for name, value in values.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """All flat fields by name, without those of parts that came later and have their default."""
-        values = {name: self._value(field) for name, field in self._flat().items()}
-        later = [name for name, field in self._flat().items() if field.is_later]
-        usual = type(self)() if later else self
-        for name in later:
-            if values[name] == usual._value(self._flat()[name]):
-                del values[name]
-        return values
+        usual, known = type(self)(), self._flat()
+        values = {name: self._value(field) for name, field in known.items()}
+        return {
+            name: value
+            for name, value in values.items()
+            if not known[name].is_later or value != usual._value(known[name])
+        }
 
     @classmethod
     def from_dict(cls: type[Own], values: Mapping[str, Any]) -> Own:
@@ -105,9 +102,8 @@ class Fields:
         wrong = sorted((values.keys() - known.keys()) | (required - values.keys()))
         if wrong:
             raise ProtocolError(f"expected the fields of this version's protocol, got a difference in {wrong}")
-        return cls().replaced(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        )
+        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return cls().replaced(**values | lists)
 
     @classmethod
     def _flat(cls) -> dict[str, _Flat]:
@@ -125,16 +121,17 @@ def _flat_fields(protocol: Any) -> dict[str, _Flat]:
     hints = get_type_hints(protocol)
     own = [field.name for field in dataclasses.fields(protocol) if field.name not in protocol.parts]
     found = {name: _Flat((("", name),), hints[name]) for name in own}
+    order = protocol.order.split()
     for part, names in protocol.parts.items():
         kinds = get_type_hints(hints[part])
-        for name, inner in names.items():
+        for inner in (field.name for field in dataclasses.fields(hints[part]) if field.name not in protocol.derived):
+            name = names.get(inner, inner)
+            is_later = name not in order
+            if is_later and name in found:
+                name = f"{part}_{name}"
             places = found[name].places if name in found else ()
-            found[name] = _Flat((*places, (part, inner)), kinds[inner])
-        for field in dataclasses.fields(hints[part]):
-            if field.name not in (*names.values(), *protocol.derived):
-                name = f"{part}_{field.name}" if field.name in found else field.name
-                found[name] = _Flat(((part, field.name),), kinds[field.name], is_later=True)
-    return {name: found[name] for name in dict.fromkeys((*protocol.order, *found))}
+            found[name] = _Flat((*places, (part, inner)), kinds[inner], is_later)
+    return {name: found[name] for name in dict.fromkeys((*order, *found))}
 
 
 def whole_rollouts(steps: int, envs: int, rollout_steps: int) -> int:
@@ -154,28 +151,20 @@ def read(name: str, value: Any, kind: Any) -> Any:
         if str(value) not in options or isinstance(value, bool):
             raise ProtocolError(f"{name}: expected one of {', '.join(options)}, got {str(value)!r}")
         return options[str(value)]
-    if get_origin(kind) is tuple:
-        return _read_tuple(name, value)
-    if kind is bool:
-        if str(value).lower() not in ("true", "false"):
-            raise ProtocolError(f"{name}: expected true or false, got {value!r}")
-        return str(value).lower() == "true"
-    is_sensible = isinstance(value, str) or (kind is not str and type(value) in (int, kind))
     try:
-        if is_sensible:
-            return kind(value)
-    except (ValueError, OverflowError):
+        if get_origin(kind) is tuple:  # in a text there are spaces or "x", since commas part the values of a sweep
+            expected = "whole numbers such as 32x64x64"
+            if isinstance(value, (str, int)):
+                return tuple(int(part) for part in str(value).replace("x", " ").split())
+            if all(type(part) is int for part in value):
+                return tuple(value)
+        elif kind is bool:
+            expected = "true or false"
+            return {"true": True, "false": False}[str(value).lower()]
+        else:
+            expected = f"a value of type {kind.__name__}"
+            if isinstance(value, str) or (kind is not str and type(value) in (int, kind)):
+                return kind(value)
+    except (KeyError, ValueError, TypeError, OverflowError):
         pass
-    raise ProtocolError(f"{name}: expected a value of type {kind.__name__}, got {value!r}") from None
-
-
-def _read_tuple(name: str, value: Any) -> tuple[int, ...]:
-    """Whole numbers: a list, or a text with spaces or "x" between them, since commas part the values of a sweep."""
-    try:
-        if isinstance(value, (str, int)):
-            return tuple(int(part) for part in str(value).replace("x", " ").split())
-        if all(type(part) is int for part in value):
-            return tuple(value)
-    except (ValueError, TypeError):
-        pass
-    raise ProtocolError(f"{name}: expected whole numbers such as 32x64x64, got {value!r}") from None
+    raise ProtocolError(f"{name}: expected {expected}, got {value!r}")

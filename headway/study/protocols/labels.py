@@ -16,17 +16,12 @@ from headway.study.protocols.mixtures import MixtureProtocol
 
 STANDARD = "released"
 """The preset that made the published figures."""
-
-
-def _presets(protocol: type[Fields]) -> dict[str, dict[str, Any]]:
-    """The fields of every preset by its name, the standard one first, if there is one."""
-    names = sorted(protocol.presets(), key=lambda name: name != STANDARD)
-    return {name: protocol.named(name).to_dict() for name in names}
-
-
+_PROTOCOLS: tuple[type[Fields], ...] = (Protocol, ExplorationProtocol, MixtureProtocol, ArenaProtocol)
 PRESETS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
-    protocol.experiment: _presets(protocol)
-    for protocol in (Protocol, ExplorationProtocol, MixtureProtocol, ArenaProtocol)
+    protocol.experiment: {
+        name: protocol.named(name).to_dict() for name in sorted(protocol.presets(), key=lambda name: name != STANDARD)
+    }
+    for protocol in _PROTOCOLS
 }
 """The presets of each experiment; of two that are equally near to a run's protocol the first gives it its name."""
 NAMED_CHANGES = 3
@@ -52,12 +47,16 @@ def former_choices(spec: RunSpec) -> tuple[str, ...]:
 
 
 def _changes(spec: RunSpec) -> tuple[str, dict[str, Any]]:
-    base, changes = "unnamed", without_lengths(spec)
-    if spec.experiment in PRESETS:
-        base, changes = _nearest(changes, PRESETS[spec.experiment])
-    usual = _usual(spec, base)
-    changes |= {name: value for name, value in spec.params.items() if usual.get(name, _ABSENT) != value}
-    return base, changes
+    """The preset with the fewest differences, and these; also parameters that do not follow from it."""
+    fields = without_lengths(spec)
+    presets = PRESETS.get(spec.experiment, {"unnamed": {}})
+    differences = {name: _differing(fields, preset) for name, preset in presets.items()}
+    base = min(differences, key=lambda name: len(differences[name]))
+    return base, differences[base] | _differing(spec.params, _usual(spec, presets[base]))
+
+
+def _differing(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in usual or usual[name] != value}
 
 
 def protocol_label(spec: RunSpec, with_former: bool = True) -> str:
@@ -96,32 +95,16 @@ def counted_epochs(spec: RunSpec) -> Any:
     return _counted(spec.params.get("epochs"), spec.protocol.get("epochs_used"))
 
 
-_ABSENT = object()
-"""Stands for a value that is not there; equal to no other."""
 _LENGTHS = ("epochs", "epochs_curriculum_mnist")
 
 
-def _nearest(protocol: Mapping[str, Any], presets: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
-    """The preset with the fewest differences, and these."""
-    found = {
-        name: {field: value for field, value in protocol.items() if preset.get(field, _ABSENT) != value}
-        for name, preset in presets.items()
-    }
-    name = min(found, key=lambda name: len(found[name]))
-    return name, found[name]
-
-
-def _usual(spec: RunSpec, base: str) -> dict[str, Any]:
+def _usual(spec: RunSpec, preset: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that need no mention: those that follow from preset or protocol, or are named elsewhere."""
     known = {name: spec.params[name] for name in ("dataset", "preset") if name in spec.params}
     if spec.experiment == "controlled":
-        return known | {"epochs": _usual_epochs(spec, PRESETS[spec.experiment][base])}
-    if spec.experiment == "doorkey":
+        return known | {"epochs": _usual_epochs(spec, preset)}
+    if spec.experiment in PRESETS:
         return known | {"env_id": spec.protocol.get("env_id"), "steps": _usual_steps(spec.protocol)}
-    if spec.experiment == "mixture":
-        return known | {"steps": spec.protocol.get("steps")}
-    if spec.experiment == "arena":
-        return known | {"steps": _usual_steps(spec.protocol)}
     return known
 
 
@@ -138,8 +121,8 @@ def _counted(length: Any, used: Any) -> Any:
 
 
 def _usual_steps(protocol: Mapping[str, Any]) -> int | None:
-    """The protocol's number of steps, rounded up to whole rollouts."""
-    steps, envs, rollout = (protocol.get(name) for name in ("steps", "num_envs", "rollout_steps"))
+    """The protocol's number of steps, rounded up to whole rollouts where there are some."""
+    steps, envs, rollout = protocol.get("steps"), protocol.get("num_envs", 1), protocol.get("rollout_steps", 1)
     if isinstance(steps, int) and isinstance(envs, int) and isinstance(rollout, int) and envs * rollout > 0:
         return whole_rollouts(steps, envs, rollout)
     return None

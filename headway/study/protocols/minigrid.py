@@ -28,38 +28,16 @@ class ExplorationProtocol(Fields):
     experiment = "doorkey"
 
     parts: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        "ppo": {
-            name: name
-            for name in (
-                *("observation_scale", "rollout_steps", "truncation", "network", "channels", "hidden"),
-                *("initialisation", "policy_learning_rate", "value_learning_rate", "gamma", "gae_lambda", "clip"),
-                *("value_clip", "entropy_weight", "max_grad_norm", "epochs", "minibatch_size"),
-                *("normalise_advantages", "extrinsic_scale", "intrinsic_scale", "normalise_intrinsic"),
-                *("value_heads", "intrinsic_gamma", "intrinsic_episodic"),
-            )
-        },
+        "ppo": {},
         "reward": {
-            "observation_scale": "observation_scale",
-            "predictor_hidden": "hidden",
-            "predictor_learning_rate": "learning_rate",
-            "predictor_max_grad_norm": "max_grad_norm",
-            "predictor_epochs": "epochs",
-            "predictor_minibatches": "minibatches",
-            "icm_features": "features",
-            "icm_hidden_layer": "icm_hidden_layer",
-            "icm_inverse_weight": "icm_inverse_weight",
-            "icm_forward_weight": "icm_forward_weight",
-            "icm_forward_factor": "icm_forward_factor",
-            "rnd_features": "rnd_features",
-            "beta": "beta_m",
-            "floor": "floor",
-            "floor_unit": "floor_unit",
-            "bias_correction": "bias_correction",
+            **{name: f"predictor_{name}" for name in ("hidden", "learning_rate", "epochs", "minibatches")},
+            "max_grad_norm": "predictor_max_grad_norm",
+            "features": "icm_features",
+            "beta_m": "beta",
         },
     }
     derived = ("beta_v",)
-    order = tuple(
-        """
+    order = """
         env_id backend view noise_channel observation_scale num_envs rollout_steps steps truncation networks network
         channels hidden initialisation policy_learning_rate value_learning_rate gamma gae_lambda clip value_clip
         entropy_weight max_grad_norm epochs minibatch_size normalise_advantages extrinsic_scale intrinsic_scale
@@ -67,8 +45,7 @@ class ExplorationProtocol(Fields):
         predictor_max_grad_norm predictor_epochs predictor_minibatches icm_features icm_hidden_layer
         icm_inverse_weight icm_forward_weight icm_forward_factor icm_scored_loss rnd_features beta beta_v floor
         floor_unit bias_correction return_window curve_block interval_ddof
-        """.split()  # noqa: SIM905 - fifty words read better as a text
-    )
+    """
 
     env_id: str = "MiniGrid-DoorKey-8x8-v0"
     """Where the agent is, unless a run says otherwise."""

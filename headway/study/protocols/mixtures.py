@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from headway.errors import ProtocolError, SpecError, did_you_mean
+from headway.errors import ProtocolError, SpecError, check_known, did_you_mean
 from headway.study.protocols.fields import Fields
 
 TUNING = ("digits", "characters", "algorithms", "regression")
@@ -59,11 +59,7 @@ class Method:
 
     @classmethod
     def read(cls, text: str) -> Method:
-        """The method that a text names.
-
-        Raises:
-            SpecError: there is none.
-        """
+        """The method that a text names."""
         match = _METHOD.fullmatch(text)
         score, rule, every, hold = match.groups() if match else (text, None, None, None)
         known = (*FIXED, *SCORES)
@@ -71,8 +67,7 @@ class Method:
             hint = did_you_mean(score, known)
             form = "SCORE[+RULE][/EVERY][~HOLD]"
             raise SpecError(f"expected {form} with a score out of {', '.join(known)}, got {text!r}{hint}")
-        if rule is not None and rule not in RULES:
-            raise SpecError(f"expected a rule out of {', '.join(RULES)}, got {rule!r}{did_you_mean(rule, RULES)}")
+        check_known("a rule", [rule] if rule else [], RULES, SpecError)
         if every is not None and int(every) < 1:
             raise SpecError(f"expected EVERY of at least 1 in SCORE/EVERY, got {text!r}")
         return cls(score, rule or "weights", int(every or 1), float(hold or 0))
@@ -81,9 +76,10 @@ class Method:
         """The method in words."""
         if self.score in FIXED:
             return self.score
-        words = [SCORES[self.score]] + ([RULES[self.rule]] if self.rule != "weights" else [])
-        words += [f"every {self.every}"] if self.every > 1 else []
-        return ", ".join(words + ([f"hold {self.hold:g}"] if self.hold else []))
+        rule = RULES[self.rule] if self.rule != "weights" else ""
+        every = f"every {self.every}" if self.every > 1 else ""
+        hold = f"hold {self.hold:g}" if self.hold else ""
+        return ", ".join(filter(None, (SCORES[self.score], rule, every, hold)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,18 +56,15 @@ EXPERIMENTS: Mapping[str, str] = {
 }
 """Titles of the experiments, in the order in which they are listed."""
 
-SIZES = (1, 2, 3)
-"""Classes in each group of a controlled run but the last, which has the others."""
-
 
 def groups_of(classes: int) -> tuple[tuple[int, ...], ...]:
     """The classes of each group of a controlled run, such as ((0,), (1, 2), (3, 4, 5), (6, 7, 8, 9)) for ten.
 
-    Groups grow: one that would have fewer classes than the group before it is joined with that.
+    Groups have one, two, three and all other classes; one that would have fewer than the one before is joined with it.
     """
     groups: list[tuple[int, ...]] = []
     left = tuple(range(classes))
-    for size in (*SIZES, classes):
+    for size in (1, 2, 3, classes):
         group, left = left[:size], left[size:]
         if groups and len(group) < len(groups[-1]):
             groups[-1] += group
@@ -84,16 +81,12 @@ GROUP_NAMES: Mapping[str, tuple[str, ...]] = {
     "noise": ("A", "B", "C", "D"),
 }
 """What the four groups are called in each condition."""
+_TITLES = {**EXPERIMENTS, **CONDITIONS, **DATASETS, **METHODS}
 
 
 def title(name: str | None) -> str:
     """What a method, dataset, condition or experiment is called; a name without a title is its own."""
-    if not name:
-        return ""
-    for table in (METHODS, DATASETS, CONDITIONS, EXPERIMENTS):
-        if name in table:
-            return table[name]
-    return name
+    return _TITLES.get(name, name) if name else ""
 
 
 def rank(table: Mapping[str, str], name: str | None) -> tuple[int, str]:
