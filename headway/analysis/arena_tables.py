@@ -13,13 +13,14 @@ import numpy as np
 from headway.analysis.charts.drawing import COLUMN_WIDTH, new_figure
 from headway.analysis.charts.model import BARS, INK, METHODS, Axis, Chart, Line, Panel, numbers, styles_for
 from headway.analysis.results import Results
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import RunData, grouped
 from headway.analysis.stats import Estimate, iqm, probability_of_improvement
-from headway.analysis.summaries import final_return
+from headway.analysis.summaries import Band, final_return
 from headway.analysis.table import NOTHING, Cell, Table
 from headway.runs.text import count
 from headway.study.protocols.arena import METHODS as ALL_METHODS
 from headway.study.protocols.arena import ROOMS, TELEVISIONS
+from headway.study.protocols.names import rank
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,28 +47,18 @@ PAGE_COLOURS = {False: ("#FFFFFF", INK, "#E4E4E4"), True: ("#14161A", "#E8E8E8",
 
 @dataclass(frozen=True)
 class Summary:
-    """One run in numbers.
+    """One run in numbers."""
 
-    Attributes:
-        preference: the mean bonus per step in the noise over that outside, over the whole run; 1 is indifference. NaN
-            if the agent met no noise, or the bonus can be negative, as progress can, so that a ratio says nothing.
-        noise: the share of time in the noise.
-        covered: the share of places that were visited.
-        returned: the mean return of the last episodes, in the room's own unit; NaN if none had ended.
-        reached: the share of the last episodes that reached the goal.
-        first: steps up to the first goal; NaN if there was none.
-        steps: of the run.
-        seconds: that the run took.
-    """
-
+    # the mean bonus per step in the noise over that outside, over the whole run; 1 is indifference. NaN if the agent
+    # met no noise, or the bonus can be negative, as progress can, so that a ratio says nothing
     preference: float
-    noise: float
-    covered: float
-    returned: float
-    reached: float
-    first: float
-    steps: float
-    seconds: float
+    noise: float  # the share of time in the noise
+    covered: float  # the share of places that were visited
+    returned: float  # the mean return of the last episodes, in the room's own unit; NaN if none had ended
+    reached: float  # the share of the last episodes that reached the goal
+    first: float  # steps up to the first goal; NaN if there was none
+    steps: float  # of the run
+    seconds: float  # that the run took
 
 
 Strata = Mapping[str, Sequence[Summary]]
@@ -78,14 +69,14 @@ def summarise(run: RunData) -> Summary:
     """A finished run in numbers."""
     columns = run.columns
     time = columns["noise_time_share"]
-    inside, outside = (_weighted(columns[name], share) for name, share in _parts(columns))
-    is_positive = run.method not in SIGNED and not any((columns[name] < 0).any() for name, _ in _parts(columns))
+    inside, outside = _weighted(columns["bonus_noise"], time), _weighted(columns["bonus_quiet"], 1 - time)
+    is_negative = any((columns[name] < 0).any() for name in ("bonus_noise", "bonus_quiet"))
     last = max(1, round(LAST * run.rows))
     before = -last - 1 if run.rows > last else 0
     episodes, goals = (float(columns[name][-1] - columns[name][before]) for name in ("episodes", "goals"))
     steps = np.diff(columns["env_steps"], prepend=0)
     return Summary(
-        preference=inside / outside if outside > 0 and is_positive else np.nan,
+        preference=inside / outside if outside > 0 and not is_negative and run.method not in SIGNED else np.nan,
         noise=float(time.mean()),
         covered=float(columns["covered"][-1]),
         returned=final_return(run),
@@ -96,11 +87,6 @@ def summarise(run: RunData) -> Summary:
     )
 
 
-def _parts(columns: Mapping[str, np.ndarray]) -> tuple[tuple[str, np.ndarray], ...]:
-    time = columns["noise_time_share"]
-    return ("bonus_noise", time), ("bonus_quiet", 1 - time)
-
-
 def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
     """The mean of values with weights; rollouts with weight zero have no value."""
     there = weights > 0
@@ -109,14 +95,12 @@ def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
 
 def by_method(results: Results, rooms: Iterable[str] | None = None) -> dict[str, Strata]:
     """The finished runs of the arena, in some rooms, by method and room, methods in the arena's order."""
-    wanted = set(ROOMS if rooms is None else rooms)
-    found: dict[str, dict[str, list[Summary]]] = {}
-    for run in results.select(experiment="arena").finished():
-        if run.condition in wanted:
-            found.setdefault(run.method, {}).setdefault(run.condition, []).append(summarise(run))
-    known = list(ALL_METHODS)
-    order = sorted(found, key=lambda name: (known.index(name) if name in known else len(known), name))
-    return {name: found[name] for name in order}
+    own = results.select(experiment="arena", condition=ROOMS if rooms is None else list(rooms)).finished()
+    found = {
+        method: {room: list(map(summarise, same)) for room, same in grouped(runs, lambda run: run.condition).items()}
+        for method, runs in grouped(own, lambda run: run.method).items()
+    }
+    return {name: found[name] for name in sorted(found, key=lambda name: rank(dict.fromkeys(ALL_METHODS, ""), name))}
 
 
 def _scores(strata: Strata, read: Callable[[Summary], float]) -> dict[str, list[float]]:
@@ -194,7 +178,10 @@ def common_rooms(results: Results) -> list[str]:
 def conclusion(results: Results) -> str:
     """Which method covers most, and which rewards noise most and least, in words; nothing without two methods."""
     methods = by_method(results, common_rooms(results))
-    covered, preference = (_known(methods, read) for read in (_covered, _preference))
+    covered, preference = (
+        {name: mean.value for name, strata in methods.items() if (mean := _middle(strata, read))}
+        for read in (_covered, _preference)
+    )
     if len(covered) < 2:
         return ""
     best, worst = (pick(covered, key=lambda name: covered[name]) for pick in (max, min))
@@ -207,12 +194,6 @@ def conclusion(results: Results) -> str:
         text += f" Per step, {most} pays {preference[most]:.2g} times as much in the noise as elsewhere"
         text += f" (the most); {least} pays {preference[least]:.2g} times (the least)."
     return text
-
-
-def _known(methods: Mapping[str, Strata], read: Callable[[Summary], float]) -> dict[str, float]:
-    """The interquartile means of the methods that have one."""
-    found = {name: middle.value for name, strata in methods.items() if (middle := _middle(strata, read))}
-    return {name: value for name, value in found.items() if np.isfinite(value)}
 
 
 def chart(results: Results, name: str = "arena") -> Chart:
@@ -238,15 +219,15 @@ def chart(results: Results, name: str = "arena") -> Chart:
 
 
 def _panels(methods: Mapping[str, Strata]) -> list[Panel]:
-    panels: list[Panel] = []
-    for title, axis, read, lines in (
-        ("Noise preference", Axis("bonus in the noise over elsewhere", log=True), _preference, (Line(1.0),)),
-        ("Covered", Axis("share of places", percent=True), _covered, ()),
-    ):
+    def series(read: Callable[[Summary], float]) -> dict[str, Band]:
         found = {name: _middle(strata, read) for name, strata in methods.items()}
-        series = {name: numbers([each], [place]) for place, (name, each) in enumerate(found.items()) if each}
-        panels.append(Panel(title, title, axis, series, lines, row=len(panels)))
-    return panels
+        return {name: numbers([each], [place]) for place, (name, each) in enumerate(found.items()) if each}
+
+    preference, covered = Axis("bonus in the noise over elsewhere", log=True), Axis("share of places", percent=True)
+    return [
+        Panel("Noise preference", "Noise preference", preference, series(_preference), [Line(1.0)]),
+        Panel("Covered", "Covered", covered, series(_covered), row=1),
+    ]
 
 
 def effect_of_gmc(results: Results) -> Table:
@@ -293,14 +274,11 @@ def first_goals(results: Results, room: str = "chain") -> Table:
 def missing(results: Results) -> str:
     """What of the whole arena was not run yet, in words."""
     found = {(run.condition, run.method) for run in results.select(experiment="arena").finished()}
-    rooms_by_lack: dict[tuple[str, ...], list[str]] = {}
-    for room in ROOMS:
-        lack = tuple(name for name in ALL_METHODS if (room, name) not in found)
-        if lack:
-            rooms_by_lack.setdefault(lack, []).append(room)
+    lacks = grouped(ROOMS, lambda room: tuple(name for name in ALL_METHODS if (room, name) not in found))
     parts = [
         f"{'no method' if len(lack) == len(ALL_METHODS) else ', '.join(lack)} in {', '.join(rooms)}"
-        for lack, rooms in rooms_by_lack.items()
+        for lack, rooms in lacks.items()
+        if lack
     ]
     return f"Not run: {'; '.join(parts)}." if parts else "All methods were run in all rooms."
 
@@ -317,8 +295,8 @@ def tables(results: Results) -> list[Table]:
     for title, noisy in (("without", False), ("with", True)):
         rooms = [room for room in exploring if room.endswith("-tv") == noisy]
         parts[f"Leaderboard, exploration rooms {title} a television"] = leaderboard(results, rooms, _returned)
-    names = {title: f"arena-{place}" for place, title in enumerate(parts, 1)}
-    return [replace(table, title=title, name=names[title]) for title, table in parts.items() if table.rows]
+    numbered = enumerate(parts.items(), 1)
+    return [replace(table, title=title, name=f"arena-{k}") for k, (title, table) in numbered if table.rows]
 
 
 def markdown(results: Results) -> str:

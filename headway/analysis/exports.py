@@ -12,12 +12,22 @@ import platform
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from headway.analysis.results import SUFFIX
-from headway.analysis.rundata import Array, Arrays, Failure, Problem, Progress, RunData, frozen, parse_environment
+from headway.analysis.rundata import (
+    Array,
+    Arrays,
+    Failure,
+    Problem,
+    Progress,
+    RunData,
+    from_arrow,
+    frozen,
+    parse_environment,
+)
 from headway.errors import DamagedError, HeadwayError, NewerSchemaError, StoreError
 from headway.runs import RunSpec, State
 from headway.runs.files import read_bytes, store_error, write_atomic
@@ -29,11 +39,8 @@ _SCHEMA_KEY, _MADE_WITH_KEY = b"headway.lot", b"headway.made_with"
 _KINDS = {"numbers": "metric.", "lists": "arms.", "words": "words."}
 """What the columns of metrics begin with: a metric may be a number per epoch in some runs, and a list in others."""
 _RUNS_PER_ROW_GROUP = 64
-_RAGGED = np.dtype("V1")  # The type of what stands for a metric whose lists differ in length; no metric has it
 MAX_EXPORT_VALUES, MAX_EXPORT_BYTES = 20 * MAX_VALUES, 1 << 31  # How many values and bytes an export may hold
 _STATES = tuple(state.value for state in State if state is not State.CORRUPT)
-
-Stamp: TypeAlias = tuple[int, int]
 
 
 def write_export(
@@ -97,7 +104,7 @@ class ExportReader:
     def __init__(self, path: Path, wanted: Collection[str] | None = None) -> None:
         self._path = path
         self._wanted = wanted
-        self._last: tuple[Stamp, list[RunData], list[Problem]] | None = None
+        self._last: tuple[object, list[RunData], list[Problem]] | None = None
 
     def read(self) -> tuple[list[RunData], list[Problem]]:
         """Read the runs; a file that is no whole export is a problem, and so is each row that is no run."""
@@ -118,10 +125,11 @@ class ExportReader:
         try:
             with open_parquet(data, MAX_EXPORT_VALUES, MAX_EXPORT_BYTES) as file:
                 self._check_schema(file.schema_arrow.metadata or {})
-                names = [name for name in file.schema_arrow.names if self._is_wanted(name)]
+                stored, wanted = file.schema_arrow.names, self._wanted
+                names = [name for name in stored if wanted is None or _metric(name) in (None, *wanted)]
                 table = file.read(columns=names, use_threads=False)
             rows = table.select([name for name in names if _metric(name) is None]).to_pylist()
-            metrics = [(metric, _unpack(table.column(name))) for name in names if (metric := _metric(name))]
+            metrics = [(metric, table.column(name)) for name in names if (metric := _metric(name))]
         except (arrow.ArrowException, OSError, ValueError, LookupError, OverflowError, TypeError, MemoryError) as error:
             raise DamagedError(f"{self._path}: expected exported runs, got {str(error)[:200]}") from None
         runs: list[RunData] = []
@@ -129,15 +137,11 @@ class ExportReader:
         for number, row in enumerate(rows):
             what = f"{self._path.name}, row {number + 1}"
             try:
-                columns = _columns_of([(name, arrays[number]) for name, arrays in metrics], what)
-                runs.append(_run_of(row, columns, what))
+                lists = {name: column[number] for name, column in metrics if column[number].is_valid}
+                runs.append(_run_of(row, _columns_of(lists, what), what))
             except HeadwayError as error:
                 problems.append(Problem(str(row.get("run_id") or self._path.name), "", str(error)))
         return runs, problems
-
-    def _is_wanted(self, name: str) -> bool:
-        metric = _metric(name)
-        return metric is None or self._wanted is None or metric in self._wanted
 
     def _check_schema(self, found: Mapping[bytes, bytes]) -> None:
         version = found.get(_SCHEMA_KEY, b"").decode(errors="replace")
@@ -150,12 +154,15 @@ class ExportReader:
             )
 
 
-def _columns_of(found: Iterable[tuple[str, Array | None]], what: str) -> Arrays:
-    """The metrics of a run: those that it has, if all have a number or a list of numbers for each of its epochs."""
-    columns = {name: array for name, array in found if array is not None}
-    ragged = [name for name, array in columns.items() if array.dtype == _RAGGED]
-    if ragged:
-        raise DamagedError(f"{what}: expected lists of one length in the metric {ragged[0]}, got several")
+def _columns_of(lists: Mapping[str, Any], what: str) -> Arrays:
+    """The metrics of a run, if all have a number, or a list of one length, for each of its epochs."""
+    columns = {}
+    for name, found in lists.items():
+        values = found.values
+        if hasattr(values, "offsets") and len(np.unique(np.diff(values.offsets))) > 1:
+            raise DamagedError(f"{what}: expected lists of one length in the metric {name}, got several")
+        array = from_arrow(values)
+        columns[name] = frozen(array.astype(np.float64) if array.dtype == np.float32 else array)
     lengths = {len(array): name for name, array in columns.items()}
     if len(lengths) > 1:
         parts = ", ".join(f"{rows} of {name}" for rows, name in sorted(lengths.items()))
@@ -197,46 +204,10 @@ def _metric(stored_name: str) -> str | None:
 def _pack(arrow: Any, arrays: list[Array | None], single: bool) -> Any:
     """One metric of all runs as an Arrow array: a list per run, of numbers or of lists; null where a run has none."""
     present = [array for array in arrays if array is not None]
-    lengths = [-1 if array is None else len(array) for array in arrays]
-    if present[0].dtype == object:
-        return arrow.array([None if array is None else array.tolist() for array in arrays], arrow.list_(arrow.string()))
-    flat = np.concatenate([array.ravel() for array in present])
-    if single and flat.dtype == np.float64:
-        flat = flat.astype(np.float32)
-    values = arrow.array(flat)
+    dtype = np.result_type(*present)
+    dtype = np.dtype(np.float32) if single and dtype == np.float64 else dtype
+    kind = arrow.string() if dtype.kind == "O" else arrow.from_numpy_dtype(dtype)
     if present[0].ndim == 2:
-        widths = np.concatenate([np.full(len(array), array.shape[1], np.int64) for array in present])
-        values = arrow.ListArray.from_arrays(_offsets(widths), values)
-    starts = _offsets(np.maximum(lengths, 0))
-    missing = arrow.array([length < 0 for length in lengths])
-    return arrow.ListArray.from_arrays(starts, values, mask=missing)
-
-
-def _offsets(lengths: Array) -> Array:
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-
-
-def _unpack(column: Any) -> list[Array | None]:
-    """Undo `_pack`: an array per run, or None."""
-    arrays: list[Array | None] = []
-    for chunk in column.chunks:
-        valid = chunk.is_valid().to_pylist()
-        starts, values = chunk.offsets.to_numpy(), chunk.values
-        inner = values.offsets.to_numpy() if hasattr(values, "offsets") else None
-        flat = (values if inner is None else values.values).to_numpy(zero_copy_only=False)
-        if flat.dtype == np.float32:
-            flat = flat.astype(np.float64)
-        for number, is_there in enumerate(valid):
-            first, last = starts[number], starts[number + 1]
-            arrays.append(_piece(flat, inner, first, last) if is_there else None)
-    return arrays
-
-
-def _piece(flat: Array, inner: Array | None, first: int, last: int) -> Array:
-    """The values of one run; lists of several lengths give an empty array of the type `_RAGGED`."""
-    if inner is None:
-        return frozen(flat[first:last])
-    rows = last - first
-    if len(np.unique(np.diff(inner[first : last + 1]))) > 1:
-        return np.empty(0, _RAGGED)
-    return frozen(flat[inner[first] : inner[last]].reshape(rows, -1) if rows else np.empty((0, 0)))
+        kind = arrow.list_(kind)
+    values = [None if array is None else list(array.astype(dtype)) for array in arrays]
+    return arrow.array(values, arrow.list_(kind))

@@ -49,17 +49,11 @@ def loss_at_equal_time(run: RunData, uniform: RunData) -> float:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method does on one mixture, over the seeds that it shares with uniform sampling.
+    """What a method does on one mixture, over the seeds that it shares with uniform sampling."""
 
-    Attributes:
-        samples: the logarithm of the relative loss at equal samples, by seed.
-        time: the same at equal time.
-        costs: of a step, relative to one of uniform sampling.
-    """
-
-    samples: Sequence[float]
-    time: Sequence[float]
-    costs: Sequence[float]
+    samples: Sequence[float]  # the logarithm of the relative loss at equal samples, by seed
+    time: Sequence[float]  # the same at equal time
+    costs: Sequence[float]  # of a step, relative to one of uniform sampling
 
 
 def collect(*campaigns: Iterable[RunData]) -> Runs:
@@ -129,10 +123,9 @@ def _summarised(runs: Runs, mixtures: Sequence[str], name: str) -> list[float] |
     oracles = [oracle for mixture in mixtures if (oracle := outcome(runs, mixture, "oracle"))]
     if len(found) < len(mixtures):
         return None
-    samples = [float(np.mean(own.samples)) for own in found]
-    time = [float(np.mean(own.time)) for own in found]
-    gains = [share_of_gain(own, oracle) for own, oracle in zip(found, oracles, strict=False)]
-    gain = float(np.mean(gains)) if len(gains) == len(mixtures) else math.nan
+    samples, time = ([float(np.mean(getattr(own, what))) for own in found] for what in ("samples", "time"))
+    is_known = len(oracles) == len(mixtures)
+    gain = float(np.mean(list(map(share_of_gain, found, oracles)))) if is_known else math.nan
     spent = float(np.median([value for own in found for value in own.costs]))
     return [math.exp(np.mean(samples)), math.exp(np.mean(time)), math.exp(max(time)), gain, spent]
 
@@ -179,14 +172,14 @@ def chart(runs: Runs, name: str = "mixtures") -> Chart:
 
 
 def _panels(runs: Runs, mixtures: Sequence[str], methods: Sequence[str]) -> list[Panel]:
-    panels: list[Panel] = []
-    for what in ("samples", "time"):
-        found = {name: [outcome(runs, mixture, name) for mixture in mixtures] for name in methods}
+    found = {name: [outcome(runs, mixture, name) for mixture in mixtures] for name in methods}
+    panels = []
+    for row, what in enumerate(("samples", "time")):
         series = {
             name: numbers([relative(getattr(each, what)) if each else None for each in own])
             for name, own in found.items()
         }
-        panels.append(Panel(what, f"at equal {what}", Axis("loss / uniform's"), series, [Line(1.0)], row=len(panels)))
+        panels.append(Panel(what, f"at equal {what}", Axis("loss / uniform's"), series, [Line(1.0)], row=row))
     return panels
 
 
@@ -215,24 +208,14 @@ def conditions(runs: Runs) -> Table:
 
 
 def by_mixture(runs: Runs, mixtures: Sequence[str], what: str) -> Table:
-    """Relative losses with intervals: a row for each method, a column for each mixture.
-
-    Args:
-        runs: the runs.
-        mixtures: the columns.
-        what: "samples" or "time".
-    """
+    """Relative losses at equal "samples" or "time": a row for each method, a column for each mixture."""
     rows = []
     for name in known_methods(runs):
         found = [outcome(runs, mixture, name) for mixture in mixtures]
         if name != "uniform" and any(found):
-            cells = [NOTHING if each is None else _cell(relative(getattr(each, what))) for each in found]
-            rows.append([name, *cells])
+            known = [relative(getattr(each, what)) if each else None for each in found]
+            rows.append([name, *(each.text(".3f") if each else NOTHING for each in known)])
     return Table(["method", *mixtures], rows, f"Each mixture, at equal {what}", f"mixtures-{what}")
-
-
-def _cell(estimate: Estimate) -> str:
-    return estimate.text(".3f") if estimate.n > 1 else f"{estimate.value:.3f}"
 
 
 def complete(runs: Runs) -> list[str]:

@@ -16,7 +16,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from headway.analysis.rundata import (
     TIMES,
@@ -28,6 +28,7 @@ from headway.analysis.rundata import (
     RunData,
     agree,
     freeze_lists,
+    grouped,
     parse_environment,
     read_parquet,
     what_is_missing,
@@ -37,8 +38,7 @@ from headway.errors import DamagedError, HeadwayError, MissingExtraError, StoreE
 from headway.runs import RunRecord, RunStore, State
 from headway.runs.checkpoints import SLOTS
 from headway.runs.jsonable import MAX_BYTES
-from headway.runs.metrics import check_owner
-from headway.runs.pages import MAX_PAGE_BYTES
+from headway.runs.metrics import MAX_PAGE_BYTES, check_owner
 from headway.runs.status import METRICS_FILE, STORE_FILE
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["Failure", "Group", "Problem", "Progress", "Results", "ResultsReader", "RunData", "load_results"]
 
 SUFFIX = ".parquet"  #: What the names of exported files end in
+LEFT_OUT = "left out"  #: What a message about a run begins with where nothing is wrong but that another says the same
 STUDIES = ("arena", "mixture")  #: Experiments that have tables of their own, see `studies_of`
 
 
@@ -81,15 +82,9 @@ class Results:
     ) -> Results:
         """The runs that have one of the named values in each named field; a field that is not named fits all."""
         runs = self.runs
-        for name, wanted in (
-            ("experiment", experiment),
-            ("dataset", dataset),
-            ("condition", condition),
-            ("method", method),
-            ("protocol", protocol),
-            ("seed", seed),
-            ("state", state),
-        ):
+        fields: dict[str, Any] = {"experiment": experiment, "dataset": dataset, "condition": condition}
+        fields |= {"method": method, "protocol": protocol, "seed": seed, "state": state}
+        for name, wanted in fields.items():
             if wanted is not None:
                 values = (wanted,) if isinstance(wanted, (str, int)) else tuple(wanted)
                 runs = tuple(run for run in runs if getattr(run, name) in values)
@@ -101,9 +96,7 @@ class Results:
 
     def groups(self) -> dict[Group, Results]:
         """The runs by what they must share to be compared or pooled."""
-        found: dict[Group, list[RunData]] = {}
-        for run in self.runs:
-            found.setdefault(run.group, []).append(run)
+        found = grouped(self.runs, lambda run: run.group)
         return {group: Results(tuple(runs)) for group, runs in found.items()}
 
     def methods(self) -> dict[str, tuple[RunData, ...]]:
@@ -115,9 +108,7 @@ class Results:
         if len(groups := self.groups()) > 1:
             known = "; ".join(f"{group.title} ({group.protocol})" for group in groups)
             raise ValueError(f"expected runs of one group, got {known}; go through groups() first")
-        found: dict[str, list[RunData]] = {}
-        for run in self.runs:
-            found.setdefault(run.method, []).append(run)
+        found = grouped(self.runs, lambda run: run.method)
         return {method: tuple(runs) for method, runs in found.items()}
 
     def protocols(self) -> tuple[str, ...]:
@@ -243,7 +234,7 @@ def _without_doubles(runs: Iterable[RunData]) -> tuple[list[RunData], list[Probl
         if not run.finished:
             others.append(run)
         elif key in kept:
-            problems.append(Problem(run.id, run.label, f"left out: the longer run {kept[key].id} says the same"))
+            problems.append(Problem(run.id, run.label, f"{LEFT_OUT}: the longer run {kept[key].id} says the same"))
         else:
             kept[key] = run
     return [*kept.values(), *others], problems
@@ -267,8 +258,6 @@ def nothing_at(path: Path, expected: str) -> StoreError:
 
 PROVENANCE_FILE = "provenance.json"
 
-Stamp: TypeAlias = tuple[object, ...]
-
 
 class StoreReader:
     """Reads the runs of a store, again and again: only what has changed on disk is read anew."""
@@ -276,7 +265,7 @@ class StoreReader:
     def __init__(self, root: Path, wanted: Collection[str] | None = None) -> None:
         self._store = RunStore(root)
         self._wanted = wanted
-        self._cache: dict[str, tuple[Stamp, Arrays, Mapping[str, Any]]] = {}
+        self._cache: dict[str, tuple[object, Arrays, Mapping[str, Any]]] = {}
 
     def read(self) -> tuple[list[RunData], list[Problem]]:
         """Read all runs as they are now."""
@@ -308,39 +297,26 @@ class StoreReader:
 
     def _metrics(self, record: RunRecord) -> tuple[Arrays, Mapping[str, Any]]:
         """The metrics and the environment of a run, from memory if its files are as they were."""
-        stamp = self._stamp(record)
+        names = (METRICS_FILE, PROVENANCE_FILE) if record.state is State.DONE else SLOTS
+        files = (f"{self._store.root}/{record.run_id}/{name}" for name in names)
+        stamp = (record.state is State.DONE, *map(_file_stamp, files))
         stored = self._cache.get(record.run_id)
         if stored and stored[0] == stamp:
             return stored[1], stored[2]
-        if record.state is State.DONE:
-            columns, environment = self._finished(record), self._environment(record)
-        elif record.status is None:
-            columns, environment = {}, {}
-        else:
-            columns, environment = freeze_lists(self._store.metrics(record.run_id), self._wanted), {}
+        columns: Arrays = {}
+        environment: Mapping[str, Any] = {}
+        if record.state is State.DONE:  # checked as `RunStore.metrics` does, but without a list on the way
+            run_id, what = record.run_id, f"run {record.run_id}: {METRICS_FILE}"
+            data = self._store.read_file(run_id, METRICS_FILE, MAX_PAGE_BYTES)
+            columns, metadata = read_parquet(data, what, self._wanted)
+            check_owner(metadata, run_id, what)
+            if record.status is not None and PROVENANCE_FILE in record.status.files:
+                text = self._store.read_file(run_id, PROVENANCE_FILE, MAX_BYTES)
+                environment = parse_environment(text, f"run {run_id}: {PROVENANCE_FILE}")
+        elif record.status is not None:
+            columns = freeze_lists(self._store.metrics(record.run_id), self._wanted)
         self._cache[record.run_id] = (stamp, columns, environment)
         return columns, environment
-
-    def _finished(self, record: RunRecord) -> Arrays:
-        """The metrics of a finished run, checked as `RunStore.metrics` does, but without a list on the way."""
-        run_id, what = record.run_id, f"run {record.run_id}: {METRICS_FILE}"
-        data = self._store.read_file(run_id, METRICS_FILE, MAX_PAGE_BYTES)
-        columns, metadata = read_parquet(data, what, self._wanted)
-        check_owner(metadata, run_id, what)
-        return columns
-
-    def _environment(self, record: RunRecord) -> Mapping[str, Any]:
-        """What the run wrote down about versions and data; empty when it did not."""
-        if record.status is None or PROVENANCE_FILE not in record.status.files:
-            return {}
-        text = self._store.read_file(record.run_id, PROVENANCE_FILE, MAX_BYTES)
-        return parse_environment(text, f"run {record.run_id}: {PROVENANCE_FILE}")
-
-    def _stamp(self, record: RunRecord) -> Stamp:
-        """A value that changes when the run's metrics do."""
-        folder = f"{self._store.root}/{record.run_id}"
-        names = (METRICS_FILE, PROVENANCE_FILE) if record.state is State.DONE else SLOTS
-        return (record.state is State.DONE, *(_file_stamp(f"{folder}/{name}") for name in names))
 
 
 def studies_of(results: Results) -> list[Study]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from headway.runs.jsonable import freeze, parse_object, thaw
 from headway.runs.metrics import MAX_VALUES, pyarrow, read_table
 from headway.study.protocols.labels import PRESETS, former_choices, protocol_label
 from headway.study.protocols.names import CONDITIONS, DATASETS, EXPERIMENTS, METHODS, rank, title
+
+T = TypeVar("T")
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,14 @@ class RunData:
         return (self.group.order, rank(METHODS, self.method), self.seed, self.id)
 
 
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The items by key, keys and items in the order in which they come up."""
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
 def planned_epochs(run: RunData) -> int | None:
     """How many epochs a run was meant to have; None in an experiment that does not count in epochs."""
     return _count(run, "epochs")
@@ -269,26 +280,17 @@ def from_arrow(array: Any) -> Array:
     if arrow.types.is_list(array.type):
         array = array.fill_null([]) if array.null_count else array
         starts = array.offsets.to_numpy()
-        values: Array = array.values.to_numpy(zero_copy_only=False)
-        return _rectangle(values[starts[0] : starts[-1]], np.diff(starts))
+        return _rectangle(from_arrow(array.values)[starts[0] : starts[-1]], np.diff(starts))
     if arrow.types.is_boolean(array.type) and array.null_count:
         array = array.cast("int8").cast("float64")
-    result: Array = array.to_numpy(zero_copy_only=False)
+    result: Array = (array.cast("float64") if arrow.types.is_null(array.type) else array).to_numpy(zero_copy_only=False)
     return result
 
 
 def from_lists(values: Sequence[Any]) -> Array:
-    """Turn a column of Python values into the array that `from_arrow` gives for it."""
-    present = [value for value in values if value is not None]
-    if present and isinstance(present[0], list):
-        lists = [value or [] for value in values]
-        flat = np.array([item for value in lists for item in value])
-        return _rectangle(flat, np.array([len(value) for value in lists]))
-    if present and isinstance(present[0], str):
-        return np.array(values, dtype=object)
-    if len(present) < len(values):
-        return np.array([np.nan if value is None else float(value) for value in values])
-    return np.array(values) if present else np.empty(0)
+    """Turn a column of Python values into an array, as `from_arrow` does."""
+    arrow, _ = pyarrow("report")
+    return from_arrow(arrow.array(values))
 
 
 def same_numbers(first: Array, second: Array) -> bool:

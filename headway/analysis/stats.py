@@ -23,7 +23,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from headway.analysis.rundata import Array
-from headway.errors import MissingExtraError
+from headway.errors import import_extra
 
 CONFIDENCE = 0.95  #: How often an interval holds the true value, unless told otherwise
 RESAMPLES = 2000
@@ -37,11 +37,7 @@ STARS: Mapping[str, Sequence[tuple[float, str]]] = {
 
 def scipy_stats() -> Any:
     """The module scipy.stats, imported when it is first needed: it takes a second, and is an extra."""
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise MissingExtraError("scipy", "report") from error
-    return stats
+    return import_extra("scipy.stats", "report")
 
 
 @dataclass(frozen=True)

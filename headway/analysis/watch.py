@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import ipaddress
 import json
 import os
@@ -24,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from headway.analysis.report import View, claims_of, make_view, update_view
-from headway.analysis.report.rendering import Live, live_policy, mark, render_page, render_sections
-from headway.analysis.results import Results, ResultsReader
-from headway.errors import HeadwayError, MissingExtraError, ServerError
+from headway.analysis.report.rendering import Live, mark, policy, render_page, render_sections
+from headway.analysis.results import ResultsReader
+from headway.errors import HeadwayError, MissingExtraError, ServerError, import_extra
 from headway.runs import State
 
 INTERVAL = 2.0  # Seconds between two looks at the store
@@ -81,11 +80,14 @@ class LivePage:
         results, now = self._reader.read(), datetime.now().astimezone()
         if not results.runs and not results.problems:
             ResultsReader(self._source)  # says so if there is nothing at all any more
-        content = _content(results)
+        content = [(run.id, run.state, run.rows) for run in results if run.state is not State.PENDING]
         if self._snapshot is None or (content != self._content and self._clock() >= self._full_due):
             began = self._clock()
-            view = make_view(self._source, results, now, live=True, claims=self._judge(results))
-            figures_version = _digest(json.dumps(view.figures))
+            finished = frozenset(run.id for run in results if run.finished)
+            if finished != self._finished:  # claims rest on finished runs alone
+                self._claims, self._finished = claims_of(results), finished
+            view = make_view(self._source, results, now, live=True, claims=self._claims)
+            figures_version = mark(json.dumps(view.figures))
             self._content = content
             cost = self._clock() - began
             self._full_due = self._clock() + max(FULL_INTERVAL, cost / SHARE)
@@ -93,26 +95,7 @@ class LivePage:
             view = update_view(self._snapshot.view, results, now)
             figures_version = self._snapshot.figures_version
         sections = render_sections(view, live=True)
-        return Snapshot(_digest(figures_version, *sections.values()), figures_version, view, sections)
-
-    def _judge(self, results: Results) -> Mapping[str, Any]:
-        """The claims; they rest on finished runs, and are judged again only when there are others."""
-        finished = frozenset(run.id for run in results if run.finished)
-        if finished != self._finished:
-            self._claims, self._finished = claims_of(results), finished
-        return self._claims
-
-
-def _content(results: Results) -> object:
-    """A value that changes when a figure or table may: a run has more metrics, or another state."""
-    return [(run.id, run.state, run.rows) for run in results if run.state is not State.PENDING]
-
-
-def _digest(*texts: str) -> str:
-    sums = hashlib.sha256()
-    for text in texts:
-        sums.update(hashlib.sha256(text.encode()).digest())
-    return sums.hexdigest()[:16]
+        return Snapshot(mark("\n".join((figures_version, *sections.values()))), figures_version, view, sections)
 
 
 GRACE = 2  # Seconds that answers under way have after Ctrl-C
@@ -145,13 +128,10 @@ def open_socket(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
+        why, way_out = os.strerror(error.errno or 0), "choose another address"
         if error.errno == errno.EADDRINUSE:
-            raise ServerError(
-                f"expected a free port, got {port}, which another program uses (another headway watch?); "
-                f"choose one with --port, or --port 0 for any that is free"
-            ) from error
-        why = os.strerror(error.errno or 0)
-        raise ServerError(f"cannot listen at {host}, port {port}: {why}; choose another address") from error
+            way_out = "choose another port with --port, or --port 0 for any that is free"
+        raise ServerError(f"cannot listen at {host}, port {port}: {why}; {way_out}") from error
 
 
 def url_of(listener: socket.socket) -> str:
@@ -172,10 +152,7 @@ def serve(
         ServerError: the address cannot be used.
         MissingExtraError: uvicorn or starlette is not installed.
     """
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtraError("uvicorn", "watch") from error
+    uvicorn = import_extra("uvicorn", "watch")
     app = make_app(LivePage(source), allowed_hosts(host))
     with contextlib.closing(open_socket(host, port)) as listener:
         url = url_of(listener)
@@ -234,7 +211,7 @@ class Guard:
     """Answers only those who call the server by its own name, and adds `HEADERS` to every answer."""
 
     def __init__(self, app: Any, hosts: Collection[str] | None, refuse: Callable[[str, int], Any]) -> None:
-        headers = {**HEADERS, "Content-Security-Policy": f"{live_policy()}; frame-ancestors 'none'"}
+        headers = {**HEADERS, "Content-Security-Policy": f"{policy(live=True)}; frame-ancestors 'none'"}
         self._app, self._hosts, self._refuse = app, hosts, refuse
         self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 

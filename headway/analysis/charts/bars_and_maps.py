@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from headway.analysis.charts.drawing import COLUMN_WIDTH, GRID, TEXT_WIDTH, legend_below, new_figure, plain
-from headway.analysis.charts.model import INK, Chart, Panel, percent_text
+from headway.analysis.charts.model import INK, Chart, Panel, Style, percent_text
 from headway.analysis.stats import Estimate
 from headway.errors import FigureError
 
@@ -17,19 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
-HATCHES: Mapping[str, str] = {
-    "curiosity": "////",
-    "norm_last": "....",
-    "norm_all": "",
-    "delta_loss": "\\\\\\\\",
-    "dot": "----",
-    "cosine": "xxxx",
-    "projection": "||||",
-    "gmc_hard": "++++",
-    "gmc_soft": "oooo",
-}
-"""Bars that need a second sign besides their colour; all others are plain."""
 
 LARGE = 0.3  # The axis is broken only where so much of it is empty ...
 WORTH = 1.35  # ... and if that makes the bars below the break so many times as tall.
@@ -96,8 +83,10 @@ def draw_bars(ax: Axes, chart: Chart) -> Axes:
     ]
     keys = {key: style for key, style in chart.styles.items() if key != "uniform"}
     shown = [bar for bars in ratios for key, bar in bars.items() if key != "uniform"]
-    upright = _inches(ax)[0] / (len(ratios) * len(keys)) < 0.3
-    scale = plan_scale(shown, min(0.2, (_NUMBER if upright else _LINE) / 72 / _inches(ax)[1]))
+    figure: Any = ax.get_figure()
+    inches = ax.get_position().size * figure.get_size_inches()  # about how wide and high the panel is
+    upright = inches[0] / (len(ratios) * len(keys)) < 0.3
+    scale = plan_scale(shown, min(0.2, (_NUMBER if upright else _LINE) / 72 / inches[1]))
     set_scale(ax, scale)
     ax.axhline(1, color=INK, linewidth=0.9, zorder=4)
     width = 0.84 / max(1, len(keys))
@@ -108,11 +97,12 @@ def draw_bars(ax: Axes, chart: Chart) -> Axes:
                 x = place + (number - (len(keys) - 1) / 2) * width
                 is_first = not any(key in before for before in ratios[:place])
                 label = plain(style.name) if is_first else None
-                _bar(ax, x, width, bars[key], style.colour, HATCHES.get(key, ""), label)
+                _bar(ax, x, width, bars[key], style, label)
                 if _is_known(bars[key]):
                     _number(ax, x, bars[key], scale, upright)
-                else:
-                    _mark(ax, x, lost)
+                else:  # on that side of Uniform's level where there is more room
+                    up = (ax.transScale + ax.transLimits).transform((0, 1))[1] < 0.5
+                    _write(ax, lost, x, 1, 3 if up else -3, 90)
     ax.set_xlim(-0.5, len(ratios) - 0.5)
     ax.set_xticks(range(len(ratios)), ["\n".join(reversed(plain(each.title).split(", "))) for each in chart.panels])
     ax.tick_params(axis="x", length=0, labelsize=8)
@@ -143,9 +133,8 @@ def plan_scale(bars: Sequence[Estimate], room: float) -> Scale:
     height_broken = (lower + factor * upper) / (1 - below - 2 * room - GAP - _AFTER_GAP)
     start, stop = end + room * height_broken, resume - _AFTER_GAP * height_broken / factor
     few = 3 * sum(bar.value > end for bar in bars) <= len(bars)
-    if not few or resume - end < LARGE * (high - low) or height < WORTH * height_broken:
-        return _folded(bars, low, high, below, room) or whole
-    if stop - start < GAP * height_broken:  # the numbers of the bars below would fill it
+    is_worth_it = few and resume - end >= LARGE * (high - low) and height >= WORTH * height_broken
+    if not is_worth_it or stop - start < GAP * height_broken:  # the numbers of the bars below would fill it
         return _folded(bars, low, high, below, room) or whole
     return Scale(low - below * height_broken, high + room * height_broken / factor, Break(start, stop, factor))
 
@@ -220,20 +209,16 @@ def set_scale(ax: Axes, scale: Scale) -> None:
         ax.axhline(stop, color=INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=1)
     else:
         ax.axhspan(start, stop, facecolor="white", edgecolor="none", zorder=5)
-    _break_marks(ax, start, stop)
+    spine: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "clip_on": False}
+    marks: dict[str, Any] = {"marker": [(-1, -0.5), (1, 0.5)], "markersize": 6, "mew": 0.8}  # short slanted lines
+    ax.plot([0, 0], [start, stop], color="white", linewidth=1.6, zorder=6, **spine)
+    ax.plot([0, 0], [start, stop], linestyle="none", color=INK, zorder=7, **marks, **spine)
 
 
-def _break_marks(ax: Axes, start: float, stop: float) -> None:
-    """Two short slanted lines on the spine, where the axis is broken."""
-    where: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "clip_on": False}
-    mark: dict[str, Any] = {"marker": [(-1, -0.5), (1, 0.5)], "markersize": 6, "mew": 0.8}
-    ax.plot([0, 0], [start, stop], color="white", linewidth=1.6, zorder=6, **where)
-    ax.plot([0, 0], [start, stop], linestyle="none", color=INK, zorder=7, **mark, **where)
-
-
-def _bar(ax: Axes, x: float, width: float, bar: Estimate, colour: str, hatch: str, label: str | None) -> None:
+def _bar(ax: Axes, x: float, width: float, bar: Estimate, style: Style, label: str | None) -> None:
     height = bar.value - 1 if _is_known(bar) else 0  # flat, to be in the legend all the same
-    look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white" if hatch else colour}
+    edge = "white" if style.hatch else style.colour
+    look: dict[str, Any] = {"color": style.colour, "hatch": style.hatch, "edgecolor": edge}
     ax.bar(x, height, 0.9 * width, bottom=1, linewidth=0, label=label, zorder=2, **look)
     if bar.is_bounded:
         for thickness, ink in ((2.4, "white"), (1.0, INK)):  # an outline, to be seen on dark bars too
@@ -248,24 +233,10 @@ def _number(ax: Axes, x: float, bar: Estimate, scale: Scale, upright: bool) -> N
     _write(ax, f"{bar.value:.{digits}f}", x, end, 2 if up else -2, 90 if upright else 0)
 
 
-def _mark(ax: Axes, x: float, word: str) -> None:
-    """A word in the place of a bar, on that side of Uniform's level where there is more room."""
-    up = (ax.transScale + ax.transLimits).transform((0, 1))[1] < 0.5
-    _write(ax, word, x, 1, 3 if up else -3, 90)
-
-
 def _write(ax: Axes, text: str, x: float, y: float, offset: float, rotation: float) -> None:
     """A small text above a place, or below it where the offset is negative."""
     place: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom" if offset > 0 else "top"}
     ax.annotate(text, (x, y), (0, offset), rotation=rotation, fontsize=7, color=INK, zorder=8, **place)
-
-
-def _inches(ax: Axes) -> tuple[float, float]:
-    """About how wide and high a panel is."""
-    figure: Any = ax.get_figure()
-    width, height = figure.get_size_inches()
-    place = ax.get_position()
-    return float(place.width * width), float(place.height * height)
 
 
 def _is_known(bar: Estimate) -> bool:
@@ -348,6 +319,7 @@ def _cells(ax: Axes, values: Any, colours: str, norm: Any, text: Callable[[float
     ax.pcolor(missing, cmap="Greys", hatch="//////", edgecolor=GRID, linewidth=0)
     for (row, column), value in np.ndenumerate(values):
         known = math.isfinite(value)
+        luminance = mesh.to_rgba(np.array([value]))[0][:3] ** 2.2 @ (0.2126, 0.7152, 0.0722)
         ax.text(
             column + 0.5,
             row + 0.5,
@@ -356,10 +328,5 @@ def _cells(ax: Axes, values: Any, colours: str, norm: Any, text: Callable[[float
             va="center",
             fontsize=7,
             weight="bold" if bold[row, column] else "normal",
-            color="white" if known and _is_dark(mesh.to_rgba(np.array([value]))[0]) else INK,
+            color="white" if known and luminance < 0.25 else INK,
         )
-
-
-def _is_dark(colour: Any) -> bool:
-    red, green, blue = colour[:3]
-    return bool(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.25)

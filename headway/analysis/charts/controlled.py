@@ -13,7 +13,7 @@ import numpy as np
 from headway.analysis import summaries
 from headway.analysis.charts import model
 from headway.analysis.charts.model import FEW_RUNS, Axis, Chart, Item, Line, Omission, Panel, Runs, Style, of_part
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import RunData, grouped
 from headway.analysis.stats import Estimate, Profile
 from headway.analysis.summaries import Band
 from headway.analysis.tables import CONTROLLED, NEEDED, Setting, areas, headings, relative_area, slug
@@ -115,12 +115,24 @@ def area_chart(
         f"Area under the test-loss curve relative to Uniform's{_lent_text(list(found))} (1; lower is better), "
         f"{model.interval_words(compared, 'with Fieller 95% intervals')}."
     )
+
+    def panels() -> list[Panel]:
+        names, made = headings(found), []
+        for row, (setting, ratios) in enumerate(found.items()):
+            series = {}
+            for signal, ratio in ratios.items():
+                single = np.array((seeds or {}).get(setting, {}).get(signal, ()))[:, None]
+                band = model.numbers([ratio], [signals.index(signal)])
+                series[signal] = replace(band, singles=single if len(single) else None)
+            made.append(Panel(setting.key, names[setting], RATIO, series, [Line(1.0)], row=row))
+        return made
+
     return Chart(
         name,
         "Area under the test-loss curve, relative to Uniform",
         f"{caption} Where the axis is split, what is above the split is compressed.",
         model.styles_for((signal for ratios in found.values() for signal in ratios), model.SIGNALS),
-        partial(_area_panels, found, signals, seeds or {}),
+        panels,
         kind=model.BARS,
         x=("", "epoch"),
         categories=[title(signal) for signal in signals],
@@ -131,57 +143,36 @@ def area_chart(
     )
 
 
-def _area_panels(
-    found: Mapping[Setting, Mapping[str, Estimate]],
-    signals: Sequence[str],
-    seeds: Mapping[Setting, Mapping[str, Sequence[float]]],
-) -> list[Panel]:
-    names = headings(found)
-    panels = []
-    for row, (setting, ratios) in enumerate(found.items()):
-        series = {}
-        for signal, ratio in ratios.items():
-            single = np.array(seeds.get(setting, {}).get(signal, ()))[:, None]
-            band = model.numbers([ratio], [signals.index(signal)])
-            series[signal] = replace(band, singles=single if len(single) else None)
-        panels.append(Panel(setting.key, names[setting], RATIO, series, [Line(1.0)], row=row))
-    return panels
-
-
 def _lent_text(settings: Sequence[Setting]) -> str:
     """Whose runs of Uniform serve, where they are another protocol's; which settings they serve, unless it is all."""
-    lent: dict[str, list[str]] = {}
-    for setting in settings:
-        if setting.lender:
-            lent.setdefault(setting.lender.group.protocol, []).append(setting.heading)
-    if [len(headings) for headings in lent.values()] == [len(settings)]:
-        return f" (of protocol {next(iter(lent))})"
-    parts = [f"{' and '.join(headings)}: of protocol {protocol}" for protocol, headings in lent.items()]
+    lent = [(setting.lender.group.protocol, setting.heading) for setting in settings if setting.lender]
+    by_protocol = grouped(lent, lambda pair: pair[0])
+    if [len(pairs) for pairs in by_protocol.values()] == [len(settings)]:
+        return f" (of protocol {lent[0][0]})"
+    parts = [f"{' and '.join(text for _, text in own)}: of protocol {name}" for name, own in by_protocol.items()]
     return f" ({'; '.join(parts)})" if parts else ""
 
 
 def profile_chart(profiles: Mapping[str, Mapping[str, Profile]]) -> Chart:
     """The share of runs that reach each relative area, a panel for each protocol."""
+    share, several = Axis("share of runs", zero=True, percent=True), len(profiles) > 1
+    bands = {
+        protocol if several else "": {
+            signal: Band(each.thresholds, each.share, each.low, each.high, each.n) for signal, each in found.items()
+        }
+        for protocol, found in profiles.items()
+    }
     return Chart(
         "profiles",
         "Performance profiles",
         "The share of a signal's runs, over all conditions, whose area relative to Uniform's mean is at most the value "
         "below. Curves farther to the left are better. Bands are 95% bootstrap intervals.",
         model.styles_for((signal for found in profiles.values() for signal in found), model.SIGNALS),
-        partial(_profile_panels, profiles),
+        lambda: [Panel(heading, heading, share, found) for heading, found in bands.items()],
         x=("area / Uniform's ≤", "area relative to Uniform's"),
         columns=min(2, len(profiles)),
         wide=True,
     )
-
-
-def _profile_panels(profiles: Mapping[str, Mapping[str, Profile]]) -> list[Panel]:
-    share, panels = Axis("share of runs", zero=True, percent=True), []
-    for protocol, found in profiles.items():
-        bands = {name: Band(each.thresholds, each.share, each.low, each.high, each.n) for name, each in found.items()}
-        heading = protocol if len(profiles) > 1 else ""
-        panels.append(Panel(heading, heading, share, bands))
-    return panels
 
 
 def telemetry_chart(name: str, found: Mapping[Setting, Runs], heading: str) -> Chart | None:
@@ -312,10 +303,8 @@ def _lent_gmc(setting: Setting) -> Runs:
 
 def _telemetry_figures(settings: Sequence[Setting]) -> Iterator[Item]:
     """A figure for each dataset."""
-    by_dataset: dict[str, dict[Setting, Runs]] = {}
-    for setting in settings:
-        by_dataset.setdefault(setting.group.dataset or "", {})[setting] = setting.pick(setting.finished)
-    for dataset, found in by_dataset.items():
+    for dataset, own in grouped(settings, lambda setting: setting.group.dataset or "").items():
+        found = {setting: setting.pick(setting.finished) for setting in own}
         name = slug("telemetry", dataset)
         yield telemetry_chart(name, found, title(dataset)) or Omission(
             name, "no finished runs with the column policy_entropy"

@@ -74,14 +74,13 @@ def noise_chart(name: str, setting: Setting, runs: Runs) -> Chart:
 
 def _noise_panels(runs: Runs) -> list[Panel]:
     panels = [_reward_panel("episode_return", "Task", runs)]
-    for column, heading, label in (
-        (NOISE_COLUMNS[0], "Reward for noise", "intrinsic reward paid\nwith the noise on"),
-        (NOISE_COLUMNS[1], "Time in noise", "steps with\nthe noise on"),
+    paid = {method: members for method, members in runs.items() if method != "ppo"}  # has no intrinsic reward
+    for column, own, heading, label in (
+        (NOISE_COLUMNS[0], paid, "Reward for noise", "intrinsic reward paid\nwith the noise on"),
+        (NOISE_COLUMNS[1], runs, "Time in noise", "steps with\nthe noise on"),
     ):
-        bands = _bands(runs, partial(summaries.rollout_curve, column=column))
+        bands = _bands(own, partial(summaries.rollout_curve, column=column))
         bands = {method: model.within_shares(band) for method, band in bands.items() if np.isfinite(band.mean).any()}
-        if column == NOISE_COLUMNS[0]:
-            bands.pop("ppo", None)  # has no intrinsic reward
         panels.append(Panel(column, heading, Axis(label, zero=True, percent=True), bands, row=len(panels)))
     return panels
 
@@ -139,8 +138,7 @@ def figures(settings: Sequence[Setting]) -> Iterator[Item]:
     if found:
         yield reward_chart("minigrid", found)
     env_id = env_id_of({setting: setting.finished for setting in settings})
-    size = doorkey_size(env_id)
-    if size:
+    if size := doorkey_size(env_id):
         yield environment_chart("environment", env_id, size)
     else:
         yield Omission("environment", f"only DoorKey can be drawn, got {env_id}")
@@ -149,16 +147,13 @@ def figures(settings: Sequence[Setting]) -> Iterator[Item]:
         yield Omission("television", "no finished runs with noise")
     for setting in noisy:
         name = slug("television", setting.group.condition) if setting.group.condition != "door" else "television"
-        sets = {name: ungated(setting), f"{name}-gates": [*model.GATED_BESIDE, *model.GATED_METHODS]}
+        sets = {name: ungated(setting)}
+        if any(method in setting.finished for method in model.GATED_METHODS):
+            sets[f"{name}-gates"] = [*model.GATED_BESIDE, *model.GATED_METHODS]
+        lacking = f"no finished runs with the columns {' and '.join(NOISE_COLUMNS)}"
         for name, methods in sets.items():
-            columns = (*REWARD_COLUMNS, *NOISE_COLUMNS)
-            runs = setting.pick(methods, *columns)
-            if runs:
-                yield noise_chart(name, setting, runs)
-            else:
-                yield Omission(name, f"no finished runs with the columns {' and '.join(columns[2:])}")
-            if not any(method in setting.finished for method in model.GATED_METHODS):
-                break
+            runs = setting.pick(methods, *REWARD_COLUMNS, *NOISE_COLUMNS)
+            yield noise_chart(name, setting, runs) if runs else Omission(name, lacking)
 
 
 def page_charts(settings: Sequence[Setting]) -> list[Chart]:
@@ -183,15 +178,10 @@ LOUDEST = 2.5  # The value of the noise that is drawn black (or, below zero, whi
 
 
 def draw_gridworld(ax: Axes, grid: Any, *, trigger: bool = True) -> Axes:
-    """Draw tiles, objects and the agent; a fourth channel that is not zero shows as static over the tiles.
+    """Draw MiniGrid's encoding [width, height, 3 or 4]: object, colour, state, and noise if there is a fourth.
 
-    Args:
-        ax: where to draw.
-        grid: MiniGrid's encoding [width, height, 3 or 4]: object, colour, state, and noise if there is a fourth.
-        trigger: outline the places from which the noise is switched on: the free tiles at most one step from a door.
-
-    Raises:
-        FigureError: the grid has another shape.
+    Noise shows as static over the tiles, and a dashed `trigger` outlines the places from which it is switched on: the
+    free tiles at most one step from a door. Raises `FigureError` for a grid of another shape.
     """
     grid = np.asarray(grid, float)
     if grid.ndim != 3 or grid.shape[2] not in (3, 4):
@@ -221,26 +211,15 @@ def draw_gridworld(ax: Axes, grid: Any, *, trigger: bool = True) -> Axes:
 def trigger_tiles(codes: Any) -> set[tuple[int, int]]:
     """The tiles at a Manhattan distance of at most 1 from a door where an agent can stand."""
     kinds = np.asarray(codes)[..., 0]
-    tiles = set()
-    for x, y in np.argwhere(kinds == DOOR):
-        for dx, dy in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)):
-            place = (int(x + dx), int(y + dy))
-            inside = all(0 <= at < size for at, size in zip(place, kinds.shape, strict=True))
-            if inside and kinds[place] != WALL:
-                tiles.add(place)
-    return tiles
+    doors, free = np.argwhere(kinds == DOOR).tolist(), np.argwhere(kinds != WALL).tolist()
+    steps = (0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)
+    return {(x + dx, y + dy) for x, y in doors for dx, dy in steps} & {(x, y) for x, y in free}
 
 
 def example_doorkey(size: int = 8, *, noise: np.random.Generator | None = None) -> Array:
-    """A DoorKey layout to show, in MiniGrid's encoding with a fourth channel [size, size, 4].
+    """A DoorKey layout to show, in MiniGrid's encoding with a fourth channel [size, size, 4]; the size is at least 5.
 
-    Args:
-        size: tiles on a side, at least 5.
-        noise: puts the agent before the door and fills the fourth channel with standard normal noise; without it
-            the agent stands elsewhere and the channel is zero.
-
-    Raises:
-        FigureError: the grid is too small for two rooms.
+    With `noise` the agent stands before the door and the fourth channel is standard normal; otherwise it is zero.
     """
     if size < 5:
         raise FigureError(f"expected a grid of at least 5 tiles on a side, got {size}")

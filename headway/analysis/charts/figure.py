@@ -44,11 +44,17 @@ class Plan:
 def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
     """Plan all figures that runs allow, for each protocol on its own: runs of two protocols share no figure."""
     settings = [setting for setting in settings_of(results) if setting.finished]
-    on_grid, maps = _maps(settings)
-    plans = []
-    for label in dict.fromkeys(setting.group.protocol for setting in settings if setting.group not in on_grid):
-        if protocol in (None, label):
-            plans.append(_plan(label, _figures([setting for setting in settings if setting.group.protocol == label])))
+    on_grid: set[Group] = set()
+    maps: list[Item] = []
+    if can_compare(settings):
+        from headway.analysis.charts import sensitivity
+
+        on_grid, maps = sensitivity.grid_points(settings), list(sensitivity.figures(settings))
+    if not maps and settings:
+        maps = [Omission("sensitivity", "no runs that differ in decay rate, floor or weight of the entropy alone")]
+    labels = dict.fromkeys(setting.group.protocol for setting in settings if setting.group not in on_grid)
+    chosen = [label for label in labels if protocol in (None, label)]
+    plans = [_plan(label, _figures([each for each in settings if each.group.protocol == label])) for label in chosen]
     if protocol is None:
         plans.append(_plan("", of_part("sensitivity", maps)))
         found = [chart for study in studies_of(results) for chart in study.charts]
@@ -60,19 +66,6 @@ def _plan(label: str, items: Iterable[Item]) -> Plan:
     items = list(items)
     charts = tuple(replace(item, caption=item.caption + item.remark) for item in items if isinstance(item, Chart))
     return Plan(label, charts, tuple(item for item in items if isinstance(item, Omission)))
-
-
-def _maps(settings: Sequence[Setting]) -> tuple[set[Group], list[Item]]:
-    """The groups that are only points of grids, and the figures of the grids."""
-    on_grid: set[Group] = set()
-    maps: list[Item] = []
-    if can_compare(settings):
-        from headway.analysis.charts import sensitivity
-
-        on_grid, maps = sensitivity.grid_points(settings), list(sensitivity.figures(settings))
-    if not maps and settings:
-        maps = [Omission("sensitivity", "no runs that differ in decay rate, floor or weight of the entropy alone")]
-    return on_grid, maps
 
 
 def _figures(settings: Sequence[Setting]) -> Iterator[Item]:
@@ -113,7 +106,6 @@ RC: Mapping[str, Any] = {
     "axes.titlesize": 8.5,
     "figure.constrained_layout.h_pad": 0.03,
     "figure.constrained_layout.w_pad": 0.03,
-    "figure.dpi": 100.0,
     "figure.titlesize": 9.0,
     "font.family": ["DejaVu Sans"],  # comes with matplotlib, so the same on every machine
     "font.size": 8.0,
@@ -128,10 +120,8 @@ RC: Mapping[str, Any] = {
     "legend.handletextpad": 0.5,
     "lines.linewidth": 1.3,
     "lines.markersize": 3.6,
-    "mathtext.fontset": "dejavusans",
     "patch.linewidth": 0.6,
     "pdf.fonttype": 42,  # TrueType: text can be searched and edited, and publishers accept it
-    "ps.fonttype": 42,
     "svg.fonttype": "path",  # looks the same where the font is missing
     "svg.hashsalt": "headway",
     "text.color": INK,

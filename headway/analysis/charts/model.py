@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -193,25 +193,26 @@ class Style:
     colour: str  # as #RRGGBB
     dash: Dash  # line style, in the form that matplotlib takes
     marker: str  # marker, in the form that matplotlib takes; empty for a thin line that is no series of its own
+    hatch: str = ""  # a second sign of bars besides their colour, in the form that matplotlib takes
 
 
-def _titled(looks: Mapping[str, tuple[str, Dash, str]]) -> dict[str, Style]:
+def _titled(looks: Mapping[str, tuple[Any, ...]]) -> dict[str, Style]:
     return {key: Style(title(key), *look) for key, look in looks.items()}
 
 
 SIGNALS: Mapping[str, Style] = _titled(
     {
         "uniform": ("#000000", DOTTED, "x"),
-        "curiosity": ("#D95F02", DASHED, "s"),
+        "curiosity": ("#D95F02", DASHED, "s", "////"),
         "gmc": ("#0067A5", SOLID, "o"),
-        "norm_last": ("#F2BE4A", DASH_DOT, "D"),
+        "norm_last": ("#F2BE4A", DASH_DOT, "D", "...."),
         "norm_all": ("#6E1A40", LONG, "^"),
-        "delta_loss": ("#3DB590", DASH_DOT_DOT, "v"),
-        "dot": ("#D081B0", DASHED, "P"),
-        "cosine": ("#6B3A00", DASH_DOT, "*"),
-        "projection": ("#CFC75A", LONG, "h"),
-        "gmc_hard": ("#00483A", SHORT, "<"),
-        "gmc_soft": ("#8ECBEF", DASH_DOT, ">"),
+        "delta_loss": ("#3DB590", DASH_DOT_DOT, "v", "\\\\\\\\"),
+        "dot": ("#D081B0", DASHED, "P", "----"),
+        "cosine": ("#6B3A00", DASH_DOT, "*", "xxxx"),
+        "projection": ("#CFC75A", LONG, "h", "||||"),
+        "gmc_hard": ("#00483A", SHORT, "<", "++++"),
+        "gmc_soft": ("#8ECBEF", DASH_DOT, ">", "oooo"),
     }
 )
 """The signals of the controlled study, in the order in which they are shown."""

@@ -118,8 +118,8 @@ class Grid:
 
     @property
     def label(self) -> str:
-        """What the rows are."""
-        return f"{self.kind.label} (of m / of v)" if self.has_rates_apart else self.kind.label
+        """What the rows are; said of two decay rates where they differ in some row."""
+        return f"{self.kind.label} (of m / of v)" if any(len(set(row)) > 1 for row in self.rows) else self.kind.label
 
     @property
     def common(self) -> str:
@@ -135,11 +135,6 @@ class Grid:
         """Whose runs of Uniform it is compared with."""
         return "; ".join(sorted({run.protocol for runs in self.uniform.values() for run in runs}))
 
-    @property
-    def has_rates_apart(self) -> bool:
-        """Whether the two moments have different decay rates in some row."""
-        return any(len(set(row)) > 1 for row in self.rows)
-
 
 def row_text(row: Row) -> str:
     """A row's name: 0.999, or 0.9 / 0.99 for the rates of m and of v."""
@@ -153,7 +148,11 @@ def grids(settings: Sequence[Setting]) -> list[Grid]:
     """
     every = [grid for kind in KINDS for grid in _of_kind(settings, kind) if len(grid.points) > 1]
     found = [grid for grid in every if grid.kind is RATES or len(grid.rows) > 1]
-    return [grid for grid in found if not any(_is_part(grid, other) for other in found)]
+
+    def name(grid: Grid) -> tuple[str, str]:
+        return grid.signal, grid.setting.heading
+
+    return [g for g in found if not any(name(g) == name(other) and g.groups < other.groups for other in found)]
 
 
 def _of_kind(settings: Sequence[Setting], kind: Rows) -> list[Grid]:
@@ -178,11 +177,6 @@ def _pooled(first: Sequence[RunData], second: Sequence[RunData]) -> tuple[RunDat
     """Runs of two groups that come to the same, such as two ways to say that both rates are equal; each seed once."""
     known = {run.seed for run in first}
     return (*first, *(run for run in second if run.seed not in known))
-
-
-def _is_part(grid: Grid, other: Grid) -> bool:
-    same = grid.signal == other.signal and grid.setting.heading == other.setting.heading
-    return grid is not other and same and grid.groups < other.groups
 
 
 def grid_points(settings: Sequence[Setting]) -> set[Group]:
@@ -322,12 +316,10 @@ def gate_rows(settings: Sequence[Setting]) -> list[GateRow]:
         if not has_gates or not (setting.uniform or same_floor):
             continue
         lent = setting.lender.finished.get("gmc", ()) if setting.lender else ()
-        if setting.lender and lent:
-            found.append(_gate_row(setting, setting.lender.group.protocol, lent))
+        found += [_gate_row(setting, lent)] if lent else []
         for method in model.GATES:
             if runs := setting.finished.get(method):
-                beside = same_floor if method != "gmc" else ()
-                found.append(_gate_row(setting, setting.group.protocol, runs, beside, lent))
+                found.append(_gate_row(setting, runs, same_floor if method != "gmc" else (), lent))
     return found
 
 
@@ -336,13 +328,14 @@ def _ungated(setting: Setting) -> object:
     return shared(next(iter(setting.all.values()))[0].spec, "gate_level")
 
 
-def _gate_row(setting: Setting, protocol: str, runs: Sequence[RunData], *others: Sequence[RunData]) -> GateRow:
-    """A row; the others are GMC of the same floor, and GMC of the first line."""
+def _gate_row(
+    setting: Setting, runs: Sequence[RunData], same_floor: Sequence[RunData] = (), first_line: Sequence[RunData] = ()
+) -> GateRow:
     own, sizes = areas(runs), score_sizes(runs)
     relative, beside, against = (
-        relative_area(own, areas(each)) if each else None for each in (setting.uniform, *(others or ((), ())))
+        relative_area(own, areas(each)) if each else None for each in (setting.uniform, same_floor, first_line)
     )
     shares = tuple(np.mean([group_shares(run).mean(0) for run in runs], axis=0).tolist())
     score = float(np.mean(sizes)) if sizes else None
-    names = setting.title, runs[0].method, protocol, tuple(sorted(own))
+    names = setting.title, runs[0].method, runs[0].protocol, tuple(sorted(own))
     return GateRow(*names, relative, beside, against, shares, score)

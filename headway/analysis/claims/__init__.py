@@ -1,6 +1,6 @@
 """The paper's claims as checks on runs: `evaluate_claims` judges all of them."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headway.analysis.claims import allocation, areas
 from headway.analysis.claims.verdicts import (
@@ -16,6 +16,9 @@ from headway.analysis.claims.verdicts import (
     evaluate_claims,
     register,
 )
+
+if TYPE_CHECKING:
+    from headway.analysis.claims.formats import as_dict, as_markdown, as_text
 
 __all__ = [
     "CLAIMS",

@@ -126,7 +126,7 @@ def _cosine(evidence: Evidence) -> Iterator[Finding]:
     fluctuation = summaries.share_fluctuation
     for on in evidence.conditions("curriculum", ("cifar10",)):
         part, paper = "Cosine's early share of G0", f"above {UNIFORM[0]:.1f}"
-        yield on.find(part, paper, _mean, "cosine", _early_share, above, UNIFORM[0])
+        yield on.find(part, paper, _mean, "cosine", lambda run: head(group_shares(run))[:, 0].mean(), above, UNIFORM[0])
         part = "fluctuation of Cosine / GMC"
         yield on.find(part, "above 1", _ratio, "cosine", "gmc", fluctuation, above, ".3g")
 
@@ -173,12 +173,8 @@ def _gmc_ignores_noise(evidence: Evidence) -> Iterator[Finding]:
 
 def _mean(on: Condition, method: str, measure: Callable[[RunData], float], decide: Decide, limit: float) -> Judgement:
     """How large is a measure of a signal's runs?"""
-    estimate = t_interval([measure(run) for run in on.runs(method)])
+    estimate = t_interval([float(measure(run)) for run in on.runs(method)])
     return decide(estimate, limit, estimate.text(".3f"))
-
-
-def _early_share(run: RunData) -> float:
-    return float(head(group_shares(run))[:, 0].mean())
 
 
 def _last_share(group: int, run: RunData) -> float:
@@ -321,11 +317,10 @@ def _step_ratio(bench: Mapping[str, Any] | None, key: str) -> Judgement:
     except StopIteration:
         raise NoRunsError("the benchmark did not measure it") from None
     text = f"{estimate.text('.2f')} (median and quartiles of {estimate.n} rounds)"
-    if estimate.is_below(NOTICEABLE):
-        return Judgement(Verdict.REPRODUCED, text, 0, "", estimate)
-    if estimate.is_above(NOTICEABLE):
-        return Judgement(Verdict.CONTRADICTED, text, 0, "", estimate)
-    return Judgement(Verdict.UNDECIDED, text, 0, f"the quartiles enclose {NOTICEABLE}", estimate)
+    if estimate.covers(NOTICEABLE):
+        return Judgement(Verdict.UNDECIDED, text, 0, f"the quartiles enclose {NOTICEABLE}", estimate)
+    verdict = Verdict.REPRODUCED if estimate.is_below(NOTICEABLE) else Verdict.CONTRADICTED
+    return Judgement(verdict, text, 0, "", estimate)
 
 
 def _batch_ratio(bench: Mapping[str, Any] | None, inputs: int) -> Judgement:
@@ -342,7 +337,8 @@ def _batch_ratio(bench: Mapping[str, Any] | None, inputs: int) -> Judgement:
 
 def _within_bound(evidence: Evidence) -> Judgement:
     own = evidence.results.select(protocol=evidence.protocol).finished()
-    runs = [run for run in own if BOUND_COLUMN in run.columns and run.rows and _has_equal_rates(run)]
+    rates = [(run, run.spec.protocol.get("beta"), run.spec.protocol.get("beta_v")) for run in own]
+    runs = [run for run, beta, beta_v in rates if BOUND_COLUMN in run.columns and run.rows and beta_v in (None, beta)]
     if not runs:
         raise NoRunsError(f"no run with equal decay rates has the metric {BOUND_COLUMN}")
     shares = np.concatenate([run.columns[BOUND_COLUMN] for run in runs])
@@ -355,8 +351,3 @@ def _within_bound(evidence: Evidence) -> Judgement:
         why = f"the share is not a number in {len(shares) - len(known)} of {len(shares)} epochs"
         return Judgement(Verdict.UNDECIDED, text, 0, why)
     return Judgement(Verdict.REPRODUCED, text, 0)
-
-
-def _has_equal_rates(run: RunData) -> bool:
-    protocol = run.spec.protocol
-    return protocol.get("beta_v") in (None, protocol.get("beta"))

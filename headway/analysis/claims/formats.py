@@ -43,7 +43,12 @@ def _has_uncounted(results: Sequence[ClaimResult]) -> bool:
 def _lines(findings: Sequence[Finding]) -> list[str]:
     """A line for each part; those for which there are no runs share one."""
     without = [finding for finding in findings if not finding.judgement.ours]
-    lines = [_line(finding) for finding in findings if finding.judgement.ours]
+    lines = []
+    for finding in findings:
+        if (found := finding.judgement).ours:
+            seeds = f"n = {found.n}" if found.n else ""
+            line = f"{finding.verdict.value:14}{finding.part}: {found.ours}; paper: {finding.paper}"
+            lines.append("; ".join(filter(None, (line, seeds, _remark(finding)))))
     if without:
         reasons = list(dict.fromkeys(finding.judgement.why for finding in without))
         more = f"; and {len(reasons) - SHOWN_REASONS} more" if len(reasons) > SHOWN_REASONS else ""
@@ -155,10 +160,3 @@ def _part(finding: Finding) -> dict[str, Any]:
         "seeds_needed": found.needed,
         "why": found.why,
     }
-
-
-def _line(finding: Finding) -> str:
-    found = finding.judgement
-    parts = [f"{finding.verdict.value:14}{finding.part}: {found.ours}; paper: {finding.paper}"]
-    parts += [f"n = {found.n}"] if found.n else []
-    return "; ".join([*parts, *filter(None, [_remark(finding)])])

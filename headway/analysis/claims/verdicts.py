@@ -95,13 +95,10 @@ def combine(findings: Sequence[Finding]) -> Verdict:
 
     Contradicted if one of them is, reproduced or not tested if all are, and undecided otherwise.
     """
-    verdicts = [finding.verdict for finding in findings if finding.counts]
+    verdicts = {finding.verdict for finding in findings if finding.counts}
     if Verdict.CONTRADICTED in verdicts:
         return Verdict.CONTRADICTED
-    for verdict in (Verdict.REPRODUCED, Verdict.NOT_TESTED):
-        if verdicts and all(each is verdict for each in verdicts):
-            return verdict
-    return Verdict.UNDECIDED
+    return verdicts.pop() if len(verdicts) == 1 else Verdict.UNDECIDED
 
 
 def seeds_needed(estimate: Estimate, *limits: float, confidence: float = CONFIDENCE) -> int | None:
@@ -159,10 +156,17 @@ def all_positive(
     contradicted when an interval is below zero, and there, where one of k is enough, each is at 1 - 0.05 / k.
     """
     estimates = make(0.95)
-    n = min(estimate.n for estimate in estimates)
-    strict = make(1 - 0.05 / len(estimates))
+    n, confidence = min(estimate.n for estimate in estimates), 1 - 0.05 / len(estimates)
+    strict = make(confidence)
     against = [link for link, estimate in zip(links, strict, strict=True) if estimate.is_below(0)]
-    needed = _needed_for_all(estimates, strict, least)
+    if all(estimate.value > 0 for estimate in estimates):
+        seeds = [seeds_needed(estimate, 0.0) for estimate in estimates]
+        known = [number for number in seeds if number is not None]
+        needed = max(least, *known) if len(known) == len(seeds) else None
+    else:  # for one of those that are negative now to be so clearly
+        seeds = [seeds_needed(estimate, 0.0, confidence=confidence) for estimate in strict if estimate.value < 0]
+        known = [number for number in seeds if number is not None]
+        needed = max(least, min(known)) if known else None
     if n < least:
         return Judgement(Verdict.UNDECIDED, ours, n, too_few(n, least), needed=needed)
     if all(estimate.is_above(0) for estimate in estimates):
@@ -172,17 +176,6 @@ def all_positive(
     unclear = [link for link, estimate in zip(links, estimates, strict=True) if not estimate.is_above(0)]
     why = f"the interval covers both answers for {', '.join(unclear)}"
     return Judgement(Verdict.UNDECIDED, ours, n, why, needed=needed)
-
-
-def _needed_for_all(estimates: Sequence[Estimate], strict: Sequence[Estimate], least: int) -> int | None:
-    """The seeds for all differences to be positive; where some are negative now, for one of them to be so clearly."""
-    if all(estimate.value > 0 for estimate in estimates):
-        found = [seeds_needed(estimate, 0.0) for estimate in estimates]
-        return None if None in found else max(least, *(n for n in found if n is not None))
-    confidence = 1 - 0.05 / len(estimates)
-    found = [seeds_needed(estimate, 0.0, confidence=confidence) for estimate in strict if estimate.value < 0]
-    known = [n for n in found if n is not None]
-    return max(least, min(known)) if known else None
 
 
 def takes(needed: int | None) -> str:

@@ -215,13 +215,11 @@ def _write_tables(view: View, out: Path) -> tuple[list[tuple[str, list[tuple[str
         _make_folder(out / TABLES)
     linked, files = [], []
     for table in view.tables:
-        addresses = []
-        for ending, kind, text in (("csv", "CSV", table.csv()), ("tex", "LaTeX", table.latex())):
-            path = out / TABLES / f"{table.name}.{ending}"
+        stem = f"{TABLES}/{table.name}"
+        for path, text in ((out / f"{stem}.csv", table.csv()), (out / f"{stem}.tex", table.latex())):
             write_bytes(path, text.encode())
             files.append(path)
-            addresses.append((kind, address(path, out)))
-        linked.append((table.title, addresses))
+        linked.append((table.title, [("CSV", quote(f"{stem}.csv")), ("LaTeX", quote(f"{stem}.tex"))]))
     return linked, files
 
 
@@ -231,41 +229,24 @@ def telemetry_files(source: Path) -> list[Path]:
         candidates = {source}
     else:
         stores = stores_at(source)
-        folders = {source, *stores, *(child for store in stores for child in _children(store))}
-        candidates = {file for folder in folders for file in _children(folder)}
+        folders = {source, *stores, *(child for store in stores for child in store.glob("*"))}
+        candidates = {file for folder in folders for file in folder.glob("*")}
     return [file for file in sorted(candidates) if _has_columns(file)]
 
 
-def _children(folder: Path) -> list[Path]:
-    """What is in a folder; nothing if it is none, or may not be read."""
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
-
-
 def _has_columns(file: Path) -> bool:
-    if file.name.startswith(".") or file.name == METRICS_FILE:
+    """Whether a CSV or Parquet file can be read and has the columns of telemetry."""
+    if file.name.startswith(".") or file.name == METRICS_FILE or file.suffix not in (CSV, SUFFIX):
         return False
-    if file.suffix == CSV:
-        return set(REQUIRED) <= set(_head(file))
-    if file.suffix == SUFFIX:
-        arrow, _ = pyarrow("report")
-        try:
-            with os.fdopen(open_regular(file), "rb") as content:
-                return set(REQUIRED) <= set(column_names(content))
-        except (arrow.ArrowException, OSError, StoreError):
-            return False
-    return False
-
-
-def _head(file: Path) -> list[str]:
-    """The names in the first line of a CSV file; none if it cannot be read."""
+    arrow, _ = pyarrow("report")
     try:
-        with os.fdopen(open_regular(file), newline="", encoding="utf-8-sig", errors="replace") as lines:
-            return next(csv.reader([lines.readline(_LONGEST_HEAD)]), [])
-    except (OSError, StoreError, csv.Error):
-        return []
+        with os.fdopen(open_regular(file), "rb") as content:
+            if file.suffix == SUFFIX:
+                return set(REQUIRED) <= set(column_names(content))
+            line = content.readline(_LONGEST_HEAD).decode("utf-8-sig", errors="replace")
+            return set(REQUIRED) <= set(next(csv.reader([line]), []))
+    except (arrow.ArrowException, OSError, StoreError, csv.Error):
+        return False
 
 
 def telemetry_at(source: Path) -> list[Telemetry]:
@@ -296,7 +277,12 @@ def make_view(
     telemetry = telemetry_at(source) if telemetry is None else telemetry
     results = _without(telemetry, results)
     settings = settings_of(results, with_unfinished=live)
-    found, gates = _grids_and_gates(settings)
+    found: Sequence[GridView] = ()
+    gates: Gates | None = None
+    if can_compare(settings):
+        from headway.analysis.charts.sensitivity import gates_of, grid_views
+
+        found, gates = grid_views([setting for setting in settings if setting.finished]), gates_of(settings)
     on_grid = {group for grid in found for group in grid.only}
     single = [setting for setting in settings if setting.group not in on_grid]
     areas = {setting.key: area for setting in settings if (area := findings.areas_of(setting))}
@@ -327,7 +313,7 @@ def make_view(
         made_at=now,
         results=results,
         settings=settings,
-        findings=findings.findings_of(single, areas, rewards, charts).preceded_by(studies),
+        findings=findings.findings_of(single, areas, rewards, charts, studies),
         overview=overview.overview_of(results, settings),
         areas={key: area for key, area in areas.items() if key in keys},
         overall=overall,
@@ -348,15 +334,6 @@ def make_view(
     )
 
 
-def _grids_and_gates(settings: Sequence[Setting]) -> tuple[Sequence[GridView], Gates | None]:
-    """Sensitivity to the signal's constants, and GMC with and without a noise gate."""
-    if not can_compare(settings):
-        return [], None
-    from headway.analysis.charts.sensitivity import gates_of, grid_views
-
-    return grid_views([setting for setting in settings if setting.finished]), gates_of(settings)
-
-
 def _without(telemetry: Sequence[Telemetry], results: Results) -> Results:
     """The results without the complaint that telemetry as Parquet holds no runs."""
     names = {each.file.name for each in telemetry}
@@ -374,7 +351,11 @@ def claims_of(results: Results, bench: Mapping[str, Any] | None = None) -> dict[
     """Judge the claims under the protocols that have what claims compare with, the most important ones."""
     finished = _judgeable(results)
     by_label = {label: finished.select(protocol=label) for label in finished.protocols()}
-    able = {label for label, members in by_label.items() if _can_be_judged(members)} or set(by_label)
+    able = {  # more than points of a grid or variants of a signal
+        label
+        for label, members in by_label.items()
+        if _is_preset(label) or any(run.method == BASELINE or run.dataset is None for run in members)
+    } or set(by_label)
     chosen = sorted(able, key=lambda label: (not _is_preset(label), -len(by_label[label]), label))[:MOST_PROTOCOLS]
     if STANDARD in chosen:  # which exploration runs of another protocol count for
         chosen = [label for label in chosen if label == STANDARD or label != exploration_label(results, STANDARD)]
@@ -384,12 +365,6 @@ def claims_of(results: Results, bench: Mapping[str, Any] | None = None) -> dict[
 def _judgeable(results: Results) -> Results:
     """The finished runs but those of studies of which the paper says nothing."""
     return Results(tuple(run for run in results.finished() if run.experiment not in STUDIES))
-
-
-def _can_be_judged(members: Results) -> bool:
-    """Whether runs of one protocol are more than points of a grid or variants of a signal."""
-    methods = {run.method for run in members}
-    return _is_preset(members.runs[0].protocol) or BASELINE in methods or any(run.dataset is None for run in members)
 
 
 def _is_preset(label: str) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from headway.analysis.charts.model import Chart
 from headway.analysis.results import Results
-from headway.analysis.rundata import RunData
+from headway.analysis.rundata import RunData, grouped
 from headway.analysis.stats import Estimate, Profile, Survival, t_interval
 from headway.analysis.summaries import auc, final_return
 from headway.analysis.table import Cell, Table
@@ -94,24 +94,16 @@ def overall_of(settings: Sequence[Setting]) -> dict[str, Overall]:
 
 def _families(settings: Sequence[Setting]) -> dict[str, Results]:
     """The finished runs of the controlled study, by protocol."""
-    found: dict[str, list[RunData]] = {}
-    for setting in settings:
-        if setting.kind == CONTROLLED:
-            own = found.setdefault(setting.group.protocol, [])
-            own += [run for members in setting.finished.values() for run in members]
-    return {protocol: Results(tuple(runs)) for protocol, runs in found.items() if runs}
+    controlled = [setting.finished.values() for setting in settings if setting.kind == CONTROLLED]
+    runs = (run for methods in controlled for members in methods for run in members)
+    return {protocol: Results(tuple(own)) for protocol, own in grouped(runs, lambda run: run.protocol).items()}
 
 
 def comparisons(settings: Sequence[Setting]) -> dict[str, list[WelchRow]]:
     """Welch's tests of GMC against every other signal, by setting; Holm's correction is over those of one protocol."""
-    found: dict[str, list[WelchRow]] = {}
-    for runs in _families(settings).values():
-        rows = welch_rows(runs)
-        for setting in settings:
-            own = [row for row in rows if row.group == setting.group]
-            if own:
-                found[setting.key] = own
-    return found
+    keys = {setting.group: setting.key for setting in settings}
+    rows = [row for runs in _families(settings).values() for row in welch_rows(runs)]
+    return {keys[group]: own for group, own in grouped(rows, lambda row: row.group).items()}
 
 
 def final_rewards(setting: Setting) -> dict[str, Estimate]:
@@ -229,34 +221,27 @@ class Findings:
     # the figure that shows what the first sentence says; empty if there is none
     charts: Sequence[Chart] = field(default_factory=tuple)
 
-    def preceded_by(self, studies: Sequence[Study]) -> Findings:
-        """The same after what studies conclude, with the figure of what comes first."""
-        said = [study for study in studies if study.conclusion]
-        if not said:
-            return self
-        sentences = [f"{study.title}: {study.conclusion}" for study in said]
-        return Findings([*sentences, *self.sentences][:MOST_SENTENCES], said[0].charts)
-
 
 def findings_of(
     settings: Sequence[Setting],
     areas: Mapping[str, Areas],
     rewards: Mapping[str, Mapping[str, Estimate]],
     charts: Mapping[str, Sequence[Chart]],
+    studies: Sequence[Study],
 ) -> Findings:
-    """The most telling settings in sentences: noise first, then other controlled settings, then exploration."""
+    """What comes first in sentences: studies, then settings with noise, others of the controlled study, exploration."""
     arena = {setting.key for setting in settings if setting.group.experiment == "arena"}  # has a section of its own
     said = {key: _about_returns(returns) for key, returns in rewards.items() if key not in arena}
     said |= {key: conclusion(area.rows) for key, area in areas.items() if key not in rewards}
     found = [(setting, text) for setting in settings if (text := said.get(setting.key))]
     found.sort(key=lambda each: (each[0].key not in areas, each[0].group.condition != "noise"))
     found = found[:MOST_SENTENCES]
-    if not found:
-        return Findings()
-    first = found[0][0].key
-    shown = [chart for chart in charts.get(first, ()) if chart.id.startswith("groups")] or charts.get(first, ())
-    several = len(found) > 1
-    return Findings([f"{setting.title}: {text}" if several else text for setting, text in found], shown[:1])
+    sentences = [f"{setting.title}: {text}" if len(found) > 1 else text for setting, text in found]
+    if concluded := [study for study in studies if study.conclusion]:
+        sentences = [*(f"{study.title}: {study.conclusion}" for study in concluded), *sentences]
+        return Findings(sentences[:MOST_SENTENCES], concluded[0].charts)
+    own = charts.get(found[0][0].key, ()) if found else ()
+    return Findings(sentences, ([chart for chart in own if chart.id.startswith("groups")] or own)[:1])
 
 
 def _about_returns(rewards: Mapping[str, Estimate]) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from headway.analysis import summaries
 from headway.analysis.charts.figure import Printed, Tell, print_figures
@@ -70,11 +71,17 @@ def write_markdown(path: Path, source: Path, view: View, tell: Tell = lambda wha
     """
     pages = pages_at(path)
     frames = {page: (frame(page), parts_of(page)) for page in pages}
-    earlier = {file for page in pages for file in _figures_of(page, path.parent / FIGURES / path.stem)}
-    printed, _ = print_figures(source, view.results, path.parent / FIGURES / path.stem, [FORMAT], tell)
+    folder = path.parent / FIGURES / path.stem
+    shown = [  # figures that the generated parts of the pages show
+        Path(os.path.normpath(page.parent / address))
+        for page in pages
+        for address in re.findall(rf"]\(([^()]+\.{FORMAT})\)", _split(page)[1])
+    ]
+    printed, _ = print_figures(source, view.results, folder, [FORMAT], tell)
     figures = [file for figure in printed for file in figure.files]
-    for file in earlier - set(figures):
-        file.unlink(missing_ok=True)
+    for file in set(shown) - set(figures):
+        if Path(os.path.normpath(folder)) in file.parents:
+            file.unlink(missing_ok=True)
     for page, ((before, after), parts) in frames.items():
         write_bytes(page, f"{before}{render(view, printed, page.parent, parts)}{after}".encode())
     return [*pages, *figures]
@@ -86,30 +93,14 @@ def pages_at(path: Path) -> list[Path]:
     return [path, *(page for page in others if _BEGIN.search(page.read_text(encoding="utf-8")))]
 
 
-def _figures_of(page: Path, folder: Path) -> set[Path]:
-    """The figures in a folder that the generated part of a page shows."""
-    _, generated, _ = _split(page)
-    shown = {page.parent / address for address in re.findall(rf"]\(([^()]+\.{FORMAT})\)", generated)}
-    found = {Path(os.path.normpath(file)) for file in shown}
-    return {file for file in found if Path(os.path.normpath(folder)) in file.parents}
-
-
 def frame(path: Path) -> tuple[str, str]:
-    """What stands before and after the generated part; only the marks and a heading where there is no page yet.
-
-    Raises:
-        UsageError: there is a file at the path without the marks.
-    """
+    """What stands before and after the generated part; only the marks and a heading where there is no page yet."""
     before, _, after = _split(path)
     return f"{before}\n", f"\n{after}"
 
 
 def parts_of(path: Path) -> Collection[str]:
-    """The parts of the results that a page has: those that its first mark names, or all.
-
-    Raises:
-        UsageError: there is no such part.
-    """
+    """The parts of the results that a page has: those that its first mark names, or all."""
     named = _BEGIN.search(_split(path)[0])
     found = named[1].replace(",", " ").split() if named and named[1] else PARTS
     for part in found:
@@ -237,9 +228,9 @@ def _rewards(view: View, setting: Setting) -> str:
     for method, reward in view.rewards[setting.key].items():
         runs = setting.finished[method]
         shares = [
-            _mean(runs, lambda run: _mean_over_rollouts(run, "noise_time_share")),
+            _mean(runs, lambda run: run.columns["noise_time_share"]),
             _mean(runs, summaries.paid_in_noise),
-            _mean(runs, lambda run: _mean_over_rollouts(run, "noise_reward_share")),
+            _mean(runs, lambda run: run.columns["noise_reward_share"]),
         ]
         each = ", ".join(number(summaries.final_return(run), ".2f") for run in runs)
         numbers = number(reward.value, ".2f"), interval(reward, ".2f"), each
@@ -311,15 +302,8 @@ def _heading(view: View, setting: Setting) -> list[str]:
     return [f"## {setting.title}, protocol {setting.group.protocol}", "", *(f"*{note}*\n" for note in notes)]
 
 
-def _mean(runs: Sequence[RunData], share: Callable[[RunData], float]) -> float | None:
-    """The mean of a share over runs that have logged it; None if none has."""
-    logged = [share(run) for run in runs if all(column in run.columns for column in NOISE)]
-    finite = [each for each in logged if np.isfinite(each)]
-    return float(np.mean(finite)) if finite else None
-
-
-def _mean_over_rollouts(run: RunData, column: str) -> float:
-    """The mean of a logged share over the rollouts that have it; NaN if none has."""
-    values = run.columns[column]
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else float("nan")
+def _mean(runs: Sequence[RunData], share: Callable[[RunData], ArrayLike]) -> float | None:
+    """The mean of a share, or of one for each rollout, over runs that have logged it; None if none has."""
+    logged = [np.atleast_1d(share(run)) for run in runs if all(column in run.columns for column in NOISE)]
+    means = [each[np.isfinite(each)].mean() for each in logged if np.isfinite(each).any()]
+    return float(np.mean(means)) if means else None

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from headway.analysis.results import Results, stores_at
-from headway.analysis.rundata import Problem, RunData
+from headway.analysis.results import LEFT_OUT, Results, stores_at
+from headway.analysis.rundata import Problem, RunData, grouped
 from headway.analysis.table import ranges
 from headway.analysis.tables import EXPLORATION, Setting
 from headway.errors import StoreError
@@ -90,8 +90,11 @@ class Overview:
 
 def overview_of(results: Results, settings: Sequence[Setting]) -> Overview:
     """Look at what there is."""
+    doubles = [problem for problem in results.problems if problem.message.startswith(LEFT_OUT)]
+    problems = [problem for problem in results.problems if problem not in doubles]
+    known = {run.id for run in results}
+    lost = sum(problem.id not in known for problem in problems)  # runs of which even the spec is damaged
     counts = results.counts()
-    lost = unreadable(results)
     if lost:
         counts[State.CORRUPT] = counts.get(State.CORRUPT, 0) + lost
     total = len(results) + lost
@@ -113,16 +116,15 @@ def overview_of(results: Results, settings: Sequence[Setting]) -> Overview:
         active=active,
         failures=failures,
         unfinished=unfinished,
-        problems=[problem for problem in results.problems if not is_double(problem)],
-        doubles=[problem for problem in results.problems if is_double(problem)],
+        problems=problems,
+        doubles=doubles,
         gaps=[sentence for setting in settings for sentence in _gaps(setting)],
     )
 
 
 def _matrices(settings: Sequence[Setting]) -> list[Matrix]:
     found = []
-    for experiment in dict.fromkeys(setting.group.experiment for setting in settings):
-        own = [setting for setting in settings if setting.group.experiment == experiment]
+    for experiment, own in grouped(settings, lambda setting: setting.group.experiment).items():
         names = sorted({name for setting in own for name in setting.all}, key=lambda name: rank(METHODS, name))
         rows = []
         for setting in own:
@@ -165,17 +167,6 @@ def _gaps(setting: Setting) -> list[str]:
 
 def _seeds(seeds: Sequence[int]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {ranges(seeds)}"
-
-
-def unreadable(results: Results) -> int:
-    """How many runs are not among the runs because even their spec is damaged."""
-    known = {run.id for run in results}
-    return sum(problem.id not in known and not is_double(problem) for problem in results.problems)
-
-
-def is_double(problem: Problem) -> bool:
-    """Whether nothing is wrong with a run but that another one says the same."""
-    return problem.message.startswith("left out: ")
 
 
 def _seconds_left(runs: Sequence[RunData], rest: Sequence[RunData], active: Sequence[RunData]) -> float | None:
@@ -272,11 +263,8 @@ def protocols(runs: Iterable[RunData]) -> list[ProtocolFields]:
 
     What the runs say of themselves comes first, and counts where the protocol has a field of the same name.
     """
-    families: dict[tuple[str, str], list[RunData]] = {}
-    for run in runs:
-        families.setdefault((run.experiment, run.protocol), []).append(run)
     found = []
-    for (experiment, label), members in families.items():
+    for (experiment, label), members in grouped(runs, lambda run: (run.experiment, run.protocol)).items():
         params = {
             name: _distinct(run.spec.params.get(name) for run in members) for run in members for name in run.spec.params
         }

@@ -24,7 +24,7 @@ from headway.analysis.charts.model import LINES, MAP, Chart, Panel, Style, numbe
 from headway.analysis.report.overview import shared_facts
 from headway.analysis.rundata import Array
 from headway.analysis.summaries import Band
-from headway.errors import MissingExtraError
+from headway.errors import import_extra
 from headway.runs.text import count, duration
 from headway.study.protocols.names import GROUP_NAMES, title
 
@@ -36,7 +36,7 @@ STYLES = ("vendor/uPlot.min.css", "page.css")
 EARLY = ("theme.js",)  # Scripts that run before the page is drawn
 LATE = ("vendor/uPlot.iife.min.js", "kit.js", "panels.js", "marks.js", "figures.js", "page.js")
 """Scripts that run when it is there."""
-LIVE = ("live.js",)  # What a live page runs besides
+LIVE = (*LATE, "live.js")  # The same for a live page
 
 SECTIONS: Mapping[str, str] = {
     "progress": "Progress",
@@ -90,40 +90,33 @@ def render_sections(view: View, links: Links = NO_LINKS, live: bool = False) -> 
 def render_page(view: View, links: Links = NO_LINKS, live: Live | None = None) -> str:
     """The whole page."""
     sections = render_sections(view, links, live is not None)
-    early, late = _read(EARLY), _read((*LATE, *LIVE) if live else LATE)
-    style = _read(STYLES)
     text: str = (
         _environment()
         .get_template("page.html")
         .render(
             {"view": view, "links": links, "live": live, "sections": sections, "names": SECTIONS},
             marks={name: mark(html) for name, html in sections.items()},
-            policy=policy([early, late], style, live is not None),
-            style=_safe(style),
-            early=_safe(early),
-            late=_safe(late),
-            data=_safe(embed(view.figures)),
+            policy=policy(live is not None),
+            style=_read(STYLES),
+            early=_read(EARLY),
+            late=_read(LIVE if live else LATE),
+            data=embed(view.figures),
         )
     )
     return text
 
 
-def live_policy() -> str:
-    """The Content-Security-Policy of a live page, to be sent as a header too."""
-    return policy([_read(EARLY), _read((*LATE, *LIVE))], _read(STYLES), live=True)
-
-
 def mark(html: str) -> str:
-    """A short text that changes with the HTML of a section."""
+    """A short text that changes with another one, such as the HTML of a section."""
     return hashlib.sha256(html.encode()).hexdigest()[:16]
 
 
-def policy(scripts: Sequence[str], style: str, live: bool) -> str:
+def policy(live: bool) -> str:
     """The page's Content-Security-Policy: its own scripts and styles, pictures that it carries, and nothing else."""
     allowed = {
         "default-src": "'none'",
-        "script-src": " ".join(map(_hash, scripts)),
-        "style-src": _hash(style),
+        "script-src": " ".join(map(_hash, (EARLY, LIVE if live else LATE))),
+        "style-src": _hash(STYLES),
         "img-src": "data:",
         "base-uri": "'none'",
         "form-action": "'none'",
@@ -139,8 +132,8 @@ def embed(data: Any) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+def _hash(names: tuple[str, ...]) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(_read(names).encode()).digest()).decode()}'"
 
 
 @functools.lru_cache(maxsize=8)
@@ -149,19 +142,9 @@ def _read(names: tuple[str, ...]) -> str:
     return "\n" + "\n".join((HERE / "assets" / name).read_text("utf-8").strip() for name in names) + "\n"
 
 
-def _safe(text: str) -> Any:
-    """Text of this package's own, or already made safe, that the templates take as it is."""
-    from markupsafe import Markup
-
-    return Markup(text)
-
-
 @functools.lru_cache(maxsize=1)
 def _environment() -> Any:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingExtraError("jinja2", "report") from error
+    jinja2 = import_extra("jinja2", "report")
     loader = jinja2.FileSystemLoader(HERE / "templates")
     options: dict[str, Any] = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(loader=loader, autoescape=True, **options)

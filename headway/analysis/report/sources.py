@@ -16,6 +16,7 @@ import numpy as np
 
 from headway.analysis.charts.model import Axis, Chart, Panel, source_styles
 from headway.analysis.results import SUFFIX
+from headway.analysis.rundata import grouped
 from headway.analysis.summaries import Band
 from headway.errors import DamagedError, StoreError
 from headway.runs.files import read_bytes
@@ -153,10 +154,7 @@ def read_telemetry(source: Path, file: Path, number: int) -> Telemetry:
 
 def by_source(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The rows of each source, in the order in which sources come up."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.source, []).append(row)
-    return found
+    return grouped(rows, lambda row: row.source)
 
 
 def chart(rows: Sequence[Row], name: str, key: str) -> Chart:
@@ -203,15 +201,10 @@ def strips(rows: Sequence[Row]) -> list[Strip]:
     end = steps[-1] or 1
     found = []
     for source, own in by_source(rows).items():
-        stretches: list[tuple[str, int, int]] = []
-        for row in own:
-            if stretches and stretches[-1][0] == row.state:
-                stretches[-1] = (row.state, stretches[-1][1], row.step)
-            else:
-                stretches.append((row.state, stretches[-1][2] if stretches else before[row.step], row.step))
-        shown = [
-            Stretch(state, first, last, round(100 * first / end, 2), round(100 * (last - first) / end, 2))
-            for state, first, last in stretches
-        ]
+        first, shown = before[own[0].step], []
+        for state, members in itertools.groupby(own, lambda row: row.state):
+            last = list(members)[-1].step
+            shown.append(Stretch(state, first, last, round(100 * first / end, 2), round(100 * (last - first) / end, 2)))
+            first = last
         found.append(Strip(source, shown, own[-1].advice))
     return found

@@ -108,7 +108,7 @@ def test_the_codes_are_those_of_the_environments() -> None:
 
 
 def test_other_shapes_are_refused() -> None:
-    with pytest.raises(FigureError, match=r"expected a grid of shape \[width, height, 3 or 4\], got \[8, 8\]"):
+    with pytest.raises(FigureError, match=r"got \[8, 8\]"):
         gw.draw_gridworld(new_axes(), np.zeros((8, 8)))
-    with pytest.raises(FigureError, match="at least 5 tiles on a side, got 4"):
+    with pytest.raises(FigureError, match="got 4"):
         gw.example_doorkey(4)

@@ -52,7 +52,7 @@ def test_equal_rates_come_before_unequal_ones() -> None:
     assert [row_text(row) for row in rates.rows] == ["0.9", "0.999", "0.9 / 0.99"]
     assert rates.floors == [1e-8, 1e-3]
     np.testing.assert_allclose(as_array(rates, "ratio"), [[0.5, 0.6], [0.8, np.nan], [0.7, np.nan]])
-    assert rates.has_rates_apart
+    assert rates.label.endswith("(of m / of v)")
 
 
 def test_weights_of_the_entropy_span_a_grid_of_their_own() -> None:

@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headway.analysis.report import View, make_view, update_view
+from headway.analysis.report import View, make_view, rendering, update_view
 from headway.analysis.report.rendering import (
     HERE,
     SECTIONS,
     Live,
     embed,
-    live_policy,
     reach,
     render_page,
     render_sections,
@@ -95,7 +94,7 @@ def test_the_policy_names_the_scripts_and_styles_of_the_page_and_nothing_else(vi
     expected = {"default-src": "'none'", "img-src": "data:", "base-uri": "'none'", "form-action": "'none'"}
     assert policy == expected | ({"connect-src": "'self'"} if live else {})
     if live:
-        assert live_policy() in render_page(view, live=live).replace("&#39;", "'")
+        assert rendering.policy(live=True) in render_page(view, live=live).replace("&#39;", "'")
 
 
 def test_nothing_is_loaded_and_no_style_or_handler_stands_in_an_element(view: View) -> None:

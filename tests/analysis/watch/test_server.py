@@ -30,14 +30,14 @@ def store(tmp_path: Path) -> RunStore:
 def test_a_port_that_is_taken_is_said_so() -> None:
     with contextlib.closing(open_socket("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ServerError, match=f"expected a free port, got {port}.*--port 0"):
+        with pytest.raises(ServerError, match=rf"cannot listen at 127\.0\.0\.1, port {port}: .*--port 0"):
             open_socket("127.0.0.1", port)
 
 
 def test_an_address_of_another_machine_is_said_so() -> None:
     with pytest.raises(ServerError, match=r"cannot listen at 192\.0\.2\.1"):
         open_socket("192.0.2.1", 0)
-    with pytest.raises(ServerError, match="expected an address of this machine, got 'no such host'"):
+    with pytest.raises(ServerError, match="got 'no such host'"):
         open_socket("no such host", 0)
 
 
@@ -67,7 +67,7 @@ def test_the_command_serves_until_ctrl_c(store: RunStore) -> None:
 def test_mistakes_have_their_messages(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     with contextlib.closing(open_socket("127.0.0.1", 0)) as taken:
         assert main(["watch", str(store.root), "--port", str(taken.getsockname()[1])]) == 1
-    assert "which another program uses" in capsys.readouterr().err
+    assert "choose another port with --port" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["watch", str(store.root), "--port", "70000"])
     assert "expected a port from 0 to 65535, got '70000'" in capsys.readouterr().err
