@@ -33,7 +33,7 @@ chromium:  ## install Chromium for the browser tests, if there is none (Debian a
 
 # The tests set torch to one thread; what they start does the same.
 check test: export OMP_NUM_THREADS = 1
-PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS)
 
 check: $(VENV)/.stamp-dev  ## while you work: ruff, mypy and the tests that are not slow; about a minute
 	$(BIN)/ruff check .

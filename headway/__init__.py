@@ -13,15 +13,18 @@ if TYPE_CHECKING:
     from headway.grads.segments import segments
     from headway.meter import Meter
     from headway.moments import Decay, Moments
-    from headway.selection import LevelSampler, SourceSampler, SourceStream
+    from headway.selection import LevelSampler, PrioritizedSampler, SourceSampler, SourceStream
     from headway.signals import (
         GMC,
+        Alignment,
         Cosine,
         Curiosity,
         DeltaLoss,
         DotProduct,
+        Excess,
         GroupGMC,
         HeadMeter,
+        Learnability,
         NormAll,
         NormLast,
         Projection,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,16 +22,36 @@ SLOW_FOLDERS = {"browser", "faults", "integrations"}
 """Their tests count as slow, whether marked or not: they start browsers, clusters and trainers."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark slow folders. In parallel, tests of a file stay together, and so do all that share the Ray cluster."""
+    """Mark slow folders, and all that share the Ray cluster. In parallel, quick files come last: they fill the gaps."""
+    here = Path(__file__).parent
     for item in items:
-        path = item.path.relative_to(Path(__file__).parent)
-        on_ray = "ray_cluster" in item.fixturenames
-        if on_ray or path.parts[0] in SLOW_FOLDERS:
+        if "ray_cluster" in item.fixturenames or item.path.relative_to(here).parts[0] in SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
-        if config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group("ray" if on_ray else str(path)))
+    if hasattr(config, "workerinput"):
+        slow = {_together(item.nodeid) for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: _together(item.nodeid) not in slow)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Spread tests over processes by what they share, not one by one: pytest 9.2 hides xdist's own groups from it."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _together(nodeid)
+
+    config.option.loadscopereorder = False  # it would begin with the files of the most tests
+    return Scheduler(config, log)
+
+
+def _together(nodeid: str) -> str:
+    """What a test stays together with: its file, the browser, or the Ray cluster."""
+    file = nodeid.partition("::")[0]
+    if file.rpartition("/")[2].startswith("test_ray"):
+        return "ray"
+    return "browser" if "/browser/" in file else file
 
 
 @pytest.fixture(autouse=True)

@@ -1,17 +1,19 @@
-"""Processes that train together, as `torch.multiprocessing.spawn` starts them in tests."""
+"""Processes that train together."""
 
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 import random
 import socket
 import sys
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 
 P = ParamSpec("P")
 
@@ -35,6 +37,16 @@ def leaving_together(work: Callable[Concatenate[int, P], None]) -> Callable[Conc
         os._exit(0)
 
     return wrapped
+
+
+def run_ranks(work: Callable[..., None], *args: Any, world: int = 2) -> None:
+    """Call `work(rank, *args)` in processes of its own, and wait for them.
+
+    They come from a process that has imported torch once; each of its own would take seconds for that. It keeps the
+    environment that it was started in.
+    """
+    multiprocessing.set_forkserver_preload(["torch._dynamo", "headway", "pytest", "tests.ranks"])
+    mp.start_processes(work, args, nprocs=world, start_method="forkserver")
 
 
 def join_pair(rank: int, folder: str) -> None:

@@ -198,3 +198,25 @@ def test_a_forbidden_edge_is_named_with_file_and_line(file: str, source: str, ed
 )
 def test_an_allowed_edge_is_accepted(file: str, source: str) -> None:
     assert problems(source, Path(file)) == []
+
+
+LATE = [path for path in PACKAGE.rglob("__init__.py") if "\ndef __getattr__" in path.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("path", LATE, ids=[str(path.parent.relative_to(ROOT)) for path in LATE])
+def test_type_checkers_know_all_names_that_are_imported_late(path: Path) -> None:
+    tree = ast.parse(path.read_text("utf-8"))
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assigned = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    assert set(ast.literal_eval(assigned["__all__"])) - imported - set(assigned) == set()

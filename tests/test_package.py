@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("package")]
+pytestmark = pytest.mark.slow
 
 # headway comes first: without NumPy, torch warns when it is imported, unless headway imports it.
 PROGRAM = """

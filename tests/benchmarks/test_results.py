@@ -25,7 +25,7 @@ def test_other_text_is_refused(text: str) -> None:
 
 def test_a_newer_schema_is_refused() -> None:
     raw = {**json.loads(to_json(result())), "schema": 2}
-    with pytest.raises(HeadwayError, match="expected benchmark results of schema 1, got 2"):
+    with pytest.raises(HeadwayError, match="got 2"):
         from_json(json.dumps(raw))
 
 

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from headway.runs import RunStore
+from tests.analysis.conftest import quick_disk
 from tests.analysis.stores import write_mixed_store
 from tests.browser.chromium import find_chromium
+
+__all__ = ["quick_disk"]
 
 MISSING = "no Chromium is installed (with Playwright): the pages are not tested in a browser; apt-get install chromium"
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}

@@ -34,3 +34,4 @@ def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     notebook = nbformat.read(path, as_version=4)
     place = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=None, kernel_name="python3", resources=place).execute()
+    assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code" and cell.source)
