@@ -20,7 +20,8 @@ PATIENCE = 45.0
 """Seconds without an answer of the head after which a campaign gives up; Ray itself ends the process after 60."""
 BEAT = 2.0
 """Seconds between two questions to the head."""
-LOST_WORKER = "A worker died or was killed while executing a task"
+NO_NEWS = ("A worker died or was killed while executing a task", "Task Board.")
+"""What Ray remarks on that a campaign reports itself, or that harms no run: a board that is away for a moment."""
 
 
 def import_ray() -> Any:
@@ -109,7 +110,7 @@ def connected(address: str | None, workers: int | None) -> Iterator[Cluster]:
 
 
 class Remarks(io.TextIOBase):
-    """What Ray prints while a campaign goes on: passed on, but for lost workers, which the display reports."""
+    """What Ray prints while a campaign goes on: passed on, but for what is no news."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -118,7 +119,7 @@ class Remarks(io.TextIOBase):
     def write(self, text: str) -> int:
         """Pass on whole lines."""
         *lines, self._begun = (self._begun + text).split("\n")
-        kept = [line for line in lines if line.strip() and LOST_WORKER not in line]
+        kept = [line for line in lines if line.strip() and not any(remark in line for remark in NO_NEWS)]
         if kept:
             self._stream.write("\n".join(kept) + "\n")
         return len(text)

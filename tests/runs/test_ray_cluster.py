@@ -156,6 +156,7 @@ def test_a_node_that_drops_out_is_noticed() -> None:
 def test_what_ray_says_of_lost_workers_is_left_to_the_display() -> None:
     stream = io.StringIO()
     remarks = Remarks(stream)
+    remarks.write("(raylet) Task Board.take failed. There are 3 retries remaining. The actor is dead.\n")
     remarks.write("(raylet) A worker died or was killed while executing a task by an unexpected system error.")
     remarks.write("\n\n(autoscaler) no more")
     assert stream.getvalue() == ""
