@@ -15,11 +15,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help chromium run explore check test lint bench soak faults fuzz rllte docs package clean
+.PHONY: help chromium run explore check test long lint bench soak faults fuzz rllte docs package clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, explore, check, test, bench, soak and faults."
+	@echo "  PYTHON=python3.12 chooses the interpreter, ARGS=... is passed on by run, explore, check, test, long, bench, soak and faults."
 	@echo "  JOBS=4 runs the tests in four processes instead of two."
 
 run: $(VENV)/.stamp-dev  ## the demo: six signals choose what a small model learns from; a few minutes, then report/demo/index.html
@@ -32,7 +32,7 @@ chromium:  ## install Chromium for the browser tests, if there is none (Debian a
 	@.ci/chromium
 
 # The tests set torch to one thread; what they start does the same.
-check test: export OMP_NUM_THREADS = 1
+check test long: export OMP_NUM_THREADS = 1
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS)
 
 check: $(VENV)/.stamp-dev  ## while you work: ruff, mypy and the tests that are not slow; about a minute
@@ -52,6 +52,9 @@ lint: $(VENV)/.stamp-dev $(VENV)/.stamp-docs  ## ruff, mypy and a strict build o
 
 bench: $(VENV)/.stamp-bench $(VENV)/.stamp-backpack  ## the full benchmark, with Opacus and BackPACK as peers
 	$(BIN)/headway bench --out benchmarks/results --docs docs/benchmarks.md $(ARGS)
+
+long: $(VENV)/.stamp-dev  ## the long forms of tests, which `make test` leaves out; minutes each
+	$(PYTEST) -m soak $(ARGS)
 
 soak: $(VENV)/.stamp-dev  ## the long fault suite: workers, nodes and campaigns killed and stopped, about an hour
 	$(BIN)/python -m tests.faults.soak --out benchmarks/results/soak.json --docs docs/scale.md $(ARGS)

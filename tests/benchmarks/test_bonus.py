@@ -15,7 +15,7 @@ from benchmarks.bonus import METHODS, main, table
 STORED = Path(__file__).parents[2] / "benchmarks" / "results" / "bonus.json"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_bonus_opens_the_lock_that_ppo_does_not() -> None:
     found = main(["--task", "lock", "--method", "ppo", "icm+gmc", "--seeds", "0:2"])["lock"]
     assert max(found["ppo"].values()) < 0.05

@@ -34,7 +34,7 @@ def kill_process(number: int) -> None:
 
 
 def test_workers_killed_again_and_again(ray_cluster: Any, store: RunStore, recorder: Recorder) -> None:
-    specs = [spec_of(seed=seed, steps=20) for seed in range(24)]
+    specs = [spec_of(seed=seed, steps=20) for seed in range(12)]
     started: list[Started] = []
 
     def kill(event: Event) -> None:

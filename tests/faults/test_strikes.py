@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="processe
 SECONDS = 6.0
 
 
-@pytest.mark.parametrize("part", ["stalled_folder", "stalled_url"])
+@pytest.mark.parametrize("part", [pytest.param("stalled_folder", marks=pytest.mark.soak), "stalled_url"])
 def test_whatever_signals_do_all_runs_end_as_in_peace(tmp_path: Path, part: str) -> None:
     if part == "stalled_url":
         pytest.importorskip("s3fs")
