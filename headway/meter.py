@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
 
-from headway.errors import LossError, SignalError, StateError
+from headway.errors import LossError, SignalError
 from headway.grads import Engine, Layout, Reduction
 from headway.grads.accounting import check_aux, check_losses, check_scored, refusing_earlier_graphs
 from headway.grads.accumulation import Accumulation, LossScaler, scale_of
@@ -26,7 +26,7 @@ from headway.grads.verification import Verification, compare, one_at_a_time
 from headway.grads.wrappers import Structure, Wrapper, accelerator_steps, trainable_parameters, unwrap
 from headway.moments import WHOLE, Moments
 from headway.signals import Batch, Scope, Signal
-from headway.signals.base import BaseSignal, load_state, moments_by_decay, select, signals_by_name
+from headway.signals.base import BaseSignal, load_state, moments_by_decay, save_state, select, signals_by_name
 
 if TYPE_CHECKING:
     import typing_extensions
@@ -214,6 +214,15 @@ class Meter(Generic[Scores]):
         weights = self._since_step.weights(losses)
         return self._deliver(self._score(losses, batch, weights, backward=False, retain_graph=retain_graph))
 
+    @contextmanager
+    def unscored(self) -> Iterator[None]:
+        """Leave out the batch whose two passes are inside, as `every` does: `backward` returns None."""
+        self._engine.armed = False
+        try:
+            yield
+        finally:
+            self._engine.armed = self._interval.is_due(self._batches)
+
     def end_epoch(self) -> None:
         """Tell signals that look back over epochs that one has ended."""
         for name, signal in self._signals.items():
@@ -267,16 +276,8 @@ class Meter(Generic[Scores]):
         Raises:
             StateError: micro-batches are being accumulated; save after the last of them.
         """
-        self._since_step.forget_if_zeroed()
-        if self._since_step.count:
-            raise StateError(
-                f"expected a meter between optimizer steps, got one after micro-batch {self._since_step.count} of "
-                f"{self._since_step.steps}; save it after the last, or after zero_grad()"
-            )
-        memory = {name: {k: value.clone() for k, value in s.memory.items()} for name, s in self._scopes.items()}
-        moments = [moments.state_dict() for moments in self._moments.values()]
-        own = self._interval.state_dict()
-        return {"schema": 1, "batches": self._batches, "moments": moments, "memory": memory, **own}
+        self._since_step.check_between_steps()
+        return {**save_state(self._batches, self._moments, self._scopes), **self._interval.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a state; nothing changes if it does not fit.

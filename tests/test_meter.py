@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import io
@@ -158,6 +159,23 @@ def test_every_scores_each_kth_batch_like_a_meter_that_scores_all() -> None:
             torch.testing.assert_close(got, want)
         else:
             assert got is None
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_batch_may_be_left_out_and_still_enters_the_moments(every: int) -> None:
+    model, other = mlp(), mlp()
+    meter, reference = Meter(model, GMC(), every=every), Meter(other, GMC(), every=every)
+    want = train(reference, other, 4)
+    got = train(meter, model, 2)
+    with meter.unscored():
+        assert train(meter, model, 1, start=2) == [None]
+    with contextlib.suppress(ZeroDivisionError), meter.unscored():
+        raise ZeroDivisionError  # whatever happens inside, the meter goes on as before
+    got += [None, *train(meter, model, 1, start=3)]
+    for step, (one, two) in enumerate(zip(got, want, strict=True)):
+        if step != 2:
+            assert one is two or torch.equal(one, two)
+    assert torch.equal(meter.moments().v["0.weight"], reference.moments().v["0.weight"])
 
 
 def test_accumulated_micro_batches_equal_the_joined_batch() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, overload
 import torch
 from torch import Tensor
 
-from headway.errors import ModelError
+from headway.errors import ModelError, StateError
 from headway.grads.persample import widened
 from headway.grads.sharded import Sharding
 from headway.grads.wrappers import Wrapper
@@ -61,7 +61,7 @@ class Accumulation:
 
         Micro-batches before a step that came early, as at the end of an epoch, are forgotten.
         """
-        self.forget_if_zeroed()
+        self._forget_if_zeroed()
         before = {name: None if p.grad is None else p.grad.clone() for name, p in self._parameters.items()}
         put_back_waiting = None if self._sharding is None else self._sharding.waiting()
         if not self.count:
@@ -138,7 +138,16 @@ class Accumulation:
         """Note what the gradients look like, since the step is still to come."""
         self._left = {name: _version(p) for name, p in self._parameters.items() if p.grad is not None}
 
-    def forget_if_zeroed(self) -> None:
+    def check_between_steps(self) -> None:
+        """Refuse to save a meter's state while micro-batches are being accumulated."""
+        self._forget_if_zeroed()
+        if self.count:
+            raise StateError(
+                f"expected a meter between optimizer steps, got one after micro-batch {self.count} of {self.steps}; "
+                f"save it after the last, or after zero_grad()"
+            )
+
+    def _forget_if_zeroed(self) -> None:
         """Forget the micro-batches if their gradients are gone: the optimizer has taken its step with them."""
         if self.count and any(self._is_zeroed(name, version) for name, version in self._left.items()):
             self.clear()

@@ -82,6 +82,10 @@ class Interval:
 
         Its scores [B] come by signal, or as None if it was not scored; the groups of its samples [B], where known.
         """
+        return self.is_due(batches)
+
+    def is_due(self, batches: int) -> bool:
+        """Whether the batch after so many is scored."""
         return batches % self.length == 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -90,7 +94,7 @@ class Interval:
 
     def load_state_dict(self, batches: int, state: Mapping[str, Any]) -> bool:
         """Continue from a meter's state after so many batches, and say whether the next one is scored."""
-        return batches % self.length == 0
+        return self.is_due(batches)
 
 
 class AutoInterval(Interval):
@@ -123,6 +127,10 @@ class AutoInterval(Interval):
             if self._movement.compared >= DECIDE:
                 self._decide()
             self._next = batches - 1 + self.length
+        return self.is_due(batches)
+
+    def is_due(self, batches: int) -> bool:
+        """See `Interval`."""
         return batches >= self._next
 
     def _time(self, batches: int) -> None:
@@ -161,7 +169,7 @@ class AutoInterval(Interval):
             self.length, self._next, self._cost = own["length"], own["next"], own["cost"]
             self._times = list(own["times"])
             self._movement.load_state_dict(own["movement"])
-        return batches >= self._next
+        return self.is_due(batches)
 
 
 class Movement:

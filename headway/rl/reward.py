@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -303,9 +304,11 @@ class IntrinsicReward(Reward):
         return config.epochs == 1 and config.minibatches == 1 and config.train_share == 1
 
     def _reward_and_learn(self, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
-        if self._in_one_pass:
-            return self._train(batch)
-        return self._reward(batch), self._learn(batch)
+        if not self._in_one_pass:
+            return self._reward(batch), self._learn(batch)
+        scores, metrics = self._train(batch, is_scored=True)
+        assert scores is not None
+        return scores, metrics
 
     def _reward(self, batch: Transitions) -> Tensor:
         with torch.set_grad_enabled(self.scorer.uses_gradients):
@@ -315,14 +318,14 @@ class IntrinsicReward(Reward):
     def _learn(self, batch: Transitions) -> dict[str, float]:
         return self._train(batch)[1]
 
-    def _train(self, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
-        """Train with all parts of a batch; returns the scores of the last part, and the mean metrics."""
+    def _train(self, batch: Transitions, is_scored: bool = False) -> tuple[Tensor | None, dict[str, float]]:
+        """Train with all parts of a batch; returns the scores of the last part, if asked for, and the mean metrics."""
         is_new = self.predictor.is_new
         if is_new:
             self.predictor.observe(batch)
         history: list[dict[str, Tensor]] = []
         for part in self._parts(self.predictor.prepare(batch)):
-            metrics, scores = self._step(part)
+            metrics, scores = self._step(part, is_scored)
             history.append(metrics)
         if not is_new:
             self.predictor.observe(batch)
@@ -344,11 +347,16 @@ class IntrinsicReward(Reward):
                 yield batch[indices.to(self.device)]
 
     @torch.enable_grad()
-    def _step(self, batch: Transitions) -> tuple[dict[str, Tensor], Tensor]:
-        """One training step; returns its metrics and the scores from before it."""
+    def _step(self, batch: Transitions, is_scored: bool) -> tuple[dict[str, Tensor], Tensor | None]:
+        """One training step; returns its metrics and the scores from before it, if asked for."""
         self._optimizer.zero_grad()
-        prediction = self.predictor.predict(batch, train=True)
-        scores = self.scorer.backward(prediction, batch.actions)
+        predict = partial(self.predictor.predict, batch, train=True)
+        scores = None
+        if is_scored:
+            prediction = predict()
+            scores = self.scorer.backward(prediction, batch.actions).detach().float()
+        else:
+            prediction = self.scorer.train(predict, batch.actions)
         if prediction.weight != 1:
             for parameter in self.predictor.scored.parameters():
                 if parameter.grad is not None:
@@ -359,4 +367,4 @@ class IntrinsicReward(Reward):
         norm = nn.utils.clip_grad_norm_(self._trained, limit)
         self._optimizer.step()
         self._optimizer.zero_grad()
-        return {"predictor_loss": prediction.total, **prediction.metrics, "grad_norm": norm}, scores.detach().float()
+        return {"predictor_loss": prediction.total, **prediction.metrics, "grad_norm": norm}, scores

@@ -55,6 +55,15 @@ class Scorer(ABC):
             actions: of these [N, ...], for scorers that tell them apart.
         """
 
+    def train(self, predict: Callable[[], Prediction], actions: Tensor) -> Prediction:
+        """Make a prediction and add its gradient as `backward` does, where nobody asks for scores; return it.
+
+        A scorer whose scores cost something leaves them out; whatever else `backward` does is done here too.
+        """
+        prediction = predict()
+        self.backward(prediction, actions)
+        return prediction
+
     @abstractmethod
     def score(self, prediction: Prediction, actions: Tensor) -> Tensor:
         """The scores [N] alone; nothing changes."""
@@ -83,12 +92,19 @@ class ErrorScorer(Scorer):
 
     def backward(self, prediction: Prediction, actions: Tensor) -> Tensor:
         """See `Scorer.backward`."""
+        scores = prediction.error_rewards()
         prediction.mean.backward()
-        return prediction.errors
+        return scores
+
+    def train(self, predict: Callable[[], Prediction], actions: Tensor) -> Prediction:
+        """See `Scorer.train`."""
+        prediction = predict()
+        prediction.mean.backward()
+        return prediction
 
     def score(self, prediction: Prediction, actions: Tensor) -> Tensor:
         """See `Scorer.score`."""
-        return prediction.errors
+        return prediction.error_rewards()
 
 
 class SignalScorer(Scorer):
@@ -132,6 +148,13 @@ class SignalScorer(Scorer):
         """See `Scorer.backward`."""
         return self._run(self.meter.backward, prediction, actions)
 
+    def train(self, predict: Callable[[], Prediction], actions: Tensor) -> Prediction:
+        """See `Scorer.train`; the moments and the signal's memory take the batch in."""
+        with self.meter.unscored():
+            prediction = predict()
+            self._run(self.meter.backward, prediction, actions)
+        return prediction
+
     def score(self, prediction: Prediction, actions: Tensor) -> Tensor:
         """See `Scorer.score`."""
         return self._run(self.meter.score, prediction, actions)
@@ -142,7 +165,7 @@ class SignalScorer(Scorer):
             return measure(prediction.losses, groups=groups)
         counts = torch.bincount(prediction.indices, minlength=len(prediction.losses))
         scores = measure(weighted_losses(prediction.losses, counts), groups=counts)
-        return scores.index_select(0, prediction.indices)
+        return scores if scores is None else scores.index_select(0, prediction.indices)
 
     def end_update(self) -> None:
         """See `Scorer.end_update`."""

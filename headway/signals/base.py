@@ -264,6 +264,13 @@ def signals_by_name(signals: Any) -> dict[str, Signal]:
     return found
 
 
+def save_state(batches: int, moments: Mapping[Decay, Moments], scopes: Mapping[str, Scope]) -> dict[str, Any]:
+    """A meter's state after so many batches: its moments, and the signals' memory."""
+    memory = {name: {key: value.clone() for key, value in scope.memory.items()} for name, scope in scopes.items()}
+    own = [each.state_dict() for each in moments.values()]
+    return {"schema": 1, "batches": batches, "moments": own, "memory": memory}
+
+
 def load_state(
     state: Mapping[str, Any], moments: Mapping[Decay, Moments], scopes: Mapping[str, Scope], strict: bool
 ) -> None:

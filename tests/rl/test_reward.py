@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -264,6 +265,29 @@ def test_a_predictor_of_ones_own_goes_with_every_scorer(monkeypatch: pytest.Monk
         for seed in range(2):
             assert torch.isfinite(reward.rewards_and_update(transitions(5, seed)).rewards).all()
     assert isinstance(made("change").scorer, ErrorScorer)
+
+
+@pytest.mark.parametrize("scorer", ["error", "gmc", "curiosity", "delta_loss"])
+def test_minibatches_are_trained_on_without_rewards(scorer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores that nobody asks for are not computed, and training is the same as with them."""
+    lazy, eager = made(f"dropout+{scorer}", PARTS), made(f"dropout+{scorer}", PARTS)
+
+    def train(predict: Callable[[], Prediction], actions: torch.Tensor) -> Prediction:
+        prediction = predict()
+        eager.scorer.backward(prediction, actions)
+        return prediction
+
+    monkeypatch.setattr(eager.scorer, "train", train)
+    computed = []
+    variance = torch.Tensor.var
+    monkeypatch.setattr(torch.Tensor, "var", lambda *args, **kw: computed.append(1) or variance(*args, **kw))
+    for seed in range(3):
+        batch = transitions(12, seed)
+        computed.clear()
+        rewards = lazy.rewards_and_update(batch).rewards
+        assert len(computed) == (scorer == "error")  # for the rewards, not for the minibatches
+        assert torch.equal(rewards, eager.rewards_and_update(batch).rewards)
+    assert equal(lazy.state_dict(), eager.state_dict())
 
 
 def test_registries_refuse_a_name_twice() -> None:

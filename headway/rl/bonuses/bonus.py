@@ -34,7 +34,8 @@ class Prediction:
     Attributes:
         losses: one per transition [N], or one per distinct transition [U]; their graph leads to the predictor's
             `scored` module and nowhere else.
-        errors: the prediction errors as a reward [N], without a graph.
+        errors: the prediction errors as a reward [N], without a graph; or a function that computes them, where that
+            takes time: they are not needed for each minibatch.
         weight: of the mean of the losses in training.
         rest: what else is trained, a loss [] that does not depend on the scored module; None for nothing.
         indices: with losses of distinct transitions, the place [N] of each transition among them; otherwise None.
@@ -42,11 +43,15 @@ class Prediction:
     """
 
     losses: Tensor
-    errors: Tensor
+    errors: Tensor | Callable[[], Tensor]
     weight: float = 1.0
     rest: Tensor | None = None
     indices: Tensor | None = None
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def error_rewards(self) -> Tensor:
+        """The prediction errors as a reward [N], without a graph."""
+        return self.errors if isinstance(self.errors, Tensor) else self.errors()
 
     @property
     def mean(self) -> Tensor:

@@ -6,6 +6,7 @@ One is rewarded by its error, or by what could be learned from it; several are r
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ class Forward(Predictor):
         inputs, targets = self.pairs(batch)
         guesses: Tensor = self.scored(inputs)
         losses = (guesses - targets).square().mean(1)
-        errors = self.errors(losses.detach(), inputs, targets)
+        errors = partial(self.errors, losses.detach(), inputs, targets)
         return Prediction(losses, errors, metrics={"forward_loss": losses.detach().mean()})
 
     def errors(self, losses: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -208,7 +209,10 @@ class Disagreement(Predictor):
             before, after = self.encoder(self.seen(rows, batch))[indices].split(len(batch))
         guesses: Tensor = self.scored(torch.cat([before, self.actions.encode(batch.actions)], dim=1))
         losses = (guesses - after[:, None]).square().mean((1, 2))
-        errors = guesses.detach().var(1, correction=0).mean(1)
+
+        def errors() -> Tensor:
+            return guesses.detach().var(1, correction=0).mean(1)
+
         return Prediction(losses, errors, metrics={"forward_loss": losses.detach().mean()})
 
 
@@ -262,13 +266,16 @@ class Dropout(Forward):
         """See `Predictor.predict`."""
         inputs, targets = self.pairs(batch)
         generator = torch.Generator().manual_seed(int(self.draws))
-        with torch.no_grad():
-            masks = self._masks(self.passes, generator, inputs)
-            guesses = torch.stack([self.scored(inputs, [mask[k] for mask in masks]) for k in range(self.passes)])
-            errors = guesses.var(0, correction=0).mean(1)
+        masks = self._masks(self.passes, generator, inputs)
         if train:
             self.draws += 1
         losses = (self.scored(inputs, self._masks(len(batch), generator, inputs)) - targets).square().mean(1)
+
+        @torch.no_grad()
+        def errors() -> Tensor:
+            guesses = torch.stack([self.scored(inputs, [mask[k] for mask in masks]) for k in range(self.passes)])
+            return guesses.var(0, correction=0).mean(1)
+
         return Prediction(losses, errors, metrics={"forward_loss": losses.detach().mean()})
 
     def _masks(self, count: int, generator: torch.Generator, like: Tensor) -> list[Tensor]:

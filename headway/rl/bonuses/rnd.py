@@ -113,7 +113,7 @@ class RE3(Memory):
             return torch.zeros(len(batch), device=rows.device)
         # without the short cut through products of matrices, which is off by 1e-3 where rows are alike
         distances = torch.cdist(rows, stored, compute_mode="donot_use_mm_for_euclid_dist")
-        return distances.kthvalue(nth, dim=1).values.log1p()[indices]
+        return distances.topk(nth, dim=1, largest=False).values[:, -1].log1p()[indices]
 
     def _features(self, batch: Transitions) -> tuple[Tensor, Tensor]:
         """The features of the distinct next observations [U, features], and where each transition is among them [N]."""
