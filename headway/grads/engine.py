@@ -82,6 +82,7 @@ class Engine:
         self.attached = False
         self.armed = True
         self.checking = True
+        self._new: set[Hashable] = set()  # calls of the last forward that are compared with their replays
         self.current: Pass | None = None
         self.depth = 0
         self._saw_autocast: torch.dtype | None = None
@@ -248,9 +249,12 @@ class Engine:
     def is_new(self, function: Function) -> bool:
         """Whether a call that will be replayed is to be compared with the replay, for which its outputs are kept.
 
-        A call that has drawn random numbers always is: in another batch it may draw them for each sample.
+        A call that has drawn random numbers always is: in another batch it may draw them for each sample. What was new
+        in a forward is so until its pass ends: a checkpoint that runs it again has to keep what it kept the first time.
         """
-        return self.checking or function.call not in self.splits or bool(function.surroundings.random)
+        if self.checking or function.call not in self.splits or function.surroundings.random:
+            self._new.add(function.call)
+        return function.call in self._new
 
     def carries_samples(self, tensor: Tensor) -> bool:
         """Whether a tensor that no parameter has made depends on the samples, as far as can be told.
@@ -356,6 +360,7 @@ class Engine:
             self._scratch.forget()
         finally:
             self.current = None
+            self._new.clear()
             self.uses.forget()
 
 

@@ -76,7 +76,7 @@ class Pass:
         sizes: Mapping[str, int],
     ) -> None:
         self.samples = samples
-        self.plan = plan if check is None else {name: [*wanted, Reduction("sq")] for name, wanted in plan.items()}
+        self.plan = plan
         self.check = check
         self.squares: dict[str, Tensor] = {}
         self.results: dict[str, list[Tensor]] = {}
@@ -141,6 +141,8 @@ class Pass:
                     added = gradients.total(self.check[start:stop])
                     self.totals[name] = self.totals[name] + added if name in self.totals else added
                 pieces[name].append(gradients.reduce(self.plan[name], self._scratch, into.get(name)))
+                if self.check is not None:  # on its own, so that a check changes no last bit of a score
+                    pieces[name][-1] += gradients.reduce([Reduction("sq")], self._scratch, None)
         for name, rows in pieces.items():
             self.results[name] = [c[0] if len(c) == 1 else torch.cat(c) for c in zip(*rows, strict=True)]
             if self.check is not None:

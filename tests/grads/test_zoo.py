@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headway import Meter
 from headway.grads import Reduction
-from headway.signals import BaseSignal, Batch, Plan, Scope, Values
+from headway.signals import GMC, BaseSignal, Batch, DotProduct, Plan, Scope, Signal, Values
 
 from .zoo import CASES, Case, weighted_loss
 
@@ -111,6 +111,38 @@ def assert_close(got: Tensor, want: Tensor, what: str, terms: Tensor | None = No
     scale = (want if terms is None else terms).abs().max().clamp(min=least)
     worst = ((got - want).abs().max() / scale).item()
     assert worst <= 1e-9, f"{what}: relative difference {worst:.3g}"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("signal", [GMC(beta=0.9), DotProduct(beta=0.9)], ids=["gmc", "dot"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_check_changes_no_last_bit(case: Case, signal: Signal) -> None:
+    """Which batches are checked starts anew with a resume, so scores must be the same with and without it."""
+    outcomes = []
+    for check in ("always", "never"):
+        torch.manual_seed(0)
+        model = case.model().train(case.train)
+        meter = Meter(model, signal, layout=case.layout, check=check)
+        for _ in range(3):  # the moments of the first batch are zero
+            model.zero_grad()
+            torch.manual_seed(1)
+            inputs, kwargs = case.inputs(case.samples), case.kwargs(case.samples)
+            scores = meter.backward((case.loss or weighted_loss)(model(*inputs, **kwargs), case.samples))
+        outcomes.append(scores)
+    assert torch.equal(*outcomes)
+
+
+def test_nor_where_sizes_are_odd() -> None:
+    """The last bits of a product may depend on where in memory its factors begin."""
+    outcomes = []
+    for check in ("always", "never"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(7, 19), nn.ReLU(), nn.Linear(19, 17))
+        meter = Meter(model, GMC(beta=0.9), check=check)
+        outcomes.append([meter.backward(model(torch.randn(33, 7)).square().sum(1)) for _ in range(20)])
+        meter.detach()
+    assert all(map(torch.equal, *outcomes))
 
 
 @pytest.mark.slow
