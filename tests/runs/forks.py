@@ -1,12 +1,13 @@
 """Crashes and races of real processes, run as a script of its own: `python -m tests.runs.forks TASK FOLDER`.
 
 It forks its workers, which is quick and safe here, because this process has no other threads; the one that
-runs the tests may have some. It loads pyarrow, so that the workers need not, but leaves its use to them, and
-compares files as bytes.
+runs the tests may have some. It loads pyarrow, and pandas, which pyarrow loads where it is installed, so that the
+workers need not, but leaves their use to them, and compares files as bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import os
@@ -231,6 +232,13 @@ TASKS: dict[str, Callable[[Path], object]] = {
     "readers": readers,
 }
 
-if __name__ == "__main__":
+def load_once() -> None:
+    """Load what every worker would have to load."""
     importlib.import_module("pyarrow.parquet")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("pandas")
+
+
+if __name__ == "__main__":
+    load_once()
     TASKS[sys.argv[1]](Path(sys.argv[2]))

@@ -7,7 +7,6 @@ over and ends them. Then the stopped processes go on (SIGCONT). Whatever they we
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -19,7 +18,7 @@ from typing import Any
 
 from headway.runs import RunStore, State, files, locks
 from headway.runs.bucket import Bucket
-from tests.runs.forks import WATCHED, fork, reference, spec_of, train, wait
+from tests.runs.forks import WATCHED, fork, load_once, reference, spec_of, train, wait
 
 LEASE = 0.3
 OPERATIONS = ("put", "put_all", "put_file", "create", "get", "get_all", "get_file", "names", "remove")
@@ -148,5 +147,5 @@ def every_instant(kind: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    importlib.import_module("pyarrow.parquet")
+    load_once()
     every_instant(sys.argv[1], Path(sys.argv[2]))
