@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,20 @@ torch.set_num_threads(1)  # as in runs: sums come out the same on every machine,
 # A busy machine is no error, and what a change is tested with does not change by chance; `make fuzz` searches.
 settings.register_profile("headway", deadline=None, derandomize=True, database=None)
 settings.load_profile("headway")
+
+
+MEMORY = Path("/dev/shm")
+
+
+def pytest_configure() -> None:
+    """Keep the tests' files in memory where there is room: most of them wait for a disk more than for the processor."""
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4e9:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector, which trainers call again and again, pass over what was imported."""
+    gc.freeze()
 
 
 SLOW_FOLDERS = {"browser", "faults", "integrations"}

@@ -45,7 +45,7 @@ def run_ranks(work: Callable[..., None], *args: Any, world: int = 2) -> None:
     They come from a process that has imported torch once; each of its own would take seconds for that. It keeps the
     environment that it was started in.
     """
-    multiprocessing.set_forkserver_preload(["torch._dynamo", "headway", "pytest", "tests.ranks"])
+    multiprocessing.set_forkserver_preload(["torch._dynamo", "headway", "pytest", "tests.grads.sharded_errors"])
     mp.start_processes(work, args, nprocs=world, start_method="forkserver")
 
 

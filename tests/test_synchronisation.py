@@ -239,6 +239,7 @@ def test_windows_without_data_dependent_shapes_are_windows(data: st.DataObject) 
     assert recent.tolist() == [list(row) for row in expected]
 
 
+@pytest.mark.slow
 def test_importing_headway_computes_nothing() -> None:
     """Torch chooses its instructions at its first operation, and a run must be able to say which before that."""
     program = """

@@ -98,6 +98,7 @@ def test_a_seed_counts_only_beside_uniform() -> None:
     assert outcome(runs, "digits", "gmc") is None
 
 
+@pytest.mark.slow
 def test_the_page_is_that_of_the_runs() -> None:
     text = PAGE.read_text("utf-8")
     assert made(text) == text, "run: python benchmarks/mixtures.py"

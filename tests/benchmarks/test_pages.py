@@ -23,6 +23,7 @@ def load() -> ModuleType:
 PAGES = load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES.PAGES)
 def test_a_page_quotes_its_measurement(name: str) -> None:
     path, say = PAGES.PAGES[name]

@@ -41,6 +41,7 @@ def run(*commands: list[str], missing: str = EXTRAS) -> list[tuple[int, str]]:
     return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_commands_name_the_extra_that_they_need() -> None:
     commands = {
         "demo": "experiments,report",
@@ -60,6 +61,7 @@ def test_commands_name_the_extra_that_they_need() -> None:
         assert f"is not installed; run: pip install 'headway-torch[{extra}]'" in said.splitlines()[-1], command
 
 
+@pytest.mark.slow
 def test_exploration_names_its_extra() -> None:
     ((_, said),) = run(["run", "doorkey", "--dry-run"], missing="gymnasium,minigrid")
     assert "pip install 'headway-torch[rl]'" in said.splitlines()[-1]

@@ -70,6 +70,7 @@ def run_command(line: str) -> None:
         assert main(options) == 0, line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("gymnasium", "jinja2", "matplotlib", "minigrid", "pyarrow", "ray", "stable_baselines3", "torchrl"):

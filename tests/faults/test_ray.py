@@ -116,7 +116,7 @@ def test_a_node_is_lost_and_its_run_goes_on_elsewhere(machines: Any, store: RunS
 def test_the_head_is_killed(machines: Any, store: RunStore) -> None:
     options = ["--method", "good", "wait", "--seeds", "0:2", "--steps", 9, "--workers", 1]  # in this order
     output = Output(
-        start("--patience", 20, "--launcher", "ray", "--address", machines.address, "--out", store.root, *options)
+        start("--patience", 8, "--launcher", "ray", "--address", machines.address, "--out", store.root, *options)
     )
     output.read_until("wait seed 0: started")
     machines.head_node.kill_gcs_server(check_alive=False)

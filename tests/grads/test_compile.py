@@ -83,6 +83,7 @@ def test_inductor_gives_the_same_scores() -> None:
         )
 
 
+@pytest.mark.slow
 def test_every_works_compiled() -> None:
     make, data = CASES["perceptron"]
     eager, model = make(), make()
@@ -146,6 +147,7 @@ def test_the_ways_out_for_positions_in_a_compiled_graph(each: bool, where: list[
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_a_compiled_graph_hides_is_an_error() -> None:
     model = TinyGPT()
     meter = Meter(model, GMC())

@@ -127,6 +127,7 @@ def test_a_table_is_not_replayed() -> None:
     reductions_of(model, torch.randint(0, 7, (5, 6)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_replay")
 @pytest.mark.parametrize("samples", [5, 700], ids=["few samples", "many samples"])
 @pytest.mark.parametrize("inputs", [(6,), (3, 6)], ids=["vectors", "positions"])

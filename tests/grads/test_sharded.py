@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 
 from headway import GMC, Meter, NormAll
 from headway.errors import ModelError, SignalError
 from headway.grads.registry import kind_of, rule_for
+from tests.ranks import run_ranks
 
 pytest.importorskip("transformers")
 sharded = pytest.importorskip("tests.grads.sharded")
@@ -32,7 +32,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
     def run(world: int) -> list[dict[str, Any]]:
         for size in (2, 4):
             if size <= world and size not in done:
-                mp.spawn(errors.work, (size, str(folder)), nprocs=size)
+                run_ranks(errors.work, size, str(folder), world=size)
                 done[size] = [torch.load(folder / f"{size} {rank}.pt", weights_only=True) for rank in range(size)]
         return done[world]
 

@@ -139,6 +139,7 @@ def test_the_random_network_stays() -> None:
     assert all(torch.equal(a, b) for a, b in zip(target, reward.predictor.target.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_prediction_error_falls_on_what_is_seen_again() -> None:
     for method in ("forward", "icm", "rnd"):
         reward = made(method, replace(RELEASED, hidden=32, learning_rate=3e-3, icm_inverse_weight=0.0))

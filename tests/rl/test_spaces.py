@@ -171,6 +171,7 @@ def test_an_agent_learns_from_parts_with_several_choices(method: str) -> None:
     assert rows[-1]["intrinsic_std"] > 0
 
 
+@pytest.mark.slow
 def test_parts_and_choices_are_learned() -> None:
     """The gear decides what pays, 2 for each of 6 steps; chance is 6 x (1/3 + 1/2) = 5."""
     config = PPOConfig(
@@ -190,6 +191,7 @@ def test_a_dictionary_of_tensors_is_a_batch() -> None:
         make_reward("icm", spaces.Dict({"words": spaces.Text(3)}), spaces.Discrete(2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["grid", "nature", "impala"])
 def test_encoders_by_name(kind: str) -> None:
     pixels = spaces.Box(0, 255, (3, 36, 36), np.uint8)

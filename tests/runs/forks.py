@@ -232,6 +232,7 @@ TASKS: dict[str, Callable[[Path], object]] = {
     "readers": readers,
 }
 
+
 def load_once() -> None:
     """Load what every worker would have to load."""
     importlib.import_module("pyarrow.parquet")

@@ -35,6 +35,7 @@ def test_the_number_of_workers_changes_no_number(tmp_path: Path, recorder: Recor
     assert files[0] == files[1] == files[2]
 
 
+@pytest.mark.slow
 def test_dead_workers_are_replaced_and_the_others_go_on(store: RunStore, recorder: Recorder) -> None:
     methods = ["die", "die-first", "fail", "good"]
     specs = {method: spec_of(method) for method in methods}

@@ -82,6 +82,7 @@ def names(store: RunStore, run_id: str) -> list[str]:
     return sorted(Bucket(store.place).folder(run_id).names())
 
 
+@pytest.mark.slow
 def test_runs_are_kept_listed_and_read(remote: RunStore) -> None:
     assert not remote.exists()
     with pytest.raises(StoreError, match="expected a run store"):
@@ -169,6 +170,7 @@ def test_the_numbers_are_those_of_a_folder(remote: RunStore, tmp_path: Path, rec
         assert remote.read_file(specs[0].run_id, name) == local.read_file(specs[0].run_id, name)
 
 
+@pytest.mark.slow
 def test_a_store_is_fetched_once(remote: RunStore, tmp_path: Path) -> None:
     finish(remote, plain(0))
     checkpointed(remote, plain(1), 1).interrupt()

@@ -99,6 +99,7 @@ def test_workers_stop_when_their_parent_is_killed(store: RunStore, recorder: Rec
     check_that_it_resumes(store, [spec_of("wait")], recorder)
 
 
+@pytest.mark.slow
 def test_two_campaigns_share_the_work_of_one_store(store: RunStore, tmp_path: Path) -> None:
     arguments = ["--method", "meet", "good", "--seeds", "0:2", "--folder", tmp_path, "--out", store.root]
     campaigns = [start(*arguments, "--workers", 1) for _ in range(2)]

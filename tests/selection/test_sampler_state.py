@@ -56,6 +56,7 @@ def test_it_continues_identically_from_any_index(rule, replacement: bool, stop: 
     assert drawn == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_plain_loader_with_workers_resumes_exactly(workers: int) -> None:
     """The indices in flight are drawn with the shares of their time, so they have to be handed out again."""

@@ -85,6 +85,7 @@ def drawn(loader: DataLoader, batches: int) -> list[tuple[int, int]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_draws_follow_the_shares_in_every_worker(workers: int) -> None:
     total = 100 * 64
@@ -96,6 +97,7 @@ def test_draws_follow_the_shares_in_every_worker(workers: int) -> None:
     assert all(number // 10**7 == source for number, source in samples)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_a_change_of_shares_shows_after_the_lag(context: str) -> None:
     stream = two()
@@ -131,6 +133,7 @@ class Own(IterableDataset):
             yield int(self.mixture.choose(torch.rand(1, dtype=torch.float64)))
 
 
+@pytest.mark.slow
 def test_a_mixture_that_is_not_shared_refuses_to_choose_in_a_worker() -> None:
     mixture = Mixture(["a", "b"], prior=[0.95, 0.05])
     with pytest.raises(SelectionError, match="share_memory"):
@@ -163,6 +166,7 @@ def test_a_function_may_take_the_shard() -> None:
     assert list(SourceStream({"a": lambda: iter([5])}, exhausted="stop")) == [(5, 0)]
 
 
+@pytest.mark.slow
 def test_presplit_sources_are_taken_whole() -> None:
     stream = SourceStream({"a": Count(0, 100)}, exhausted="stop", presplit=True)
     samples = [int(x) for x, _ in DataLoader(stream, None, num_workers=2)]
@@ -285,6 +289,7 @@ def draw_in_pair(rank: int, folder: str) -> None:
     torch.save((samples, weights), f"{folder}/{rank}.pt")
 
 
+@pytest.mark.slow
 def test_ranks_take_different_samples_under_the_same_shares(tmp_path: Path) -> None:
     run_ranks(draw_in_pair, str(tmp_path))
     (first, shares), (second, others) = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))

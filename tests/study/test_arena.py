@@ -55,6 +55,7 @@ def test_the_protocol_names_the_rooms_that_there_are() -> None:
     assert tuple(ROOMS) == MADE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ["house-button", "doorkey-5-tv", "pointmass-tv"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_goes_on_exactly_from_a_state(room: str, method: str) -> None:

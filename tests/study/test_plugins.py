@@ -39,6 +39,7 @@ def test_the_guide_has_all_four() -> None:
     assert all(len(code.splitlines()) < 30 for code, _ in EXAMPLES.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "workers"), [("my_signal", 1), ("my_dataset", 0), ("my_env", 0), ("my_method", 0)])
 def test_an_example_takes_part_in_headway_run(name: str, workers: int, folder: Path) -> None:
     words = [*shlex.split(EXAMPLES[name][1]), "--workers", str(workers), "--out", str(folder / "runs")]

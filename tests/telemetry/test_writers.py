@@ -179,6 +179,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
         filled().write_parquet(tmp_path / "sources.parquet")
 
 
+@pytest.mark.slow
 def test_what_readers_of_rows_need_is_there_without_torch() -> None:
     code = (
         "import sys; from headway.telemetry.states import State; from headway.telemetry.writers import COLUMNS; "

@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headway.runs import RunStore
 from tests.analysis.stores import controlled_specs, finish_all
 
 MOST = 20
 
 
+@pytest.mark.slow
 def test_a_report_on_one_run_loads_few_modules_of_the_analysis(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs")
     finish_all(store, controlled_specs(conditions=["noise"], methods=("gmc",), seeds=1, epochs=3))

@@ -39,6 +39,7 @@ def test_only_the_ensemble_learns() -> None:
     assert all(map(torch.equal, fixed, reward.predictor.encoder.parameters()))
 
 
+@pytest.mark.slow
 def test_noise_is_worth_little_in_the_end_and_the_unknown_stays_worth_more() -> None:
     """Two actions: 0 leads to noise, 1 to a fixed place. Action 2 is never taken."""
     space = spaces.Box(-np.inf, np.inf, (4,), np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from headway.rl import IntrinsicConfig, IntrinsicReward, make_reward
@@ -48,6 +49,7 @@ def test_the_gain_is_what_one_step_on_a_transition_brings() -> None:
     torch.testing.assert_close(reward.rewards(batch), torch.stack(gains))
 
 
+@pytest.mark.slow
 def test_what_is_known_brings_nothing() -> None:
     reward = make_reward("gain", VECTOR, DISCRETE, IntrinsicConfig(hidden=64, learning_rate=3e-3))
     assert reward is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from gymnasium import spaces
 
@@ -55,6 +56,7 @@ def test_one_step_is_icm() -> None:
     assert torch.equal(ready.later_obs, ready.next_obs)
 
 
+@pytest.mark.slow
 def test_noise_does_not_reach_the_features_and_what_actions_decide_does() -> None:
     """The first number adds up actions, the second is noise."""
     reward = made(IntrinsicConfig(features=4, hidden=32, learning_rate=3e-3), steps=3)
