@@ -65,17 +65,15 @@ class GroupGMC(MomentSignal):
         """GMC times what the evidence leaves of it, this batch's included."""
         check_groups(batch, self.groups)  # here, since batches that are not scored need none
         coupling, groups = total(values["coupling"]), groups_of(batch, self.groups)
-        scope.cache["evidence"] = known = advanced(
-            scope.memory["evidence"], total(values["dot"]), groups, self.smoothing
-        )
+        known = advanced(scope.memory["evidence"], total(values["dot"]), groups, self.smoothing)
+        scope.cache |= {"evidence": known, "scored": batch.losses}
         factor = self.scale / scope.size**0.5
         return coupling * hedged(known, self.hedge, self.errors, factor).to(coupling)[groups]
 
     def observe(self, scope: Scope, batch: Batch) -> None:
-        """Keep the evidence of a batch that was scored."""
-        latest = scope.cache.pop("evidence", None)
-        if latest is not None:
-            scope.memory["evidence"].copy_(latest)
+        """Keep the evidence of the batch, if it was scored."""
+        if scope.cache.get("scored") is batch.losses:  # another one may have been, by score(), which changes nothing
+            scope.memory["evidence"].copy_(scope.cache["evidence"])
 
 
 def check_evidence(hedge: float, errors: float, smoothing: float) -> None:

@@ -115,6 +115,24 @@ def test_noise_keeps_the_hedge_and_what_is_learned_keeps_all() -> None:
     assert noise < 0.5
 
 
+def test_what_score_saw_is_no_evidence_where_the_next_batch_is_not_scored() -> None:
+    torch.manual_seed(4)
+    model, groups = nn.Linear(3, 2), torch.arange(8) % 2
+    meter = headway.Meter(model, headway.GroupGMC(groups=2, beta=0.9))
+
+    def losses() -> Tensor:
+        return model(torch.randn(8, 3)).square().sum(1)
+
+    for _ in range(2):
+        meter.backward(losses(), groups=groups)
+    before = meter.state_dict()["memory"]["group_gmc"]["evidence"]
+    assert before.any()
+    meter.score(losses(), groups=groups)
+    with meter.unscored():
+        assert meter.backward(losses(), groups=groups) is None
+    assert torch.equal(meter.state_dict()["memory"]["group_gmc"]["evidence"], before)
+
+
 def test_it_resumes_exactly_and_scoring_twice_changes_nothing() -> None:
     def steps(meter: headway.Meter, first: int, last: int) -> list[Tensor]:
         scores = []
