@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from benchmarks.common import write_json
 from headway.data import load
 from headway.meter import Meter
+from headway.study.controlled_trial import Trial
 from headway.study.image_environment import CONDITIONS
 from headway.study.protocols.classification import Protocol
 from headway.study.signals import SIGNALS
-from headway.study.trial import Trial
 
 FACTORS = {"norm_last": "norm_last_scale", "norm_all": "norm_all_scale", "delta_loss": "delta_scale"}
 """The signals that have a factor, and its field in the protocol."""

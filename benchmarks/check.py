@@ -19,7 +19,7 @@ import torch
 from benchmarks.common import describe, write_json
 from benchmarks.cost.cases import CASES, Case, losses
 from headway import GMC, Meter
-from headway.grads.schedule import Schedule
+from headway.grads.check_schedule import Schedule
 
 STEPS = 2000
 

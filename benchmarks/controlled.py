@@ -18,9 +18,9 @@ import torch
 
 from benchmarks.common import write_json
 from headway.data import Dataset, Split
+from headway.study.controlled_trial import Trial
 from headway.study.protocols.classification import Protocol
 from headway.study.signals import SIGNALS
-from headway.study.trial import Trial
 
 TURN = 10
 """Batches of one signal before it is the next one's turn."""

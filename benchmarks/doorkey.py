@@ -41,8 +41,8 @@ from headway.rl.learning import Parallel
 from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO, never
 from headway.rl.rollout import collect
-from headway.study.keeper import keep_memory, one_thread
 from headway.study.protocols.minigrid import ExplorationProtocol
+from headway.study.resumable import keep_memory, one_thread
 
 PUBLISHED = {"ppo": 217, "gmc": 173, "icm+gmc": 228}
 """Steps per second of the published code on two cores of an AMD EPYC at 2.45 GHz."""

@@ -21,9 +21,9 @@ from torch import nn
 
 from benchmarks.common import quoted
 from headway.analysis import arena_tables, load_results
+from headway.analysis.comparison import MethodRow, method_rows
 from headway.analysis.report.overview import notes_of
 from headway.analysis.table import Table, ranges
-from headway.analysis.tables import MethodRow, method_rows
 from headway.commands.campaign_file import read_campaign_file
 from headway.data import Dataset, Split
 from headway.rl.reward import IntrinsicReward
@@ -31,11 +31,11 @@ from headway.runs.experiments import Context
 from headway.runs.text import count
 from headway.selection import Actor
 from headway.study import doorkey as exploration
+from headway.study.controlled_trial import Trial
 from headway.study.protocols.classification import Protocol
 from headway.study.protocols.fields import Fields
 from headway.study.protocols.minigrid import ExplorationProtocol
 from headway.study.protocols.names import MARK, title
-from headway.study.trial import Trial
 
 ROOT = Path(__file__).parent.parent
 SIGNALS = ("uniform", "curiosity", "gmc", "norm_last", "norm_all", "delta_loss", "gmc_hard", "gmc_soft")

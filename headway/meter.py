@@ -14,13 +14,13 @@ from headway.errors import LossError, SignalError
 from headway.grads import Engine, Layout, Reduction
 from headway.grads.accounting import check_aux, check_losses, check_scored, refusing_earlier_graphs
 from headway.grads.accumulation import Accumulation, LossScaler, scale_of
+from headway.grads.check_schedule import Check
 from headway.grads.checks import Checker
 from headway.grads.every import Every, interval_for
 from headway.grads.kernels import Choice, load
 from headway.grads.persample import widened
 from headway.grads.plans import by_parameter, handed_out, merged, own_gradients
 from headway.grads.rounding import least_precision
-from headway.grads.schedule import Check
 from headway.grads.sharded import find_sharding
 from headway.grads.verification import Verification, compare, one_at_a_time
 from headway.grads.wrappers import Structure, Wrapper, accelerator_steps, trainable_parameters, unwrap
@@ -77,7 +77,7 @@ class Meter(Generic[Scores]):
         layout: where the samples are in tensors that do not show it, see `headway.grads.layout`.
         simultaneous: sum the weight gradients of layers with several positions from the per-sample gradients.
         check: which batches are held against autograd, by one more backward pass with random weights over the samples:
-            "auto", "always", every k-th, "first" or "never"; see `headway.grads.schedule.Schedule`.
+            "auto", "always", every k-th, "first" or "never"; see `headway.grads.check_schedule.Schedule`.
         verify: compare every scored batch with one-sample-at-a-time autograd. Slow; see `verification`.
         kernels: "triton" reduces layers with several positions by a kernel, on CUDA devices; see docs/benchmarks.md.
 

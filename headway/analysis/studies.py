@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from headway.analysis import arena_tables, mixtures
 from headway.analysis.charts.model import Chart
+from headway.analysis.comparison import usable
 from headway.analysis.results import Results
 from headway.analysis.table import Table
-from headway.analysis.tables import usable
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from headway.analysis import Results, load_results
+from headway.analysis.comparison import MethodRow, method_rows
 from headway.analysis.report.findings import conclusion
 from headway.analysis.table import Cell, Table, interval, number, percent
-from headway.analysis.tables import MethodRow, method_rows
 from headway.commands.options import add_format_option, parse_new_folder, whole
 from headway.commands.report import report_if_possible
 from headway.runs import RunSpec, RunStore
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.launchers import Request
+from headway.runs.launchers import LaunchOptions
 from headway.runs.processes import make_local
 from headway.runs.progress import Outcome
 from headway.runs.text import emit
@@ -44,7 +44,7 @@ def execute(options: argparse.Namespace) -> int:
     """Run what is not done, print the table, and write a report if its packages are installed."""
     runs = demo_specs(options.seeds)
     emit(f"Digits, two conditions, six signals, {options.seeds} seeds: {len(runs)} runs in {options.out}")
-    progress = run_campaign(Campaign(runs, RunStore(options.out)), make_local(Request(options.workers)))
+    progress = run_campaign(Campaign(runs, RunStore(options.out)), make_local(LaunchOptions(options.workers)))
     if progress.failures():
         emit(f"{len(progress.failures())} runs failed; see: headway status {options.out} --failed")
         return 1

@@ -24,8 +24,8 @@ from headway.runs.files import write_bytes
 from headway.runs.text import count, emit
 from headway.study import doorkey
 from headway.study.doorkey import make_envs
-from headway.study.keeper import load_state
 from headway.study.protocols.minigrid import ExplorationProtocol
+from headway.study.resumable import load_state
 
 FILM = "play.gif"
 """What a film is called in the folder of its run, where the report looks for it."""

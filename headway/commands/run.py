@@ -18,8 +18,7 @@ from headway.errors import DataError, HeadwayError, MissingExtraError, UsageErro
 from headway.runs import RunRecord, RunSpec, RunStore, State
 from headway.runs.campaign import Campaign, Plan, busy_text, make_plan, run_campaign
 from headway.runs.experiments import WEIGHTS_FILE, Context, load_plugins, needed_datasets
-from headway.runs.launchers import Launcher, cores, make_named_launcher
-from headway.runs.launchers import Request as LauncherRequest
+from headway.runs.launchers import Launcher, LaunchOptions, cores, make_named_launcher
 from headway.runs.progress import CampaignProgress, Outcome
 from headway.runs.tensorboard import Mirror
 from headway.runs.text import aligned, complain, count, dataset_of, duration, emit, label, length_of
@@ -30,7 +29,7 @@ _SHOWN_FAILURES = 10
 
 
 @dataclass(frozen=True)
-class Work:
+class SectionRuns:
     """Runs of one store that are to be carried out."""
 
     specs: Sequence[RunSpec]
@@ -118,7 +117,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _trouble_reported(work: Work, troubled: list[str]) -> Iterator[None]:
+def _trouble_reported(work: SectionRuns, troubled: list[str]) -> Iterator[None]:
     """Report what is wrong with one section, so that the others go on; what is wrong with the command is raised."""
     try:
         yield
@@ -134,7 +133,7 @@ def _trouble_reported(work: Work, troubled: list[str]) -> Iterator[None]:
 # What is asked for
 
 
-def _asked_for(options: argparse.Namespace, how: RunOptions) -> list[Work]:
+def _asked_for(options: argparse.Namespace, how: RunOptions) -> list[SectionRuns]:
     """The runs that the options mean."""
     load_plugins(how.plugin)
     experiment: str | None = getattr(options, "experiment", None)
@@ -145,19 +144,19 @@ def _asked_for(options: argparse.Namespace, how: RunOptions) -> list[Work]:
         return _of_file(options.campaign, names, how)
     if experiment is not None and options.campaign is None and not names:
         request = REQUESTS.find(experiment)
-        return [Work(choose(request.read(given(request, options)).specs(), how), how)]
+        return [SectionRuns(choose(request.read(given(request, options)).specs(), how), how)]
     if how.only and experiment is None and not names:
         stored = named(how.only, {record.run_id: record for record in RunStore(how.out).status()})
         for record in stored:
             if record.spec is None:
                 raise UsageError(f"expected a run that can be read, got {record.run_id}: {record.reason}")
-        return [Work([record.spec for record in stored if record.spec], how)]
+        return [SectionRuns([record.spec for record in stored if record.spec], how)]
     got = "both" if experiment else "--section alone" if names else "neither"
     known = ", ".join(REQUESTS.names())
     raise UsageError(f"expected an experiment out of {known}, or --campaign FILE, got {got}")
 
 
-def _of_file(path: Path, names: Sequence[str], how: RunOptions) -> list[Work]:
+def _of_file(path: Path, names: Sequence[str], how: RunOptions) -> list[SectionRuns]:
     """The runs of a campaign file; with `--only` those sections alone that have such runs."""
     file = read_campaign_file(path)
     how = replace(how, plugin=tuple(dict.fromkeys((*file.plugins, *how.plugin))))
@@ -168,11 +167,11 @@ def _of_file(path: Path, names: Sequence[str], how: RunOptions) -> list[Work]:
     for name, specs in found.items():
         chosen = [spec for spec in specs if spec.run_id in how.only] if how.only else specs
         if chosen or not how.only:
-            work.append(Work(chosen, replace(how, out=how.out / name), name, path))
+            work.append(SectionRuns(chosen, replace(how, out=how.out / name), name, path))
     return work
 
 
-def _find_data(work: Work) -> str:
+def _find_data(work: SectionRuns) -> str:
     """Have the data of the runs that are left on this machine; a dry run or printed jobs only look for them.
 
     Returns what is not there, in words.
@@ -209,12 +208,12 @@ def _launcher(how: RunOptions) -> Launcher:
 
         return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
-    names = {each.name for each in fields(LauncherRequest)} - {"count_gpus"}
-    request = LauncherRequest(**{name: getattr(how, name) for name in names}, count_gpus=count_gpus)
+    names = {each.name for each in fields(LaunchOptions)} - {"count_gpus"}
+    request = LaunchOptions(**{name: getattr(how, name) for name in names}, count_gpus=count_gpus)
     return make_named_launcher(how.launcher, request)
 
 
-def _context(work: Work) -> Context:
+def _context(work: SectionRuns) -> Context:
     how = work.how
     if how.launcher == "local":
         _check_device(how.device)
@@ -250,7 +249,7 @@ def _check_device(name: str) -> None:
 # What is said about it
 
 
-def _print_jobs(work: Work) -> None:
+def _print_jobs(work: SectionRuns) -> None:
     """Add runs to the store, and print a command for each that is to be carried out, one a line.
 
     Failed runs are among them with `--retry-failed`, since otherwise their jobs would only say that they have failed.
@@ -318,7 +317,7 @@ def _announce(campaign: Campaign, how: RunOptions) -> None:
         emit(f"--keep-weights: {count(bare, 'run')} done before without it; only with another --out are weights kept")
 
 
-def _show_studies(work: Work) -> None:
+def _show_studies(work: SectionRuns) -> None:
     """Show how the methods of the arena or of the mixture study did so far, where their runs are in a folder."""
     if not isinstance(work.how.out, Path):
         return

@@ -18,7 +18,7 @@ from headway.errors import UsageError, did_you_mean
 from headway.runs import RunStore
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.experiments import Context, load_datasets, load_plugins
-from headway.runs.launchers import Request
+from headway.runs.launchers import LaunchOptions
 from headway.runs.processes import make_local
 from headway.runs.provenance import code_fingerprint
 from headway.runs.text import complain, emit
@@ -63,7 +63,7 @@ def execute(options: argparse.Namespace) -> int:
             )
     code = code_fingerprint()  # now, because the files may change while the runs go on
     context = Context(options.data_dir, options.device, plugins=tuple(options.plugin))
-    progress = run_campaign(Campaign(specs, RunStore(options.out), context), make_local(Request(options.workers)))
+    progress = run_campaign(Campaign(specs, RunStore(options.out), context), make_local(LaunchOptions(options.workers)))
     for end in progress.failures():
         complain(f"headway: {end.run_id} failed: {end.message}")
     if not progress.is_complete():

@@ -1,7 +1,7 @@
 """Per-sample gradient reductions during the ordinary backward pass."""
 
 # The rules register themselves when their modules are imported.
-from headway.grads import conv, elementwise, linear
+from headway.grads import conv, linear, normalisation
 from headway.grads.compound import Stacked
 from headway.grads.engine import Engine
 from headway.grads.layout import Layout
@@ -20,8 +20,8 @@ __all__ = [
     "Rule",
     "Stacked",
     "conv",
-    "elementwise",
     "linear",
+    "normalisation",
     "register_rule",
     "rule_for",
     "unregister_rule",

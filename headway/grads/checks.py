@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
 from headway.errors import HeadwayError, VerificationError, warn
+from headway.grads.check_schedule import Check, Schedule
 from headway.grads.engine import Engine
 from headway.grads.passes import Pass
 from headway.grads.persample import widened
 from headway.grads.registry import rule_for
 from headway.grads.rounding import leaves_of, nodes
-from headway.grads.schedule import Check, Schedule
 
 _NEAR = {torch.float64: 1e-10, torch.float32: 1e-4}
 """Two sums that are nearer than this, relative to the samples' own gradients, agree; 1e-2 for other dtypes."""

@@ -17,12 +17,12 @@ from torch.utils._pytree import tree_leaves
 
 from headway.errors import ModelError, warn
 from headway.grads.attention import AttentionSite
-from headway.grads.elementwise import refuse_batch_statistics
 from headway.grads.experts import ExpertsSite, is_experts
 from headway.grads.fallback import Function, Splits
 from headway.grads.hooks import Hook
 from headway.grads.layout import Layout, Layouts
 from headway.grads.modules import ModuleSite
+from headway.grads.normalisation import refuse_batch_statistics
 from headway.grads.passes import Pass
 from headway.grads.persample import Reduction
 from headway.grads.recurrent import CELL_PARAMETERS, CellSite, RecurrentSite

@@ -1,4 +1,4 @@
-"""Rules for layers whose gradient is a sum of outer products: Linear and Bilinear."""
+"""Rules for layers that multiply with a matrix: Linear, Bilinear, and Embedding, whose inputs choose its rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from headway.grads.persample import BiasOf, Dense, Outer, PerSample, RankOne, promote, widened
+from headway.errors import RuleError
+from headway.grads.persample import BiasOf, Dense, Outer, PerSample, RankOne, Rows, promote, widened
 from headway.grads.registry import Inputs, register_rule
 
 
@@ -58,3 +59,30 @@ def bilinear(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str
     left, right, b = promote(inputs[0], inputs[1], grad_output)
     products = (left.unsqueeze(-1) * right.unsqueeze(-2)).flatten(-2)
     return {"weight": outer_product(products, b), "bias": sum_positions(b)}
+
+
+def _rows_looked_up(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> int:
+    """Numbers per sample: output gradients, these in the order of the rows, and the sums for each row."""
+    return 3 * (grad_output.numel() // max(1, len(grad_output)))
+
+
+@register_rule(nn.Embedding, footprint=_rows_looked_up)
+def embedding(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
+    """Position t adds its output gradient to the row that it looked up."""
+    table = cast(nn.Embedding, module)
+    if table.scale_grad_by_freq:
+        raise RuleError(
+            "expected an Embedding whose gradient does not depend on other samples, got "
+            "scale_grad_by_freq=True; set it to False"
+        )
+    return {"weight": rows_of(inputs[0], grad_output, table.num_embeddings, table.padding_idx)}
+
+
+def rows_of(ids: Tensor, grad: Tensor, num_rows: int, padding_idx: int | None) -> Rows:
+    """The gradients of a table from the rows that were looked up [c, ...] and the gradients there [c, ..., d]."""
+    (b,) = promote(grad)
+    ids = ids.reshape(len(b), -1)
+    values = b.reshape(len(b), ids.shape[1], -1)
+    if padding_idx is not None:
+        values = values.masked_fill((ids == padding_idx % num_rows).unsqueeze(2), 0)
+    return Rows(ids, values, num_rows)

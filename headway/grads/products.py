@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headway.grads.conv import Geometry, convolve, twice
-from headway.grads.elementwise import rows_of
-from headway.grads.linear import outer_product, sum_positions
+from headway.grads.linear import outer_product, rows_of, sum_positions
 from headway.grads.persample import Dense, Outer, PerSample, RankOne, promote
 
 

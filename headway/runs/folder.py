@@ -25,7 +25,7 @@ from headway.runs.checkpoints import SLOTS, Found, find_newest
 from headway.runs.files import disk_errors, for_each, read_bytes, remove, store_error, sync_folder, write_bytes
 from headway.runs.folder_locks import has_left_staging, is_held, look_at_newest, try_lock
 from headway.runs.jsonable import MAX_BYTES
-from headway.runs.locks import LeaseWatch, Lock, Sighting
+from headway.runs.locks import LeaseWatch, Lock, SeenLock
 from headway.runs.run import WorkingCopy
 from headway.runs.spec import RunSpec
 from headway.runs.status import (
@@ -140,12 +140,12 @@ class FolderStorage:
     def records(self, run_ids: Iterable[str] | None = None) -> list[RunRecord]:
         """Return some runs, in the given order, or all."""
         if run_ids is not None:
-            return [read_record(self.root, self.folder(run_id).name) for run_id in run_ids]
+            return [read_run_record(self.root, self.folder(run_id).name) for run_id in run_ids]
         with disk_errors("read", self.root), os.scandir(self.root) as entries:
             runs = [entry for entry in entries if RUN_ID.fullmatch(entry.name)]
             # a link leads elsewhere, and is shown as corrupt
             names = [entry.name for entry in runs if entry.is_symlink() or entry.is_dir()]
-        return [read_record(self.root, name) for name in names]
+        return [read_run_record(self.root, name) for name in names]
 
     def status(self, run_id: str) -> Status | None:
         """Return what a run last wrote; None when it never started."""
@@ -163,7 +163,7 @@ class FolderStorage:
         """Lock a run unless another process holds it."""
         return try_lock(self.folder(run_id), watch, lease)
 
-    def look(self, run_id: str) -> Sighting | None:
+    def look(self, run_id: str) -> SeenLock | None:
         """Return a run's newest lock as it is now."""
         return look_at_newest(self.folder(run_id))
 
@@ -210,7 +210,7 @@ def _is_done(folder: Path) -> bool:
     return status is not None and status.state is State.DONE
 
 
-def read_record(root: str | Path, run_id: str) -> RunRecord:
+def read_run_record(root: str | Path, run_id: str) -> RunRecord:
     """Read the record of a run; what cannot be read makes it corrupt, with the reason."""
     folder = f"{root}/{run_id}"  # a string: making paths would take a fifth of the time of a listing
     spec = None

@@ -36,7 +36,7 @@ from pathlib import Path
 from headway.errors import DamagedError, StoreError
 from headway.runs.files import disk_errors, open_regular
 from headway.runs.jsonable import parse_object
-from headway.runs.locks import DEFAULT_LEASE, LeaseWatch, Lock, Owner, Sighting, is_over, newest_number
+from headway.runs.locks import DEFAULT_LEASE, LeaseWatch, Lock, Owner, SeenLock, is_over, newest_number
 
 LEASES_TO_LIST = 20
 """For how many leases, but half an hour at least, a foreign lock is listed as held after its last sign of life."""
@@ -97,7 +97,7 @@ def _names(folder: str | Path) -> list[str]:
         return [entry.name for entry in entries]
 
 
-def look(folder: str | Path, number: int) -> Sighting | None:
+def look(folder: str | Path, number: int) -> SeenLock | None:
     """Read a lock; None when it is not there (any more)."""
     path = _path(Path(folder), number)
     with disk_errors("read", path):
@@ -113,10 +113,10 @@ def look(folder: str | Path, number: int) -> Sighting | None:
         owner = Owner.from_dict(parse_object(content, str(path), StoreError))
     except StoreError:
         owner = None
-    return Sighting(owner, content.startswith(_RELEASED), beat)
+    return SeenLock(owner, content.startswith(_RELEASED), beat)
 
 
-def look_at_newest(folder: str | Path) -> Sighting | None:
+def look_at_newest(folder: str | Path) -> SeenLock | None:
     """Read the lock that counts; None when the run was never locked."""
     seen = 0
     while (number := newest(folder)) != seen:
@@ -167,13 +167,13 @@ def _path(folder: Path, number: int) -> Path:
     return folder / f"claim.{number}"
 
 
-def _is_over(path: Path, sighting: Sighting, watch: LeaseWatch) -> bool:
+def _is_over(path: Path, sighting: SeenLock, watch: LeaseWatch) -> bool:
     if is_over(str(path), sighting, watch):
         return True
     return sighting.is_alive() is None and _is_of_an_earlier_boot(sighting, lambda: _now(path.parent))
 
 
-def _is_of_an_earlier_boot(sighting: Sighting, now: Callable[[], float]) -> bool:
+def _is_of_an_earlier_boot(sighting: SeenLock, now: Callable[[], float]) -> bool:
     """Tell whether a lock has been silent since before this machine was started."""
     if sighting.owner is None or not sighting.owner.may_be_of_an_earlier_boot():
         return False

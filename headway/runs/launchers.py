@@ -57,7 +57,7 @@ class StopRequest:
         return self.asked or self.reader.poll(seconds)
 
 
-class Silence:
+class StallTimer:
     """For how long nothing was heard of a run under way."""
 
     def __init__(self, patience: float = STALL_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
@@ -204,7 +204,7 @@ def cores() -> int:
 
 
 @dataclass(frozen=True)
-class Request:
+class LaunchOptions:
     """How runs are to be carried out; None leaves a choice to the launcher.
 
     Attributes:
@@ -251,7 +251,7 @@ class Launcher(Protocol):
         ...
 
 
-def make_named_launcher(name: str, request: Request) -> Launcher:
+def make_named_launcher(name: str, request: LaunchOptions) -> Launcher:
     """Make a launcher."""
     check_known("a launcher", [name], LAUNCHERS, UsageError)
     module, _, function = LAUNCHERS[name].partition(":")
@@ -264,7 +264,7 @@ class Attempt:
     """A run under way, as its launcher sees it."""
 
     task: Task
-    silence: Silence
+    silence: StallTimer
     pid: int = 0
     host: str = ""
     has_started: bool = False

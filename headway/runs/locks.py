@@ -128,7 +128,7 @@ def _process_state(pid: int) -> tuple[str, str] | None:
 
 
 @dataclass(frozen=True)
-class Sighting:
+class SeenLock:
     """A lock as it was found."""
 
     owner: Owner | None
@@ -165,7 +165,7 @@ class LeaseWatch:
         self._clock = clock
         self._seen: dict[str, tuple[tuple[int, int, int], float]] = {}
 
-    def is_silent(self, name: str, sighting: Sighting) -> bool:
+    def is_silent(self, name: str, sighting: SeenLock) -> bool:
         """Tell whether the lock of this name has been watched for its lease without a change."""
         now = self._clock()
         beat, since = self._seen.get(name, (None, now))
@@ -175,7 +175,7 @@ class LeaseWatch:
         return now - since >= sighting.lease(self._lease)
 
 
-def is_over(name: str, sighting: Sighting, watch: LeaseWatch) -> bool:
+def is_over(name: str, sighting: SeenLock, watch: LeaseWatch) -> bool:
     """Tell whether nobody holds a lock any more."""
     if sighting.released:
         return True
@@ -237,7 +237,7 @@ class Lock(ABC):
                 return
 
 
-def wait_for_lock(attempt: Callable[[], Lock | None], look: Callable[[], Sighting | None], lease: float) -> Lock | None:
+def wait_for_lock(attempt: Callable[[], Lock | None], look: Callable[[], SeenLock | None], lease: float) -> Lock | None:
     """Lock a run, and watch its lock for the lease if only that can show whether the holder is gone."""
     first = look()
     while (lock := attempt()) is None:

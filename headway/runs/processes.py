@@ -25,9 +25,9 @@ from headway.runs.launchers import (
     InProcess,
     Job,
     Launcher,
+    LaunchOptions,
     Queue,
-    Request,
-    Silence,
+    StallTimer,
     StopRequest,
     Work,
     cores,
@@ -63,7 +63,7 @@ class LocalProcesses:
         _Pool(job, notify, stop, self).carry_out()
 
 
-def make_local(request: Request) -> Launcher:
+def make_local(request: LaunchOptions) -> Launcher:
     """The launcher for processes of this machine, one per core unless the request says otherwise; 0 is this one."""
     for option in ("address", "cpus_per_run", "gpus_per_run"):
         if getattr(request, option) is not None:
@@ -114,7 +114,7 @@ class _Worker:
     def send(self, task: Task | None) -> None:
         """Send a task, or None for a request to stop; a dead worker is noticed elsewhere."""
         if task:
-            self.attempt = Attempt(task, Silence(self._stall_seconds), self.process.pid or 0)
+            self.attempt = Attempt(task, StallTimer(self._stall_seconds), self.process.pid or 0)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(task)
 

@@ -23,15 +23,15 @@ from headway.runs.launchers import (
     Attempt,
     Job,
     Launcher,
+    LaunchOptions,
     Queue,
-    Request,
-    Silence,
+    StallTimer,
     StopRequest,
     Work,
 )
 from headway.runs.progress import Advanced, Notify, Started, Stopping
-from headway.runs.ray_cluster import Cluster, Pulse, Resources, connected, import_ray
-from headway.runs.ray_worker import Board, RaySetup, carry_out, versions
+from headway.runs.ray_cluster import Cluster, HeadMonitor, Resources, connected, import_ray
+from headway.runs.ray_worker import EventQueue, RaySetup, carry_out, versions
 from headway.runs.text import last_line
 
 __all__ = ["RayLauncher", "Resources", "make_ray"]
@@ -84,7 +84,7 @@ class RayLauncher:
             _Tasks(job, notify, stop, found, self).carry_out()
 
 
-def make_ray(request: Request) -> Launcher:
+def make_ray(request: LaunchOptions) -> Launcher:
     """The launcher that a command asks for."""
     import_ray()
     return RayLauncher(Resources.of(request), request.address, request.workers, stall_seconds=request.stall_seconds)
@@ -102,7 +102,7 @@ class _Tasks(Work):
         self._references: dict[Any, int] = {}
         self._count = 0
         self._failed_starts = 0
-        self._pulse = Pulse(cluster, launcher.patience)
+        self._pulse = HeadMonitor(cluster, launcher.patience)
         self._board = self._make_board()
         self._setup = self._ray.put(self._make_setup())
         resources = launcher.resources
@@ -142,7 +142,7 @@ class _Tasks(Work):
 
         near = NodeAffinitySchedulingStrategy(node_id=self._cluster.here(), soft=True)
         options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 3, "scheduling_strategy": near}
-        return self._ray.remote(Board).options(**options).remote()
+        return self._ray.remote(EventQueue).options(**options).remote()
 
     def _make_setup(self) -> RaySetup:
         context = self.job.context
@@ -167,7 +167,7 @@ class _Tasks(Work):
             self._count += 1
             reference = self._remote.remote(task, self._count, self._setup, self._board)
             self._references[reference] = self._count
-            self._attempts[self._count] = Attempt(task, Silence(math.inf))
+            self._attempts[self._count] = Attempt(task, StallTimer(math.inf))
 
     def begin_to_stop(self) -> None:
         """Cancel what has not started, and only then let the others know: a core that they leave would start it."""
@@ -195,7 +195,7 @@ class _Tasks(Work):
             attempt.silence.end()
             if isinstance(event, Started):
                 attempt.host, attempt.has_started, self._failed_starts = note.host, True, 0
-                attempt.silence = Silence(self._launcher.stall_seconds)
+                attempt.silence = StallTimer(self._launcher.stall_seconds)
                 event = replace(event, host=note.host)
             elif isinstance(event, Advanced):
                 attempt.reached = event.step

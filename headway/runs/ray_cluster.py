@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from headway.errors import LauncherError, UsageError, import_extra
-from headway.runs.launchers import Request, cores, restored_signal_handlers
+from headway.runs.launchers import LaunchOptions, cores, restored_signal_handlers
 
 PATIENCE = 45.0
 """Seconds without an answer of the head after which a campaign gives up; Ray itself ends the process after 60."""
 BEAT = 2.0
 """Seconds between two questions to the head."""
-NO_NEWS = ("A worker died or was killed while executing a task", "Task Board.")
+NO_NEWS = ("A worker died or was killed while executing a task", "Task EventQueue.")
 """What Ray remarks on that a campaign reports itself, or that harms no run: a board that is away for a moment."""
 
 
@@ -37,7 +37,7 @@ class Resources:
     gpus: float = 0.0
 
     @classmethod
-    def of(cls, request: Request) -> Resources:
+    def of(cls, request: LaunchOptions) -> Resources:
         """What a request means."""
         on_gpu = request.device != "cpu"
         if ":" in request.device:
@@ -164,7 +164,7 @@ def _start(ray: Any, options: Mapping[str, Any], has_another_try: bool = True) -
     return True
 
 
-class Pulse:
+class HeadMonitor:
     """Asks the head again and again which nodes are alive, in a thread, since the answer may never come."""
 
     def __init__(self, cluster: Cluster, patience: float, clock: Callable[[], float] = time.monotonic) -> None:

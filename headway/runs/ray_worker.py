@@ -37,7 +37,7 @@ class Note:
     host: str = ""
 
 
-class Board:
+class EventQueue:
     """Runs as an actor. If it is lost, Ray makes a new one; what was on it is lost, which harms no run."""
 
     def __init__(self) -> None:

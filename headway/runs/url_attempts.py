@@ -32,7 +32,7 @@ from headway.runs.checkpoints import SLOTS
 from headway.runs.files import FileSum
 from headway.runs.folder import read_status
 from headway.runs.jsonable import parse_object, read_record
-from headway.runs.locks import LeaseWatch, Lock, Owner, Sighting, is_over, newest_number
+from headway.runs.locks import LeaseWatch, Lock, Owner, SeenLock, is_over, newest_number
 from headway.runs.status import METRICS_FILE, State, Status, is_file_name
 
 MANIFEST_SCHEMA = 1
@@ -142,21 +142,21 @@ def try_lock(objects: Bucket, watch: LeaseWatch, lease: float) -> Holder | None:
     return holder
 
 
-def look(objects: Bucket) -> Sighting | None:
+def look(objects: Bucket) -> SeenLock | None:
     """The newest lock on a run; None when there is none."""
     number, data = _newest_lock(objects)
     return sighting(data) if number else None
 
 
-def sighting(data: bytes | None) -> Sighting:
+def sighting(data: bytes | None) -> SeenLock:
     """A lock as its content shows it."""
     fields = _fields(data)
     count = fields.get("count")
     beat = (count if isinstance(count, int) else 0, len(data or b""), hash(str(fields.get("token"))))
     try:
-        return Sighting(Owner.from_dict(fields), fields.get("released") is True, beat)
+        return SeenLock(Owner.from_dict(fields), fields.get("released") is True, beat)
     except StoreError:
-        return Sighting(None, False, (0, len(data or b""), 0))
+        return SeenLock(None, False, (0, len(data or b""), 0))
 
 
 def _newest_lock(objects: Bucket) -> tuple[int, bytes | None]:

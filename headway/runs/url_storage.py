@@ -38,7 +38,7 @@ from headway.runs.checkpoints import Found, find_newest
 from headway.runs.files import FileSum, disk_errors, read_bytes, write_bytes
 from headway.runs.folder import read_status
 from headway.runs.jsonable import MAX_BYTES, parse_object
-from headway.runs.locks import LeaseWatch, Lock, Owner, Sighting, newest_number
+from headway.runs.locks import LeaseWatch, Lock, Owner, SeenLock, newest_number
 from headway.runs.run import WorkingCopy
 from headway.runs.spec import RunSpec
 from headway.runs.status import (
@@ -150,7 +150,7 @@ class UrlStorage:
         folder = workdir / f"{run_id}-{holder.token}"
         return UrlLock(objects, holder, lease, folder, partial(self._dispose, folder))
 
-    def look(self, run_id: str) -> Sighting | None:
+    def look(self, run_id: str) -> SeenLock | None:
         """Return a run's newest lock as it is now."""
         return url_attempts.look(self.bucket.folder(run_id))
 

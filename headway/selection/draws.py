@@ -61,7 +61,7 @@ def chosen(shares: Tensor, uniforms: Tensor) -> Tensor:
     return found.clamp(max=int(shares.nonzero().max()))  # rounding must not lead to an entry without a share
 
 
-class Deck:
+class ShuffledOrder:
     """The samples of one source in an order that is drawn anew each time it is used up.
 
     Nothing but the number of samples taken so far is needed to continue.

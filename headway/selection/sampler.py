@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from headway.errors import SelectionError
-from headway.selection.draws import Deck
+from headway.selection.draws import ShuffledOrder
 from headway.selection.epochs import EpochSampler
 from headway.selection.mixture import Bound, FollowsScores, Mixture, Prior
 from headway.selection.rules import Rule
@@ -81,9 +81,9 @@ class SourceSampler(FollowsScores, EpochSampler):
         total = self.sources.samples if num_samples is None else num_samples
         super().__init__(total, seed, rank, num_replicas, history)
 
-    def _deal(self, seed: int) -> list[Deck]:
+    def _deal(self, seed: int) -> list[ShuffledOrder]:
         members = enumerate(self.sources.members)
-        return [Deck(own, seed, source, self._replacement) for source, own in members]
+        return [ShuffledOrder(own, seed, source, self._replacement) for source, own in members]
 
     @property
     def version(self) -> int:

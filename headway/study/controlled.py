@@ -12,11 +12,11 @@ from headway.data import DATASETS, Dataset, load
 from headway.errors import DataError, SpecError, check_known
 from headway.runs import Run, RunSpec
 from headway.runs.experiments import Context
+from headway.study.controlled_trial import Trial
 from headway.study.image_environment import CONDITIONS
-from headway.study.keeper import Keeper, length_of, one_thread, seconds_of
 from headway.study.protocols.classification import Protocol
+from headway.study.resumable import ResumableRun, one_thread, planned_length, seconds_of
 from headway.study.signals import SIGNALS
-from headway.study.trial import Trial
 
 EXPERIMENT = "controlled"
 CALIBRATION_BATCHES = 40
@@ -47,11 +47,11 @@ def specs(
 
 def run(run: Run, context: Context) -> None:
     """Carry out a claimed run, from its last checkpoint if it has one."""
-    keeper = Keeper(run, context)
+    resumable = ResumableRun(run, context)
     with one_thread():
         dataset = _dataset(run.spec, context)
         trial = _make(run.spec, context)
-        state = keeper.restored()
+        state = resumable.restored()
         if state is not None:
             first = state.pop("dataset")
             if first != dataset.fingerprint:  # the curve would be of neither
@@ -60,8 +60,8 @@ def run(run: Run, context: Context) -> None:
                     f"({dataset.fingerprint[:12]}) from {dataset.source}; use the first one, or another --out"
                 )
             trial.load_state_dict(state)
-        epochs = length_of(run.spec, "epochs")
-        keeper.begin(trial.epoch, epochs, trial.step)  # progress counts epochs; a checkpoint counts batches
+        epochs = planned_length(run.spec, "epochs")
+        resumable.begin(trial.epoch, epochs, trial.step)  # progress counts epochs; a checkpoint counts batches
 
         def state_dict() -> dict[str, Any]:
             return {**trial.state_dict(), "dataset": dataset.fingerprint}
@@ -69,12 +69,12 @@ def run(run: Run, context: Context) -> None:
         while trial.epoch < epochs:
             row = trial.run_epoch(context.should_stop)
             if row is None:
-                keeper.stop(trial.step, state_dict)
+                resumable.stop(trial.step, state_dict)
             run.log(row)
-            keeper.progress(trial.epoch, {"test": row["test_loss_mean"]})
-            keeper.save(trial.step, state_dict)
+            resumable.progress(trial.epoch, {"test": row["test_loss_mean"]})
+            resumable.save(trial.step, state_dict)
         facts = {"dataset": dataset.name, "fingerprint": dataset.fingerprint, "note": dataset.note}
-        keeper.finish(trial.model.state_dict(), **facts)
+        resumable.finish(trial.model.state_dict(), **facts)
 
 
 def estimate(spec: RunSpec, context: Context) -> float:
@@ -83,7 +83,7 @@ def estimate(spec: RunSpec, context: Context) -> float:
         trial = _make(spec, context)
         trial.train_batch()
         batch, test = seconds_of(trial.train_batch, CALIBRATION_BATCHES), seconds_of(trial.test)
-    return length_of(spec, "epochs") * (batch * trial.batches + test)
+    return planned_length(spec, "epochs") * (batch * trial.batches + test)
 
 
 def _make(spec: RunSpec, context: Context) -> Trial:

@@ -20,8 +20,8 @@ from headway.rl.methods import make_reward
 from headway.rl.ppo import PPO
 from headway.runs import Run, RunSpec
 from headway.runs.experiments import Context, use_common_instructions
-from headway.study.keeper import Keeper, keep_memory, length_of, one_thread, saves, seconds_of
 from headway.study.protocols.minigrid import ExplorationProtocol
+from headway.study.resumable import ResumableRun, keep_memory, one_thread, planned_length, saves, seconds_of
 
 try:
     import gymnasium
@@ -100,35 +100,35 @@ def run(run: Run, context: Context) -> None:
 def carry_out(run: Run, context: Context, make: Make, columns: Sequence[str]) -> None:
     """Train an agent and keep what it has logged: these columns, of which the last is the speed."""
     keep_memory()
-    keeper = Keeper(run, context, "numpy", "gymnasium")
+    resumable = ResumableRun(run, context, "numpy", "gymnasium")
     with one_thread():
         ppo = make(run.spec, context)
         try:
-            _train(run, ppo, context, keeper, columns)
+            _train(run, ppo, context, resumable, columns)
         finally:
             ppo.close()
         networks = {"policy": ppo.agent.policy, "value": ppo.agent.value, "predictor": ppo.reward and ppo.reward.bonus}
         weights = {name: None if each is None else each.state_dict() for name, each in networks.items()}
         run.save(POLICY_FILE, saves(weights["policy"]))
-        keeper.finish(weights)
+        resumable.finish(weights)
 
 
-def _train(run: Run, ppo: PPO, context: Context, keeper: Keeper, columns: Sequence[str]) -> None:
+def _train(run: Run, ppo: PPO, context: Context, resumable: ResumableRun, columns: Sequence[str]) -> None:
     """Rollout after rollout; asked to stop in the midst of one, it goes back to where that one began."""
-    state, total = keeper.restored(), length_of(run.spec, "steps")
+    state, total = resumable.restored(), planned_length(run.spec, "steps")
     if state is not None:
         ppo.load_state_dict(state)
-    keeper.begin(ppo.env_steps, total, ppo.env_steps)
+    resumable.begin(ppo.env_steps, total, ppo.env_steps)
     while ppo.env_steps < total:
         began, before = time.monotonic(), copy.deepcopy(ppo.state_dict())
         metrics = ppo.iterate(context.should_stop)
         if metrics is None:
-            keeper.stop(before["env_steps"], before.copy)
+            resumable.stop(before["env_steps"], before.copy)
         speed = (ppo.env_steps - before["env_steps"]) / max(time.monotonic() - began, 1e-9)
         run.log({name: metrics.get(name, math.nan) for name in columns[:-1]} | {columns[-1]: speed})
         reached = metrics["episode_return"] / (ppo.config.extrinsic_scale or 1.0)  # in the environment's own unit
-        keeper.progress(ppo.env_steps, {} if math.isnan(reached) else {"return": reached})
-        keeper.save(ppo.env_steps, ppo.state_dict)
+        resumable.progress(ppo.env_steps, {} if math.isnan(reached) else {"return": reached})
+        resumable.save(ppo.env_steps, ppo.state_dict)
 
 
 def estimate(spec: RunSpec, context: Context) -> float:
@@ -148,7 +148,7 @@ def measure(spec: RunSpec, context: Context, make: Make) -> float:
         before = ppo.env_steps
         seconds = seconds_of(ppo.iterate)
         ppo.close()
-    return length_of(spec, "steps") * seconds / (ppo.env_steps - before)
+    return planned_length(spec, "steps") * seconds / (ppo.env_steps - before)
 
 
 def make(spec: RunSpec, context: Context) -> PPO:

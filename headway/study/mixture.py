@@ -18,9 +18,9 @@ from headway.runs import Run, RunSpec
 from headway.runs.experiments import Context
 from headway.selection.rules import Rule
 from headway.signals import Reference, Signal
-from headway.study.keeper import Keeper, one_thread, seconds_of
 from headway.study.mixture_sources import MIXTURES
 from headway.study.protocols.mixtures import FIXED, Method, MixtureProtocol
+from headway.study.resumable import ResumableRun, one_thread, seconds_of
 
 EXPERIMENT = "mixture"
 PLAIN_STEPS = 3
@@ -46,24 +46,24 @@ def specs(
 
 def run(run: Run, context: Context) -> None:
     """Carry out a claimed run, from its last checkpoint if it has one."""
-    keeper = Keeper(run, context)
+    resumable = ResumableRun(run, context)
     with one_thread():
         trial = _make(run.spec)
-        state = keeper.restored()
+        state = resumable.restored()
         if state is not None:
             trial.load_state_dict(state)
         total = trial.protocol.steps
-        keeper.begin(trial.step, total, trial.step)
+        resumable.begin(trial.step, total, trial.step)
         while trial.step < total:
             if context.should_stop():
-                keeper.stop(trial.step, trial.state_dict)
+                resumable.stop(trial.step, trial.state_dict)
             trial.train_batch()
             if trial.is_due():
                 row = trial.validate()
                 run.log(row)
-                keeper.progress(trial.step, {"validation": row["loss"]})
-            keeper.save(trial.step, trial.state_dict)
-        keeper.finish(trial.model.state_dict())
+                resumable.progress(trial.step, {"validation": row["loss"]})
+            resumable.save(trial.step, trial.state_dict)
+        resumable.finish(trial.model.state_dict())
 
 
 def estimate(spec: RunSpec, context: Context) -> float:
@@ -75,8 +75,8 @@ def estimate(spec: RunSpec, context: Context) -> float:
     return trial.protocol.steps * batch + trial.protocol.validations * test
 
 
-def _make(spec: RunSpec) -> Trial:
-    return Trial(spec.condition, Method.read(spec.method), MixtureProtocol.from_dict(spec.protocol), spec.seed)
+def _make(spec: RunSpec) -> MixtureTrial:
+    return MixtureTrial(spec.condition, Method.read(spec.method), MixtureProtocol.from_dict(spec.protocol), spec.seed)
 
 
 def losses_of(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ _RULES: Mapping[str, Callable[[], Rule]] = {
 }
 
 
-class Trial:
+class MixtureTrial:
     """A model that learns from a mixture, and a method that sets the shares.
 
     Args:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from headway.analysis.comparison import uniform_sources
 from headway.analysis.results import Results
 from headway.analysis.rundata import Group, RunData
-from headway.analysis.tables import lenders
 from headway.runs import State
 from headway.selection import Actor, ActorConfig
 from tests.analysis.made import controlled, made, together
@@ -15,7 +15,7 @@ ONES = np.ones((3, 4))
 
 def lending(*runs: RunData) -> dict[str, str]:
     """Who lends to whom, by the protocol's label."""
-    found = lenders(together(*runs).groups())
+    found = uniform_sources(together(*runs).groups())
     return {borrower.protocol: lender.protocol for borrower, lender in found.items()}
 
 
@@ -97,7 +97,7 @@ def test_the_weight_of_the_entropy_hardly_matters_to_uniform() -> None:
 
 def test_no_runs_lend_nothing() -> None:
     groups: dict[Group, Results] = {}
-    assert lenders(groups) == {}
+    assert uniform_sources(groups) == {}
 
 
 def test_uniform_that_an_actor_drew_serves_where_there_is_no_other() -> None:

@@ -242,7 +242,7 @@ def test_a_run_of_an_unknown_experiment(tmp_path: Path) -> None:
 
 def test_nothing_imports_torch_or_a_plotting_library() -> None:
     code = (
-        "import sys, headway.analysis, headway.analysis.claims, headway.analysis.tables\n"
+        "import sys, headway.analysis, headway.analysis.claims, headway.analysis.comparison\n"
         "bad = {'torch', 'pandas', 'matplotlib', 'scipy', 'pyarrow'} & set(sys.modules)\n"
         "sys.exit(f'imported {bad}' if bad else 0)"
     )

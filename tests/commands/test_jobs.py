@@ -13,7 +13,7 @@ from headway.commands.main import main
 from headway.commands.options import RunOptions, Shard, Url, parse_place
 from headway.errors import DataError, UsageError
 from headway.runs import RunSpec, RunStore, State
-from headway.runs.launchers import InProcess, Request, make_named_launcher
+from headway.runs.launchers import InProcess, LaunchOptions, make_named_launcher
 from headway.runs.processes import LocalProcesses, gpus_for, make_local
 from tests.commands.test_run import SMALL, run
 from tests.runs import dummy_cli
@@ -221,17 +221,17 @@ def test_bad_use_is_exit_code_2(
 
 
 def test_local_launchers() -> None:
-    assert isinstance(make_local(Request(workers=0)), InProcess)
-    local = make_local(Request(workers=3))
+    assert isinstance(make_local(LaunchOptions(workers=0)), InProcess)
+    local = make_local(LaunchOptions(workers=3))
     assert isinstance(local, LocalProcesses)
     assert (local.workers, local.devices) == (3, ())
 
 
 def test_runs_share_gpus_evenly() -> None:
-    local = make_local(Request(device="cuda", runs_per_gpu=3, count_gpus=lambda: 2))
+    local = make_local(LaunchOptions(device="cuda", runs_per_gpu=3, count_gpus=lambda: 2))
     assert isinstance(local, LocalProcesses)
     assert (local.workers, local.devices) == (6, ("cuda:0", "cuda:1"))
-    fewer = make_local(Request(device="cuda:1", runs_per_gpu=3, workers=2))
+    fewer = make_local(LaunchOptions(device="cuda:1", runs_per_gpu=3, workers=2))
     assert isinstance(fewer, LocalProcesses)
     assert (fewer.workers, fewer.devices) == (2, ("cuda:1",))
     with pytest.raises(UsageError, match="expected a GPU for --device cuda, got none"):
@@ -239,9 +239,9 @@ def test_runs_share_gpus_evenly() -> None:
 
 
 def test_launchers_have_names() -> None:
-    assert isinstance(make_named_launcher("local", Request(workers=0)), InProcess)
+    assert isinstance(make_named_launcher("local", LaunchOptions(workers=0)), InProcess)
     with pytest.raises(UsageError, match="expected a launcher out of"):
-        make_named_launcher("", Request())
+        make_named_launcher("", LaunchOptions())
 
 
 def test_places_are_paths_or_urls() -> None:

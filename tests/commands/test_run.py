@@ -17,7 +17,7 @@ import pytest
 from headway.commands.main import main
 from headway.runs import RunStore, State
 from headway.runs.campaign import busy_text
-from headway.study.trial import Trial
+from headway.study.controlled_trial import Trial
 from tests.runs.dummy import spec_of
 
 QUICK = ["--protocol", "demo", "--set", "hidden=8", "--set", "batch_size=256", "--set", "test_batches=1"]

@@ -13,7 +13,7 @@ import pytest
 from headway.runs import RunStore, State
 from headway.runs.attempt import attempt
 from headway.runs.experiments import Context
-from headway.runs.launchers import Silence
+from headway.runs.launchers import StallTimer
 from headway.runs.progress import Outcome
 from tests.faults.campaigns import Output, check_aftermath, start
 from tests.runs import dummy
@@ -123,7 +123,7 @@ def test_a_run_whose_folder_was_deleted_ends_alone(store: RunStore, tmp_path: Pa
 
 def test_silence_is_worth_saying_again_and_again() -> None:
     now = [0.0]
-    silence = Silence(10.0, lambda: now[0])
+    silence = StallTimer(10.0, lambda: now[0])
     assert silence.left() == 10.0
     now[0] = 9.0
     assert silence.is_worth_saying() is None

@@ -18,10 +18,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from headway import GMC, Meter, NormAll
 from headway.errors import LossError, VerificationError
+from headway.grads.check_schedule import Schedule
 from headway.grads.passes import Contribution
 from headway.grads.persample import Dense, PerSample
 from headway.grads.rule_sites import RuleSite
-from headway.grads.schedule import Schedule
 from tests.ranks import join_pair, leaving_together, run_ranks
 
 from ..models import batch, losses, mlp

@@ -11,7 +11,7 @@ import pytest
 from headway.errors import LauncherError, UsageError
 from headway.runs import RunStore, State, launchers, processes
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.launchers import Request
+from headway.runs.launchers import LaunchOptions
 from headway.runs.processes import LocalProcesses, make_local
 from headway.runs.progress import Ended, Lost, Outcome, Started
 from headway.study import controlled
@@ -30,7 +30,7 @@ def test_the_number_of_workers_changes_no_number(tmp_path: Path, recorder: Recor
     files = []
     for workers in (0, 1, 2):
         store = RunStore(tmp_path / str(workers))
-        assert run_campaign(Campaign(specs, store), make_local(Request(workers)), recorder).is_complete()
+        assert run_campaign(Campaign(specs, store), make_local(LaunchOptions(workers)), recorder).is_complete()
         files.append([store.read_file(spec.run_id, "metrics.parquet") for spec in specs])
     assert files[0] == files[1] == files[2]
 

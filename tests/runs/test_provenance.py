@@ -14,7 +14,7 @@ from headway.runs import RunSpec, RunStore
 from headway.runs import provenance as module
 from headway.runs.experiments import Context, Stopped, find_experiment
 from headway.runs.provenance import code_fingerprint, continued, in_words, provenance
-from headway.study import controlled, doorkey, keeper
+from headway.study import controlled, doorkey, resumable
 from tests.study import test_controlled, test_doorkey
 
 RUNS = [(controlled, test_controlled.one(epochs=3), 8), (doorkey, test_doorkey.one("ppo", rollouts=3), 45)]
@@ -117,9 +117,9 @@ def test_a_checkpoint_that_does_not_name_its_code_is_resumed_and_that_is_told(
 ) -> None:
     whole, store = RunStore(tmp_path / "whole"), RunStore(tmp_path / "parts")
     finish(whole, experiment, spec)
-    saves = keeper.saves
+    saves = resumable.saves
     with monkeypatch.context() as patch:  # as earlier versions wrote them
-        patch.setattr(keeper, "saves", lambda state: saves({k: v for k, v in state.items() if k != "provenance"}))
+        patch.setattr(resumable, "saves", lambda state: saves({k: v for k, v in state.items() if k != "provenance"}))
         stop(store, experiment, spec, asked)
     found = finish(store, experiment, spec)
     assert found["code"] == f"not recorded then {code_fingerprint()}"

@@ -10,39 +10,42 @@ import pytest
 
 from headway.errors import LauncherError, MissingExtraError, UsageError
 from headway.runs import ray_cluster as cluster
-from headway.runs.launchers import Request
+from headway.runs.launchers import LaunchOptions
 from headway.runs.progress import Advanced, Event, Started
 from headway.runs.ray import make_ray
-from headway.runs.ray_cluster import Cluster, Pulse, Remarks, Resources
-from headway.runs.ray_worker import Board, Link, Note
+from headway.runs.ray_cluster import Cluster, HeadMonitor, Remarks, Resources
+from headway.runs.ray_worker import EventQueue, Link, Note
 
 
 @pytest.mark.parametrize(
-    ("request_", "expected"),
+    ("options", "expected"),
     [
-        (Request(), Resources(1, 0)),
-        (Request(cpus_per_run=0.5), Resources(0.5, 0)),
-        (Request(device="cuda"), Resources(1, 1)),
-        (Request(device="cuda", runs_per_gpu=4), Resources(1, 0.25)),
-        (Request(device="cuda", gpus_per_run=2, cpus_per_run=8), Resources(8, 2)),
+        (LaunchOptions(), Resources(1, 0)),
+        (LaunchOptions(cpus_per_run=0.5), Resources(0.5, 0)),
+        (LaunchOptions(device="cuda"), Resources(1, 1)),
+        (LaunchOptions(device="cuda", runs_per_gpu=4), Resources(1, 0.25)),
+        (LaunchOptions(device="cuda", gpus_per_run=2, cpus_per_run=8), Resources(8, 2)),
     ],
 )
-def test_what_a_run_takes_up(request_: Request, expected: Resources) -> None:
-    assert Resources.of(request_) == expected
+def test_what_a_run_takes_up(options: LaunchOptions, expected: Resources) -> None:
+    assert Resources.of(options) == expected
 
 
 @pytest.mark.parametrize(
-    ("request_", "message"),
+    ("options", "message"),
     [
-        (Request(device="cuda:0"), "expected a device without a number, got cuda:0"),
-        (Request(runs_per_gpu=2), "expected --device cuda with GPUs for each run, got --device cpu"),
-        (Request(device="cuda", runs_per_gpu=2, gpus_per_run=1), "got both"),
-        (Request(device="cuda", gpus_per_run=1.5), r"expected a part of a GPU or whole GPUs for each run, got 1\.5"),
+        (LaunchOptions(device="cuda:0"), "expected a device without a number, got cuda:0"),
+        (LaunchOptions(runs_per_gpu=2), "expected --device cuda with GPUs for each run, got --device cpu"),
+        (LaunchOptions(device="cuda", runs_per_gpu=2, gpus_per_run=1), "got both"),
+        (
+            LaunchOptions(device="cuda", gpus_per_run=1.5),
+            r"expected a part of a GPU or whole GPUs for each run, got 1\.5",
+        ),
     ],
 )
-def test_requests_that_contradict_themselves(request_: Request, message: str) -> None:
+def test_requests_that_contradict_themselves(options: LaunchOptions, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Resources.of(request_)
+        Resources.of(options)
 
 
 def test_room_on_a_node() -> None:
@@ -118,7 +121,7 @@ def test_a_cluster_that_is_not_there_is_explained(monkeypatch: pytest.MonkeyPatc
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"ray is not installed; run: pip install 'headway-torch\[ray\]'"):
-        make_ray(Request())
+        make_ray(LaunchOptions())
 
 
 class FakeCluster(Cluster):
@@ -135,7 +138,7 @@ class FakeCluster(Cluster):
 
 def test_a_head_that_does_not_answer_is_noticed() -> None:
     now, fake = [0.0], FakeCluster()
-    pulse = Pulse(fake, 45.0, lambda: now[0])
+    pulse = HeadMonitor(fake, 45.0, lambda: now[0])
     pulse.stop()
     assert pulse.problem() == ""
     assert pulse.room(Resources(2)) == 2
@@ -148,7 +151,7 @@ def test_a_head_that_does_not_answer_is_noticed() -> None:
 def test_a_node_that_drops_out_is_noticed() -> None:
     fake = FakeCluster()
     fake.alive = [{"NodeID": "other", "Alive": True, "Resources": {}}]
-    pulse = Pulse(fake, 45.0, lambda: 0.0)
+    pulse = HeadMonitor(fake, 45.0, lambda: 0.0)
     pulse.stop()
     assert pulse.problem() == "the Ray node of this process has dropped out of the cluster 10.0.0.1:6379"
 
@@ -156,7 +159,7 @@ def test_a_node_that_drops_out_is_noticed() -> None:
 def test_what_ray_says_of_lost_workers_is_left_to_the_display() -> None:
     stream = io.StringIO()
     remarks = Remarks(stream)
-    remarks.write("(raylet) Task Board.take failed. There are 3 retries remaining. The actor is dead.\n")
+    remarks.write("(raylet) Task EventQueue.take failed. There are 3 retries remaining. The actor is dead.\n")
     remarks.write("(raylet) A worker died or was killed while executing a task by an unexpected system error.")
     remarks.write("\n\n(autoscaler) no more")
     assert stream.getvalue() == ""
@@ -166,7 +169,7 @@ def test_what_ray_says_of_lost_workers_is_left_to_the_display() -> None:
 
 
 def test_the_board_passes_notes_on_once() -> None:
-    board, note = Board(), Note(1, Started("x", 7))
+    board, note = EventQueue(), Note(1, Started("x", 7))
     assert board.post([note]) is False
     assert board.take(stopping=True) == [note]
     assert board.take(stopping=True) == []
@@ -177,7 +180,7 @@ class Handle:
     """The handle of a board in this process; `fails` as if it were away."""
 
     def __init__(self) -> None:
-        self.board, self.fails = Board(), False
+        self.board, self.fails = EventQueue(), False
         self.post = SimpleNamespace(remote=lambda notes: lambda: self.board.post(notes))
 
 

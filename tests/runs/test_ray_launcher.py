@@ -17,7 +17,7 @@ from headway.runs import ray as launcher
 from headway.runs.attempt import Task
 from headway.runs.campaign import Campaign, run_campaign
 from headway.runs.experiments import Context
-from headway.runs.launchers import InProcess, Job, Silence, StopRequest, Work
+from headway.runs.launchers import InProcess, Job, StallTimer, StopRequest, Work
 from headway.runs.progress import Advanced, Ended, Event, Lost, Outcome, Started, Stopping
 from headway.runs.ray import RayLauncher
 from headway.runs.ray_cluster import Resources
@@ -93,7 +93,7 @@ def test_a_lost_node_with_many_workers_is_no_failure_to_start(store: RunStore) -
         _failed_starts=0,
     )
     for seed in range(launcher.MOST_FAILED_STARTS + 1):
-        tasks._conclude(launchers.Attempt(Task(spec_of(seed=seed)), Silence(math.inf)), None)
+        tasks._conclude(launchers.Attempt(Task(spec_of(seed=seed)), StallTimer(math.inf)), None)
     assert tasks.trouble == ""
     assert len(waiting) == launcher.MOST_FAILED_STARTS + 1
 

@@ -13,7 +13,7 @@ from headway.commands.main import main
 from headway.errors import MissingExtraError
 from headway.runs import Columns, RunSpec, RunStore, tensorboard
 from headway.runs.campaign import Campaign, run_campaign
-from headway.runs.launchers import InProcess, Request
+from headway.runs.launchers import InProcess, LaunchOptions
 from headway.runs.processes import make_local
 from headway.runs.progress import Advanced, CampaignProgress, Ended, Outcome, Started
 from headway.runs.tensorboard import DONE_FILE, INTERVAL, Mirror, folder_name, scalars, steps_of
@@ -75,7 +75,7 @@ def stored(store: RunStore, spec: RunSpec) -> list[tuple[int, float]]:
 def test_the_files_hold_what_the_store_holds(store: RunStore, folder: Path, recorder: Recorder, workers: int) -> None:
     specs = [spec_of(seed=seed) for seed in range(3)]
     with Mirror(store, folder, specs) as mirror:
-        run_campaign(Campaign(specs, store), make_local(Request(workers)), recorder, listen=mirror.notice)
+        run_campaign(Campaign(specs, store), make_local(LaunchOptions(workers)), recorder, listen=mirror.notice)
     for spec in specs:
         assert points(folder / folder_name(spec), "value") == stored(store, spec)
 

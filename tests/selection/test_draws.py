@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.selection.draws import BLOCK, Deck, Recent, generator_for, uniforms
+from headway.selection.draws import BLOCK, Recent, ShuffledOrder, generator_for, uniforms
 
 
 def test_paths_have_generators_of_their_own_that_never_change() -> None:
@@ -40,7 +40,7 @@ def test_epochs_have_streams_of_their_own() -> None:
 @settings(max_examples=30)
 @given(st.sampled_from([1, 2, 7, 100, BLOCK - 1, BLOCK, BLOCK + 1]), st.integers(0, 9), st.integers(0, 3000))
 def test_a_deck_is_used_up_before_it_repeats(size: int, seed: int, start: int) -> None:
-    deck = Deck(torch.arange(size) * 10, seed, 0)
+    deck = ShuffledOrder(torch.arange(size) * 10, seed, 0)
     deck.taken = start - start % size
     for _ in range(3):
         assert sorted(deck.peek(size).tolist()) == list(range(0, 10 * size, 10))
@@ -48,15 +48,15 @@ def test_a_deck_is_used_up_before_it_repeats(size: int, seed: int, start: int) -
 
 
 def test_orders_differ_between_rounds_sources_and_seeds() -> None:
-    deck = Deck(torch.arange(50), 0, 0)
+    deck = ShuffledOrder(torch.arange(50), 0, 0)
     rounds = deck.peek(150).split(50)
-    others = [Deck(torch.arange(50), 0, 1).peek(50), Deck(torch.arange(50), 1, 0).peek(50)]
+    others = [ShuffledOrder(torch.arange(50), 0, 1).peek(50), ShuffledOrder(torch.arange(50), 1, 0).peek(50)]
     assert len({tuple(order.tolist()) for order in (*rounds, *others)}) == 5
 
 
 def test_short_orders_are_fair() -> None:
     """All six orders of three samples come up equally often: chi-square, 5 degrees of freedom, p = 0.001 at 20.5."""
-    orders = Deck(torch.arange(3), 0, 0).peek(3 * 6000).view(-1, 3)
+    orders = ShuffledOrder(torch.arange(3), 0, 0).peek(3 * 6000).view(-1, 3)
     counts = torch.bincount(orders[:, 0] * 3 + orders[:, 1], minlength=9)
     counts = counts[counts > 0].double()
     assert len(counts) == 6
@@ -64,7 +64,7 @@ def test_short_orders_are_fair() -> None:
 
 
 def test_replacement_draws_from_all_each_time() -> None:
-    picks = Deck(torch.arange(4), 0, 0, replacement=True).peek(20_000)
+    picks = ShuffledOrder(torch.arange(4), 0, 0, replacement=True).peek(20_000)
     assert ((torch.bincount(picks) - 5000).abs() < 250).all()
     repeats = (picks[1:] == picks[:-1]).double().mean()
     assert abs(repeats - 0.25) < 0.02

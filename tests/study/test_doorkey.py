@@ -23,8 +23,8 @@ from headway.rl.methods import METHODS
 from headway.runs import RunSpec, RunStore, State
 from headway.runs.experiments import WEIGHTS_FILE, Context, Stopped
 from headway.study import doorkey
-from headway.study.keeper import load_state
 from headway.study.protocols.minigrid import ExplorationProtocol
+from headway.study.resumable import load_state
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = ExplorationProtocol.quick().replaced(

@@ -68,7 +68,7 @@ def test_methods_by_name() -> None:
 
 def test_fixed_shares_stay() -> None:
     for name, shares in (("uniform", [0.2] * 5), ("oracle", [1 / 3, 1 / 3, 1 / 3, 0, 0])):
-        trial = mixture.Trial("digits", Method.read(name), QUICK, 0)
+        trial = mixture.MixtureTrial("digits", Method.read(name), QUICK, 0)
         for _ in range(20):
             trial.train_batch()
         drawn = torch.tensor(trial.validate()["draw_share"])
@@ -91,7 +91,7 @@ def test_a_stopped_run_resumes_to_the_same_numbers(tmp_path: Path, method: str) 
 
 
 def test_methods_start_alike() -> None:
-    first, second = (mixture.Trial("sums", Method.read(name), QUICK, 3) for name in ("uniform", "gmc"))
+    first, second = (mixture.MixtureTrial("sums", Method.read(name), QUICK, 3) for name in ("uniform", "gmc"))
     assert torch.equal(first.pool.x, second.pool.x)
     assert all(torch.equal(a, b) for a, b in zip(first.model.parameters(), second.model.parameters(), strict=True))
 

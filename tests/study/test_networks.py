@@ -12,9 +12,9 @@ from headway.data import Dataset, Split
 from headway.runs.experiments import Context
 from headway.selection import Actor
 from headway.study import doorkey
+from headway.study.controlled_trial import Trial
 from headway.study.protocols.classification import Protocol
 from headway.study.protocols.minigrid import ExplorationProtocol
-from headway.study.trial import Trial
 
 
 def linear(*widths: int) -> int:

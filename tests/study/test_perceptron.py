@@ -11,9 +11,9 @@ import torch.nn.functional as F
 
 from headway import Meter
 from headway.selection import perceptron
+from headway.study.controlled_trial import PerceptronMeter
 from headway.study.protocols.classification import Protocol
 from headway.study.signals import SIGNALS
-from headway.study.trial import PerceptronMeter
 
 BATCH, INPUTS, ARMS = 64, 48, 4
 

@@ -13,10 +13,10 @@ import numpy as np
 from headway.analysis import summaries
 from headway.analysis.charts import model
 from headway.analysis.charts.model import FEW_RUNS, Axis, Chart, Item, Line, Omission, Panel, Runs, Style, of_part
+from headway.analysis.comparison import CONTROLLED, NEEDED, Setting, areas, headings, relative_area, slug
 from headway.analysis.rundata import RunData, grouped
 from headway.analysis.stats import Estimate, Profile
 from headway.analysis.summaries import Band
-from headway.analysis.tables import CONTROLLED, NEEDED, Setting, areas, headings, relative_area, slug
 from headway.study.protocols.names import GROUPS, METHODS, rank, title
 
 if TYPE_CHECKING:

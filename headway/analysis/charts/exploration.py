@@ -13,9 +13,9 @@ from headway.analysis import summaries
 from headway.analysis.charts import model
 from headway.analysis.charts.controlled import having
 from headway.analysis.charts.model import FEW_RUNS, Axis, Chart, Item, Omission, Panel, Picture, Runs
+from headway.analysis.comparison import EXPLORATION, Setting, headings, slug
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.summaries import Band
-from headway.analysis.tables import EXPLORATION, Setting, headings, slug
 from headway.errors import FigureError
 from headway.study.protocols.names import title
 
@@ -29,7 +29,7 @@ NOISE_SEED = 3  # Seed of the noise in pictures of the environment
 MOST_COLUMNS = 4  # Panels in a row
 
 
-def reward_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
+def return_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
     """Episode return, a panel for each setting, beside a picture of the environment."""
     members = [members for runs in found.values() for members in runs.values()]
     env_id = env_id_of(found)
@@ -49,6 +49,10 @@ def reward_chart(name: str, found: Mapping[Setting, Runs]) -> Chart:
         wide=True,
         pictures=[Picture("Environment", example_doorkey(size))] if size else (),
     )
+
+
+reward_chart = return_chart
+"""The former name."""
 
 
 def _reward_panel(key: str, heading: str, runs: Runs) -> Panel:
@@ -136,7 +140,7 @@ def figures(settings: Sequence[Setting]) -> Iterator[Item]:
     found = {setting: setting.pick(ungated(setting), *REWARD_COLUMNS) for setting in settings}
     found = {setting: runs for setting, runs in found.items() if runs}
     if found:
-        yield reward_chart("minigrid", found)
+        yield return_chart("minigrid", found)
     env_id = env_id_of({setting: setting.finished for setting in settings})
     if size := doorkey_size(env_id):
         yield environment_chart("environment", env_id, size)
@@ -159,7 +163,7 @@ def figures(settings: Sequence[Setting]) -> Iterator[Item]:
 def page_charts(settings: Sequence[Setting]) -> list[Chart]:
     """The charts of a page."""
     found = {setting: setting.shown for setting in settings if setting.kind == EXPLORATION and setting.shown}
-    charts = [reward_chart("rewards", found)] if found else []
+    charts = [return_chart("rewards", found)] if found else []
     for setting, runs in found.items():
         noisy = having(runs, *NOISE_COLUMNS)
         if noisy and setting.group.condition != "none":

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from headway.analysis.charts import controlled
 from headway.analysis.charts.drawing import GRID, draw, require
 from headway.analysis.charts.model import FORMATS, INK, Chart, Item, Omission, can_compare, of_part
+from headway.analysis.comparison import Setting, settings_of, slug
 from headway.analysis.results import Results, load_results, studies_of
 from headway.analysis.rundata import Group
-from headway.analysis.tables import Setting, settings_of, slug
 from headway.errors import FigureError
 from headway.runs.files import write_bytes
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from headway.analysis.comparison import Setting
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.stats import Estimate
 from headway.analysis.summaries import Band
-from headway.analysis.tables import Setting
 from headway.runs.text import count
 from headway.study.protocols.names import GROUP_NAMES, MARK, title
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from headway.analysis.charts import model
 from headway.analysis.charts.model import Axis, Chart, Item, Line, Omission, Panel
+from headway.analysis.comparison import CONTROLLED, NEEDED, Setting, areas, relative_area, shared, slug
 from headway.analysis.rundata import Group, RunData, planned_epochs
 from headway.analysis.stats import Estimate, t_interval
 from headway.analysis.summaries import distance_to_uniform, group_shares, score_sizes, used
 from headway.analysis.table import Table, number, ratio_cells
-from headway.analysis.tables import CONTROLLED, NEEDED, Setting, areas, relative_area, shared, slug
 from headway.runs import RunSpec
 from headway.study.protocols.labels import protocol_changes
 from headway.study.protocols.names import title

@@ -31,10 +31,10 @@ from headway.analysis.claims.verdicts import (
     too_few,
     within,
 )
+from headway.analysis.comparison import relative_area
 from headway.analysis.rundata import Array
 from headway.analysis.stats import Estimate, contrast, scipy_stats, t_interval, unpaired_ratio, welch, why_untested
 from headway.analysis.summaries import final_return, resampled_means
-from headway.analysis.tables import relative_area
 from headway.study.protocols.names import title
 
 Decide: TypeAlias = Callable[..., Judgement]

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from headway.analysis.comparison import NEEDED, areas, usable
 from headway.analysis.results import Results
 from headway.analysis.rundata import Array, RunData
 from headway.analysis.stats import CONFIDENCE, Estimate, scipy_stats
-from headway.analysis.tables import NEEDED, areas, usable
 from headway.runs.text import count
 from headway.study.protocols.labels import STANDARD, nearest_first
 from headway.study.protocols.names import DATASETS, rank, title

@@ -19,6 +19,7 @@ from headway.analysis.charts.figure import Tell, print_figures
 from headway.analysis.charts.model import FORMATS, Chart, can_compare
 from headway.analysis.claims import ClaimResult, evaluate_claims
 from headway.analysis.claims.verdicts import exploration_label
+from headway.analysis.comparison import BASELINE, EXPLORATION, Setting, WelchRow, settings_of
 from headway.analysis.report import findings, overview
 from headway.analysis.report.findings import Areas, Findings, Overall
 from headway.analysis.report.overview import Origin, Overview, ProtocolFields, Recording
@@ -35,7 +36,6 @@ from headway.analysis.results import (
 )
 from headway.analysis.stats import Estimate
 from headway.analysis.table import Table
-from headway.analysis.tables import BASELINE, EXPLORATION, Setting, WelchRow, settings_of
 from headway.errors import StoreError
 from headway.runs.files import open_regular, write_bytes
 from headway.runs.metrics import column_names, pyarrow

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headway.analysis.charts.model import Chart
-from headway.analysis.results import Results
-from headway.analysis.rundata import RunData, grouped
-from headway.analysis.stats import Estimate, Profile, Survival, t_interval
-from headway.analysis.summaries import auc, final_return
-from headway.analysis.table import Cell, Table
-from headway.analysis.tables import (
+from headway.analysis.comparison import (
     BASELINE,
     CONTROLLED,
     EXPLORATION,
@@ -29,6 +24,11 @@ from headway.analysis.tables import (
     profiles,
     welch_rows,
 )
+from headway.analysis.results import Results
+from headway.analysis.rundata import RunData, grouped
+from headway.analysis.stats import Estimate, Profile, Survival, t_interval
+from headway.analysis.summaries import auc, final_return
+from headway.analysis.table import Cell, Table
 from headway.runs.text import count
 from headway.study.protocols.names import GROUP_NAMES, title
 

@@ -22,12 +22,12 @@ from headway.analysis.charts.sensitivity import Cell as GridCell
 from headway.analysis.charts.sensitivity import GridView
 from headway.analysis.claims.areas import published_t
 from headway.analysis.claims.formats import as_markdown
+from headway.analysis.comparison import Setting
 from headway.analysis.report import View
 from headway.analysis.report.overview import facts_of, notes_of
 from headway.analysis.report.sources import Strip, Telemetry
 from headway.analysis.rundata import RunData
 from headway.analysis.table import Cell, Table, interval, number, percent, probability, ranges, ratio_cells
-from headway.analysis.tables import Setting
 from headway.errors import UsageError
 from headway.runs.files import write_bytes
 from headway.study.protocols.labels import STANDARD

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from headway.analysis.comparison import EXPLORATION, Setting
 from headway.analysis.results import LEFT_OUT, Results, stores_at
 from headway.analysis.rundata import Problem, RunData, grouped
 from headway.analysis.table import ranges
-from headway.analysis.tables import EXPLORATION, Setting
 from headway.errors import StoreError
 from headway.runs import Json, State
 from headway.runs.files import read_bytes

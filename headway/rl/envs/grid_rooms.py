@@ -81,7 +81,7 @@ class GridRoom(GridWorld, Room):
         self._put_objects(np.arange(self.num_envs))
 
 
-class Plan(Room):
+class PlanRoom(Room):
     """Rooms that are drawn: the agent moves from cell to cell, into each direction that the plan has.
 
     Actions are the moves (left, right, and in a plan of several rows up, down), and last the button. The body is the

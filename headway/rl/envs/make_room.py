@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headway.errors import EnvError, check_known
 from headway.rl.envs.grid_env import check_num_envs, check_seed
-from headway.rl.envs.grid_rooms import GridRoom, Plan
+from headway.rl.envs.grid_rooms import GridRoom, PlanRoom
 from headway.rl.envs.layouts import Layout, doorkey, keycorridor, multiroom
 from headway.rl.envs.rooms import SCREENS, Pendulum, PointMass, Room, Screen
 
@@ -51,7 +51,7 @@ _TASKS: dict[str, Callable[[str, int, int, Screen], Room]] = {
     **{f"doorkey-{size}": partial(_grid, partial(doorkey, size)) for size in (5, 6, 7, 8)},
     "keycorridor": partial(_grid, keycorridor),
     "multiroom": partial(_grid, multiroom),
-    "chain": partial(Plan, plan=CHAIN, max_steps=CHAIN_STEPS, shuffled=True),
+    "chain": partial(PlanRoom, plan=CHAIN, max_steps=CHAIN_STEPS, shuffled=True),
     "pointmass": PointMass,
     "pendulum": Pendulum,
 }
@@ -68,6 +68,6 @@ def make_room(name: str, num_envs: int = 1, seed: int = 0, images: NDArray[np.fl
     num_envs, seed = check_num_envs(num_envs), check_seed(seed)
     if name.startswith("house-"):
         screen = Screen(name.removeprefix("house-"), num_envs, images)
-        return Plan(name, num_envs, seed, screen, HOUSE, HOUSE_STEPS)
+        return PlanRoom(name, num_envs, seed, screen, HOUSE, HOUSE_STEPS)
     screen = Screen("remote" if name.endswith(TELEVISION) else "none", num_envs)
     return _TASKS[name.removesuffix(TELEVISION)](name, num_envs, seed, screen)

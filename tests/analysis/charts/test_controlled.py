@@ -9,10 +9,10 @@ import pytest
 from headway.analysis.charts.controlled import page_charts
 from headway.analysis.charts.exploration import page_charts as exploration_charts
 from headway.analysis.charts.model import Chart
+from headway.analysis.comparison import Setting, settings_of
 from headway.analysis.report.findings import areas_of, overall_of
 from headway.analysis.report.rendering import caption, chart_data
 from headway.analysis.results import Results, load_results
-from headway.analysis.tables import Setting, settings_of
 from headway.runs import State
 from tests.analysis.made import controlled, exploration, made, together
 from tests.analysis.stores import SIX, controlled_specs, doorkey_spec, finish_all, write_mixed_store

@@ -19,9 +19,9 @@ from headway.analysis.charts.drawing import draw
 from headway.analysis.charts.exploration import doorkey_size
 from headway.analysis.charts.figure import Plan, plan_figures, protocol_folders
 from headway.analysis.charts.model import Chart, seeds_text
+from headway.analysis.comparison import settings_of, slug
 from headway.analysis.results import Results, load_results
 from headway.analysis.summaries import auc
-from headway.analysis.tables import settings_of, slug
 from headway.runs import RunStore
 from tests.analysis import stores
 from tests.analysis.made import controlled, together

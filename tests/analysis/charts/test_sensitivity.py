@@ -5,10 +5,10 @@ import pytest
 
 from headway.analysis.charts.figure import plan_figures
 from headway.analysis.charts.sensitivity import ENTROPY, RATES, Grid, grid_points, grid_views, grids, row_text
+from headway.analysis.comparison import settings_of
 from headway.analysis.report.rendering import chart_data
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
-from headway.analysis.tables import settings_of
 from tests.analysis.made import controlled, made, together
 
 EVEN = np.full((4, 4), 25)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from headway.analysis.comparison import settings_of
 from headway.analysis.report.findings import (
     areas_of,
     areas_table,
@@ -21,7 +22,6 @@ from headway.analysis.report.findings import (
 )
 from headway.analysis.stats import welch
 from headway.analysis.table import Table
-from headway.analysis.tables import settings_of
 from tests.analysis.made import controlled, exploration, together
 
 

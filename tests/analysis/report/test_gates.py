@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from headway.analysis.charts.sensitivity import gate_rows, gates_of
+from headway.analysis.comparison import settings_of
 from headway.analysis.rundata import RunData
-from headway.analysis.tables import settings_of
 from tests.analysis.made import controlled, together
 
 

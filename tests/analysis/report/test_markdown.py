@@ -12,10 +12,10 @@ import pytest
 from headway.analysis import load_results
 from headway.analysis.charts.figure import named_charts, plan_figures
 from headway.analysis.claims.formats import as_markdown
+from headway.analysis.comparison import method_rows
 from headway.analysis.report import View, claims_of, make_view
 from headway.analysis.report.markdown import BEGIN, END, render
 from headway.analysis.rundata import RunData
-from headway.analysis.tables import method_rows
 from headway.commands.report import make_report
 from headway.errors import UsageError
 from headway.runs import RunStore

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from headway.analysis.comparison import settings_of
 from headway.analysis.report.overview import overview_of
 from headway.analysis.results import load_results
-from headway.analysis.tables import settings_of
 from headway.runs import RunStore, State
 from tests.analysis.made import controlled, together
 from tests.analysis.stores import controlled_spec, finish, write_mixed_store

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headway.analysis.comparison import settings_of
 from headway.analysis.report.overview import origins, protocols, versions
 from headway.analysis.rundata import Progress
-from headway.analysis.tables import settings_of
 from tests.analysis.made import controlled, exploration, together
 
 LOSSES = [[1.0] * 4] * 3

@@ -1,4 +1,4 @@
-"""Rules for normalisations, PReLU and Embedding: one number per feature, channel or row."""
+"""Rules for normalisations and PReLU: one number per feature or channel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from headway.errors import RuleError
-from headway.grads.persample import Dense, PerSample, Rows, promote, widened
+from headway.grads.persample import Dense, PerSample, promote, widened
 from headway.grads.registry import Inputs, register_rule
 
 
@@ -105,25 +105,3 @@ def prelu(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, P
     if cast(nn.PReLU, module).num_parameters == 1:
         return {"weight": Dense(slopes.reshape(len(x), -1).sum(1, keepdim=True))}
     return {"weight": Dense(slopes.flatten(2).sum(2) if x.dim() > 2 else slopes)}
-
-
-@register_rule(nn.Embedding, footprint=_activations)
-def embedding(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
-    """Position t adds its output gradient to the row that it looked up."""
-    table = cast(nn.Embedding, module)
-    if table.scale_grad_by_freq:
-        raise RuleError(
-            "expected an Embedding whose gradient does not depend on other samples, got "
-            "scale_grad_by_freq=True; set it to False"
-        )
-    return {"weight": rows_of(inputs[0], grad_output, table.num_embeddings, table.padding_idx)}
-
-
-def rows_of(ids: Tensor, grad: Tensor, num_rows: int, padding_idx: int | None) -> Rows:
-    """The gradients of a table from the rows that were looked up [c, ...] and the gradients there [c, ..., d]."""
-    (b,) = promote(grad)
-    ids = ids.reshape(len(b), -1)
-    values = b.reshape(len(b), ids.shape[1], -1)
-    if padding_idx is not None:
-        values = values.masked_fill((ids == padding_idx % num_rows).unsqueeze(2), 0)
-    return Rows(ids, values, num_rows)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headway.analysis.comparison import epochs_to, overall_rows, profiles, relative_areas
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
-from headway.analysis.tables import epochs_to, overall_rows, profiles, relative_areas
 from tests.analysis.made import controlled, together
 
 LEVELS = {"uniform": (1.0, 2.0, 3.0), "gmc": (1.0, 1.5, 2.0), "curiosity": (4.0, 4.0, 4.0)}

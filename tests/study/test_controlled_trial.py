@@ -11,8 +11,8 @@ import torch
 from headway.data import Dataset, Split
 from headway.errors import SelectionError
 from headway.selection import Actor
+from headway.study.controlled_trial import RunningMeans, Trial
 from headway.study.protocols.classification import Protocol
-from headway.study.trial import RunningMeans, Trial
 
 SMALL = {"hidden": 8, "actor_hidden": 8, "batch_size": 32, "test_batches": 4}
 RELEASED = dataclasses.replace(Protocol.released(), **SMALL)

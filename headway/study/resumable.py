@@ -36,7 +36,7 @@ def seconds_of(work: Callable[[], Any], times: int = 1) -> float:
     return timeit.timeit(work, number=times) / times
 
 
-def length_of(spec: RunSpec, unit: str) -> int:
+def planned_length(spec: RunSpec, unit: str) -> int:
     """The length of a run, such as its epochs."""
     length = spec.params[unit]
     if not isinstance(length, int):
@@ -72,7 +72,7 @@ def keep_memory() -> None:
         mallopt(option, value)
 
 
-class Keeper:
+class ResumableRun:
     """Keeps a run while it is carried out: its progress, its checkpoints, and what it was made with.
 
     The packages are those that its numbers depend on, besides torch.

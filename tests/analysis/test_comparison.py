@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from headway.analysis.comparison import areas, method_rows, relative_area, usable, welch_rows
 from headway.analysis.results import Results
 from headway.analysis.rundata import RunData
 from headway.analysis.stats import ratio, t_interval
-from headway.analysis.tables import areas, method_rows, relative_area, usable, welch_rows
 from headway.runs import State
 from tests.analysis.made import controlled, exploration, made, together
 from tests.analysis.stores import controlled_spec

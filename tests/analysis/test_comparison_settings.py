@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from headway.analysis.tables import CONTROLLED, EXPLORATION, kind_of, settings_of
+from headway.analysis.comparison import CONTROLLED, EXPLORATION, kind_of, settings_of
 from headway.runs import State
 from tests.analysis.made import controlled, exploration, made, together
 from tests.analysis.stores import controlled_spec
