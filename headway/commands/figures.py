@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headway.analysis.charts.drawing import require
-from headway.analysis.charts.figure import Plan, plan_figures, print_chart, protocol_folders
+from headway.analysis.charts.figure import FigurePlan, plan_figures, print_chart, protocol_folders
 from headway.analysis.charts.model import FORMATS
 from headway.analysis.results import Results, load_results
 from headway.commands.options import add_runs_argument, make_folder
@@ -76,7 +76,7 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _choose(plans: Sequence[Plan], results: Results, options: argparse.Namespace) -> list[Plan]:
+def _choose(plans: Sequence[FigurePlan], results: Results, options: argparse.Namespace) -> list[FigurePlan]:
     """The plans with something in them, restricted to the names that were asked for."""
     begins = tuple(options.only) or ("",)
     found = [
@@ -116,7 +116,7 @@ def _announce(results: Results) -> None:
         complain(f"headway: left out {problem.name}: {problem.message}")
 
 
-def _captions(plans: Sequence[Plan]) -> Iterator[str]:
+def _captions(plans: Sequence[FigurePlan]) -> Iterator[str]:
     """A paragraph for each figure."""
     for plan in plans:
         if plan.protocol and plan.charts:

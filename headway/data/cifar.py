@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.data.catalogue import Spec, Split
-from headway.data.files import Found, bad_file, is_file, matches, open_maybe_gzip, read_bounded
+from headway.data.files import FilesFound, bad_file, is_file, matches, open_maybe_gzip, read_bounded
 from headway.data.idx import check_count, check_labels
 
 INNER_FOLDER = "cifar-10-batches-py"
@@ -29,7 +29,7 @@ META_LIMIT = 64 << 10
 CHUNK = 1 << 20
 
 
-def read_cifar(spec: Spec, found: Found) -> tuple[list[Split], list[str]]:
+def read_cifar(spec: Spec, found: FilesFound) -> tuple[list[Split], list[str]]:
     """Read the training and the test split."""
     batches: dict[str, Split] = {}
     differing = []
@@ -92,7 +92,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else f"a {type(value).__name__}"
 
 
-def _contents(spec: Spec, found: Found) -> Iterator[tuple[str, bytes, Path | str]]:
+def _contents(spec: Spec, found: FilesFound) -> Iterator[tuple[str, bytes, Path | str]]:
     """Yield name, bytes and whereabouts of each batch, and of the list of classes if there is one."""
     if found.files:
         for name, path in found.files.items():

@@ -46,7 +46,7 @@ class SearchPath:
 
 
 @dataclass(frozen=True)
-class Found:
+class FilesFound:
     """A complete copy of a dataset."""
 
     source: Path  # the folder or archive that holds it
@@ -96,14 +96,14 @@ def present(spec: Spec, folder: Path) -> dict[str, Path]:
     return files
 
 
-def find(spec: Spec, paths: list[SearchPath]) -> Found | None:
+def find(spec: Spec, paths: list[SearchPath]) -> FilesFound | None:
     """Give the first complete copy on the paths. A folder with only some of the files is passed over."""
     for path in paths:
         files = present(spec, path.folder)
         if len(files) == len(spec.contents):
-            return Found(path.folder, files)
+            return FilesFound(path.folder, files)
         if spec.archive and is_file(path.folder / spec.archive):
-            return Found(path.folder / spec.archive, {})
+            return FilesFound(path.folder / spec.archive, {})
     return None
 
 

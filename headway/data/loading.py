@@ -15,7 +15,7 @@ from headway.data.cifar import read_cifar
 from headway.data.files import (
     VARIABLE,
     DataDir,
-    Found,
+    FilesFound,
     Progress,
     SearchPath,
     describe,
@@ -156,7 +156,7 @@ for _spec in CATALOGUE.values():
     register_dataset(_spec.name, functools.partial(_load_official, _spec.name), len(_spec.class_names), _spec.shape)
 
 
-def _download(spec: Spec, paths: list[SearchPath], folder: Path, progress: Progress | None) -> Found:
+def _download(spec: Spec, paths: list[SearchPath], folder: Path, progress: Progress | None) -> FilesFound:
     there = present(spec, folder)
     _check_official(spec, folder, there)
     wanted = [item for item in spec.downloads if item.name.removesuffix(".gz") not in there]

@@ -46,7 +46,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckpointFound:
     """The newest whole checkpoint of a run: the slot that it is in, and its parts."""
 
     slot: str
@@ -80,7 +80,9 @@ def write_checkpoint(
     write_atomic(path, write_all, staging)
 
 
-def find_newest(folder: Path, run_id: str, *, with_payload: bool = True) -> tuple[Found | None, tuple[str, ...]]:
+def find_newest(
+    folder: Path, run_id: str, *, with_payload: bool = True
+) -> tuple[CheckpointFound | None, tuple[str, ...]]:
     """Return the newest whole checkpoint in a run's folder (or None) and what is wrong with the others."""
     problems: list[str] = []
 
@@ -101,12 +103,12 @@ def find_newest(folder: Path, run_id: str, *, with_payload: bool = True) -> tupl
     return None, tuple(problems)
 
 
-def _read_all(file: BinaryIO, path: Path, run_id: str, with_payload: bool) -> Found:
+def _read_all(file: BinaryIO, path: Path, run_id: str, with_payload: bool) -> CheckpointFound:
     footer = _read_footer(file, path, run_id)
     file.seek(len(_MAGIC))
     rows = _read_section(file, footer.rows, f"{path}: metrics rows")
     payload = _read_section(file, footer.payload, f"{path}: payload") if with_payload else b""
-    return Found(path.name, footer.step, rows, payload)
+    return CheckpointFound(path.name, footer.step, rows, payload)
 
 
 @contextlib.contextmanager

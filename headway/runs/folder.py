@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from headway.errors import DamagedError, NewerSchemaError, SpecError, StoreError
-from headway.runs.checkpoints import SLOTS, Found, find_newest
+from headway.runs.checkpoints import SLOTS, CheckpointFound, find_newest
 from headway.runs.files import disk_errors, for_each, read_bytes, remove, store_error, sync_folder, write_bytes
 from headway.runs.folder_locks import has_left_staging, is_held, look_at_newest, try_lock
 from headway.runs.jsonable import MAX_BYTES
@@ -182,7 +182,9 @@ class FolderStorage:
         is_named = status is not None and name in status.files
         return status, read_bytes(folder / name, limit) if is_named else None
 
-    def newest_checkpoint(self, run_id: str, with_payload: bool = True) -> tuple[Found | None, tuple[str, ...]]:
+    def newest_checkpoint(
+        self, run_id: str, with_payload: bool = True
+    ) -> tuple[CheckpointFound | None, tuple[str, ...]]:
         """Return the newest whole checkpoint, and what is wrong with the others."""
         return find_newest(self.folder(run_id), run_id, with_payload=with_payload)
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 from headway.errors import DamagedError, SpecError, StoreError, UsageError
 from headway.runs import url_attempts
 from headway.runs.bucket import Bucket
-from headway.runs.checkpoints import Found, find_newest
+from headway.runs.checkpoints import CheckpointFound, find_newest
 from headway.runs.files import FileSum, disk_errors, read_bytes, write_bytes
 from headway.runs.folder import read_status
 from headway.runs.jsonable import MAX_BYTES, parse_object
@@ -182,7 +182,9 @@ class UrlStorage:
                 break
         return status, data
 
-    def newest_checkpoint(self, run_id: str, with_payload: bool = True) -> tuple[Found | None, tuple[str, ...]]:
+    def newest_checkpoint(
+        self, run_id: str, with_payload: bool = True
+    ) -> tuple[CheckpointFound | None, tuple[str, ...]]:
         """Return the newest whole checkpoint, and what is wrong with the others."""
         with tempfile.TemporaryDirectory(dir=self._work()) as folder:
             self.bring(run_id, Path(folder))

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headway.errors import NewerSchemaError
-from headway.runs.checkpoints import SLOTS, Found, find_newest, write_checkpoint
+from headway.runs.checkpoints import SLOTS, CheckpointFound, find_newest, write_checkpoint
 
 RUN = "0123456789abcdef"
 
@@ -20,8 +20,8 @@ def write(folder: Path, slot: int, step: int, run_id: str = RUN) -> Path:
     return path
 
 
-def found(slot: int, step: int) -> Found:
-    return Found(SLOTS[slot], step, b"rows %d" % step, b"payload %d" % step)
+def found(slot: int, step: int) -> CheckpointFound:
+    return CheckpointFound(SLOTS[slot], step, b"rows %d" % step, b"payload %d" % step)
 
 
 def test_there_may_be_none(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_the_newest_counts_whatever_its_slot(tmp_path: Path) -> None:
 
 def test_the_payload_can_be_left_out(tmp_path: Path) -> None:
     write(tmp_path, 0, 5)
-    assert find_newest(tmp_path, RUN, with_payload=False)[0] == Found(SLOTS[0], 5, b"rows 5", b"")
+    assert find_newest(tmp_path, RUN, with_payload=False)[0] == CheckpointFound(SLOTS[0], 5, b"rows 5", b"")
 
 
 def test_every_truncation_and_every_flipped_bit_falls_back(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_arbitrary_bytes_are_never_taken_for_a_checkpoint(tmp_path: Path, data: 
 @given(st.binary(), st.binary(), st.integers(0, 2**62))
 def test_anything_comes_back(tmp_path: Path, rows: bytes, payload: bytes, step: int) -> None:
     write_checkpoint(tmp_path / SLOTS[1], RUN, step, rows, lambda file: file.write(payload))
-    assert find_newest(tmp_path, RUN) == (Found(SLOTS[1], step, rows, payload), ())
+    assert find_newest(tmp_path, RUN) == (CheckpointFound(SLOTS[1], step, rows, payload), ())
 
 
 def forge(path: Path, change) -> None:  # type: ignore[no-untyped-def]

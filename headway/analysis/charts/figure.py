@@ -33,7 +33,7 @@ Tell = Callable[[str, int, int], None]  # Told what is being done, and how many 
 
 
 @dataclass(frozen=True)
-class Plan:
+class FigurePlan:
     """All figures of a set of runs of one protocol."""
 
     protocol: str  # the label of the protocol
@@ -41,7 +41,7 @@ class Plan:
     omissions: tuple[Omission, ...]  # those that cannot
 
 
-def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
+def plan_figures(results: Results, protocol: str | None = None) -> list[FigurePlan]:
     """Plan all figures that runs allow, for each protocol on its own: runs of two protocols share no figure."""
     settings = [setting for setting in settings_of(results) if setting.finished]
     on_grid: set[Group] = set()
@@ -62,10 +62,10 @@ def plan_figures(results: Results, protocol: str | None = None) -> list[Plan]:
     return plans
 
 
-def _plan(label: str, items: Iterable[Item]) -> Plan:
+def _plan(label: str, items: Iterable[Item]) -> FigurePlan:
     items = list(items)
     charts = tuple(replace(item, caption=item.caption + item.remark) for item in items if isinstance(item, Chart))
-    return Plan(label, charts, tuple(item for item in items if isinstance(item, Omission)))
+    return FigurePlan(label, charts, tuple(item for item in items if isinstance(item, Omission)))
 
 
 def _figures(settings: Sequence[Setting]) -> Iterator[Item]:
@@ -212,7 +212,7 @@ def print_figures(
     return printed, omitted
 
 
-def named_charts(plans: Sequence[Plan]) -> Iterator[tuple[str, Chart]]:
+def named_charts(plans: Sequence[FigurePlan]) -> Iterator[tuple[str, Chart]]:
     """All charts, each with the path of its files; one protocol needs no folder of its own."""
     folders = protocol_folders(plan.protocol for plan in plans if plan.protocol and plan.charts)
     for plan in plans:

@@ -17,7 +17,7 @@ from headway.analysis.charts import drawing
 from headway.analysis.charts import figure as figures
 from headway.analysis.charts.drawing import draw
 from headway.analysis.charts.exploration import doorkey_size
-from headway.analysis.charts.figure import Plan, plan_figures, protocol_folders
+from headway.analysis.charts.figure import FigurePlan, plan_figures, protocol_folders
 from headway.analysis.charts.model import Chart, seeds_text
 from headway.analysis.comparison import settings_of, slug
 from headway.analysis.results import Results, load_results
@@ -47,7 +47,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 @pytest.fixture(scope="module")
-def plans(results: Results) -> list[Plan]:
+def plans(results: Results) -> list[FigurePlan]:
     return plan_figures(results)
 
 
@@ -77,7 +77,7 @@ class Page:
 
 
 @pytest.fixture(scope="module")
-def drawn(plans: list[Plan]) -> dict[str, Page]:
+def drawn(plans: list[FigurePlan]) -> dict[str, Page]:
     """Every figure."""
     with figures.house_style():
         return {chart.id: lay_out(draw(chart)) for chart in _charts(plans)}
@@ -97,12 +97,12 @@ def lay_out(figure: Figure) -> Page:
     return Page(figure, words)
 
 
-def _charts(plans: list[Plan]) -> Iterator[Chart]:
+def _charts(plans: list[FigurePlan]) -> Iterator[Chart]:
     for plan in plans:
         yield from plan.charts
 
 
-def test_every_kind_of_figure_is_planned(plans: list[Plan]) -> None:
+def test_every_kind_of_figure_is_planned(plans: list[FigurePlan]) -> None:
     assert {chart.id for chart in _charts(plans)} == NAMES
     assert {item.id: item.reason for plan in plans for item in plan.omissions} == {
         "auc-gates": "no condition with finished runs of Uniform and of one of GMC, hard gate / GMC, soft gate",
@@ -111,7 +111,7 @@ def test_every_kind_of_figure_is_planned(plans: list[Plan]) -> None:
     }
 
 
-def test_points_of_a_grid_have_no_figures_of_their_own(plans: list[Plan]) -> None:
+def test_points_of_a_grid_have_no_figures_of_their_own(plans: list[FigurePlan]) -> None:
     labels = [plan.protocol for plan in plans]
     assert not any("floor" in label for label in labels)
     assert labels[-1] == ""
@@ -172,7 +172,7 @@ def test_bars_hold_the_ratio_of_mean_areas(results: Results, drawn: dict[str, Pa
         assert bar.get_height() + 1 == pytest.approx(ours / theirs)
 
 
-def test_captions_tell_seeds_and_setting(plans: list[Plan]) -> None:
+def test_captions_tell_seeds_and_setting(plans: list[FigurePlan]) -> None:
     captions = {chart.id: chart.caption for chart in _charts(plans)}
     assert captions["groups-mnist-noise-main"].startswith("MNIST†, Noise. Top: test loss of each group (thin lines")
     assert captions["groups-mnist-noise-main"].endswith(
