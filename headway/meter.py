@@ -313,6 +313,8 @@ class Meter(Generic[Scores]):
         """Check a batch before anything is touched."""
         with self._engine.uses.forgotten_on_error(), self._together():
             check_losses(losses, groups)
+            for scope in self._scopes.values():
+                scope.pending.clear()
             self._engine.check_attached()
             self._structure.check_unchanged(self.model, self._trainable)
             batch = Batch(losses.detach(), groups)

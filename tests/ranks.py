@@ -45,7 +45,8 @@ def run_ranks(work: Callable[..., None], *args: Any, world: int = 2) -> None:
     They come from a process that has imported torch once; each of its own would take seconds for that. It keeps the
     environment that it was started in.
     """
-    multiprocessing.set_forkserver_preload(["torch._dynamo", "headway", "pytest", "tests.grads.sharded_errors"])
+    own = "tests.grads.sharded_errors"  # loads transformers; left out where that is not installed
+    multiprocessing.set_forkserver_preload(["torch._dynamo", "headway", "pytest", "tests.ranks", own])
     mp.start_processes(work, args, nprocs=world, start_method="forkserver")
 
 

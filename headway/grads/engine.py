@@ -152,7 +152,7 @@ class Engine:
     def __getstate__(self) -> dict[str, Any]:
         """A copy is detached: the hooks stay with this model, see `headway.grads.hooks`."""
         fresh: dict[str, Any] = {"attached": False, "current": None, "depth": 0, "splits": {}, "apart": {}, "ruled": {}}
-        return {**self.__dict__, **fresh, "_scratch": Scratch(), "_sites": [], "_handles": []}
+        return {**self.__dict__, **fresh, "_scratch": Scratch(), "_sites": [], "_handles": [], "_new": set()}
 
     def _make_sites(self) -> Iterator[Site]:
         """One site for each module that has to be watched."""

@@ -11,8 +11,6 @@ times the sample's own; `WeightedSignal` divides by w_u before a signal sees it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -63,22 +61,10 @@ def padded(rows: Tensor, samples: int) -> Tensor:
     return torch.cat([rows, rows[:1].expand(missing, *rows.shape[1:])]) if missing else rows
 
 
-@dataclass(frozen=True)
-class FullBatch(Batch):
-    """A batch of U distinct samples that stands for N, the `count`."""
-
-    count: int = 0
-
-    @property
-    def samples(self) -> int:
-        """N."""
-        return self.count
-
-
 class WeightedSignal:
-    """A signal on distinct samples, whose counts come as the meter's `groups`; it scores as on all N samples.
+    """A signal on distinct samples, whose counts come as the meter's `groups`; it sees all N samples.
 
-    The signal must not ask for groups itself.
+    Samples that are alike come one after the other. The signal must not ask for groups itself.
     """
 
     def __init__(self, signal: Signal) -> None:
@@ -91,35 +77,39 @@ class WeightedSignal:
         return self.signal.reductions(scope, _full(batch))
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
-        """Scores of the samples' own gradients [U]."""
-        full = _full(batch)
-        if values and batch.groups is not None:
-            inverse = _inverse(batch.groups).to(batch.losses)
+        """Scores of the samples' own gradients [U]; those of rows that stand for no sample mean nothing."""
+        full, counts = _full(batch), batch.groups
+        if counts is None:
+            return self.signal.scores(scope, full, values)
+        if values:
+            inverse = _inverse(counts).to(batch.losses)
             kinds = self.signal.reductions(scope, full)
             undo = {"sq": inverse.square()}  # squares have w twice
             values = {
-                key: {name: value * undo.get(kinds[key][name].kind, inverse) for name, value in by_parameter.items()}
+                key: {
+                    name: (value * undo.get(kinds[key][name].kind, inverse)).repeat_interleave(counts)
+                    for name, value in by_parameter.items()
+                }
                 for key, by_parameter in values.items()
             }
-        return self.signal.scores(scope, full, values)
+        first = counts.cumsum(0) - counts
+        return self.signal.scores(scope, full, values)[first.clamp(max=len(full.losses) - 1)]
 
     def validate(self, batch: Batch) -> None:
         """As the signal does."""
         self.signal.validate(_full(batch))
 
     def observe(self, scope: Scope, batch: Batch) -> None:
-        """Take all N samples into the signal's memory, those that are alike one after the other."""
-        full = _full(batch)
-        losses = full.losses if batch.groups is None else full.losses.repeat_interleave(batch.groups)
-        self.signal.observe(scope, Batch(losses))
+        """Take all N samples into the signal's memory."""
+        self.signal.observe(scope, _full(batch))
 
 
-def _full(batch: Batch) -> FullBatch:
-    """The distinct samples with their own losses; a batch without counts stands for itself."""
+def _full(batch: Batch) -> Batch:
+    """All N samples with their own losses; a batch without counts stands for itself."""
     if batch.groups is None:
-        return FullBatch(batch.losses, count=len(batch.losses))
-    losses = batch.losses * _inverse(batch.groups).to(batch.losses)
-    return FullBatch(losses, count=int(batch.groups.sum()))
+        return Batch(batch.losses)
+    own = batch.losses * _inverse(batch.groups).to(batch.losses)
+    return Batch(own.repeat_interleave(batch.groups))
 
 
 def _inverse(counts: Tensor) -> Tensor:

@@ -37,13 +37,14 @@ _ATTRIBUTE = re.compile(r"^    (\w+): .*(?:\n {5,}.*)*", re.MULTILINE)
 
 @dataclass
 class Scope:
-    """What a meter lends to a signal.
+    """What a signal works with: its parameters, their moments, and its memory.
 
     Attributes:
         parameters: the parameters that the signal looks at, by name.
         moments: the moments that it asked for, or None.
         memory: tensors that belong to its state and are saved with the meter.
         cache: tensors that can be made again.
+        pending: what `scores` leaves for `observe` of the same batch; forgotten when the next batch comes.
         ratios: those of the moments, which can be made again.
         plan: the reductions that were asked for with certain weights, which stay where they are.
         warns: whether the signal may still warn of a floor that decides nearly all.
@@ -56,6 +57,7 @@ class Scope:
     moments: Moments | None = None
     memory: dict[str, Tensor] = field(default_factory=dict)
     cache: dict[str, Tensor] = field(default_factory=dict)
+    pending: dict[str, Tensor] = field(default_factory=dict)
     ratios: Flat | None = None
     plan: tuple[Mapping[str, Tensor], Plan] | None = None
     warns: bool = True

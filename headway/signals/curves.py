@@ -186,7 +186,7 @@ class Rate(GroupSignal):
 
     def scores(self, scope: Scope, batch: Batch, values: Values) -> Tensor:
         """Every sample has the rate of its group before this batch."""
-        scope.cache["rate.latest"] = self.of.scores(scope, batch, values)
+        scope.pending["rate.latest"] = self.of.scores(scope, batch, values)
         fall = -slopes(scope.memory["rate.window"], scope.memory["rate.seen"]) * self.scale
         rate = fall.abs() if self.absolute else fall
         return rate[groups_of(batch, self.groups)].to(batch.losses)
@@ -194,7 +194,7 @@ class Rate(GroupSignal):
     def observe(self, scope: Scope, batch: Batch) -> None:
         """Append the mean score of each group in the batch to its window."""
         self.of.observe(scope, batch)
-        latest = scope.cache.pop("rate.latest", None)
+        latest = scope.pending.get("rate.latest")
         if latest is None:
             return  # a batch that was not scored
         sums, counts = group_sums(latest, groups_of(batch, self.groups), self.groups)

@@ -66,14 +66,14 @@ class GroupGMC(MomentSignal):
         check_groups(batch, self.groups)  # here, since batches that are not scored need none
         coupling, groups = total(values["coupling"]), groups_of(batch, self.groups)
         known = advanced(scope.memory["evidence"], total(values["dot"]), groups, self.smoothing)
-        scope.cache |= {"evidence": known, "scored": batch.losses}
+        scope.pending["evidence"] = known
         factor = self.scale / scope.size**0.5
         return coupling * hedged(known, self.hedge, self.errors, factor).to(coupling)[groups]
 
     def observe(self, scope: Scope, batch: Batch) -> None:
         """Keep the evidence of the batch, if it was scored."""
-        if scope.cache.get("scored") is batch.losses:  # another one may have been, by score(), which changes nothing
-            scope.memory["evidence"].copy_(scope.cache["evidence"])
+        if "evidence" in scope.pending:
+            scope.memory["evidence"].copy_(scope.pending["evidence"])
 
 
 def check_evidence(hedge: float, errors: float, smoothing: float) -> None:

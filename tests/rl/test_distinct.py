@@ -58,6 +58,8 @@ SIGNALS = [
     headway.Uniform(),
     headway.DeltaLoss(window=None),
     headway.DeltaLoss(window=13),
+    headway.GroupGMC(beta=0.9),
+    headway.Rate(headway.GMC(beta=0.9), window=3),
 ]
 
 

@@ -115,22 +115,35 @@ def test_noise_keeps_the_hedge_and_what_is_learned_keeps_all() -> None:
     assert noise < 0.5
 
 
-def test_what_score_saw_is_no_evidence_where_the_next_batch_is_not_scored() -> None:
+@pytest.mark.parametrize(
+    ("signal", "key"),
+    [
+        (headway.GroupGMC(groups=2, beta=0.9), "evidence"),
+        (headway.Rate(headway.Curiosity(), groups=2, window=3), "rate.window"),
+    ],
+)
+def test_what_score_saw_is_not_observed_where_the_next_batch_is_not_scored(signal: headway.Signal, key: str) -> None:
     torch.manual_seed(4)
-    model, groups = nn.Linear(3, 2), torch.arange(8) % 2
-    meter = headway.Meter(model, headway.GroupGMC(groups=2, beta=0.9))
+    model = nn.Linear(3, 2)
+    meter = headway.Meter(model, signal)
 
-    def losses() -> Tensor:
-        return model(torch.randn(8, 3)).square().sum(1)
+    def batch(size: int) -> tuple[Tensor, Tensor]:
+        return model(torch.randn(size, 3)).square().sum(1), torch.arange(size) % 2
+
+    def memory() -> Tensor:
+        return meter.state_dict()["memory"][signal.name][key]
 
     for _ in range(2):
-        meter.backward(losses(), groups=groups)
-    before = meter.state_dict()["memory"]["group_gmc"]["evidence"]
+        losses, groups = batch(8)
+        meter.backward(losses, groups=groups)
+    before = memory()
     assert before.any()
-    meter.score(losses(), groups=groups)
+    losses, groups = batch(12)
+    meter.score(losses, groups=groups)
     with meter.unscored():
-        assert meter.backward(losses(), groups=groups) is None
-    assert torch.equal(meter.state_dict()["memory"]["group_gmc"]["evidence"], before)
+        losses, groups = batch(8)
+        assert meter.backward(losses, groups=groups) is None
+    assert torch.equal(memory(), before)
 
 
 def test_it_resumes_exactly_and_scoring_twice_changes_nothing() -> None:
