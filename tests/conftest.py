@@ -25,7 +25,7 @@ MEMORY = Path("/dev/shm")
 
 
 def pytest_configure() -> None:
-    """Keep the tests' files in memory where there is room: most of them spend more time waiting for the disk than computing."""
+    """Keep the tests' files in memory where there is room: many tests spend more time on the disk than computing."""
     if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4e9:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 

@@ -264,12 +264,12 @@ def uniform_sources(groups: Mapping[Group, Results]) -> dict[Group, Group]:
             owners.setdefault(_kind(own[0].spec), {})[group] = {run.seed for run in own}
     found = {}
     for group, members in groups.items():
-        lending = owners.get(_kind(members.runs[0].spec), {})
+        sources = owners.get(_kind(members.runs[0].spec), {})
         seeds = {run.seed for run in members}
-        if lending and group not in lending:
-            plain = {lender: own for lender, own in lending.items() if f"{DRAWN_BY}=actor" not in lender.protocol}
-            lending = plain or lending
-            found[group] = max(lending, key=lambda lender: len(seeds & lending[lender]))
+        if sources and group not in sources:
+            plain = {source: own for source, own in sources.items() if f"{DRAWN_BY}=actor" not in source.protocol}
+            sources = plain or sources
+            found[group] = max(sources, key=lambda source: len(seeds & sources[source]))
     return found
 
 
@@ -307,13 +307,13 @@ class Setting:
     # the runs for charts and tables, by method: the finished ones (on a live page also those under way)
     shown: Mapping[str, Sequence[RunData]]
     finished: Mapping[str, Sequence[RunData]]  # the finished ones by method
-    lender: Setting | None = None  # the setting whose runs of Uniform serve this one, if it has none of its own
+    uniform_source: Setting | None = None  # the setting whose runs of Uniform serve this one, if it has none of its own
 
     @property
     def uniform(self) -> Sequence[RunData]:
-        """The finished runs of Uniform to compare with: its own, or its lender's."""
+        """The finished runs of Uniform to compare with: its own, or those of `uniform_source`."""
         own = usable(self.finished.get(BASELINE, ()))
-        return own if own or self.lender is None else self.lender.uniform
+        return own if own or self.uniform_source is None else self.uniform_source.uniform
 
     @property
     def key(self) -> str:
@@ -356,10 +356,8 @@ def settings_of(results: Results, with_unfinished: bool = False) -> list[Setting
         states = (State.DONE, State.RUNNING, State.INTERRUPTED) if with_unfinished else (State.DONE,)
         shown, finished = (_keep(methods, kind, each) for each in (states, (State.DONE,)))
         found[group] = Setting(group, kind, methods, shown, finished)
-    lending = uniform_sources(groups)
-    return [
-        replace(found[group], lender=found[lending[group]]) if group in lending else found[group] for group in found
-    ]
+    sources = uniform_sources(groups)
+    return [replace(each, uniform_source=found[sources[g]]) if g in sources else each for g, each in found.items()]
 
 
 def headings(settings: Collection[Setting]) -> dict[Setting, str]:

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.description = (
         "Writes the metrics of runs to one Parquet file, without checkpoints and weights. "
-        "The commands that say what runs say (report, watch, claims, figures, verify) read such files too."
+        "The commands that read results (report, watch, claims, figures, verify) read such files too."
     )
     add = parser.add_argument
     add_runs_argument(parser, "a run store, or exported runs to put together")

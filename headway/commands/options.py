@@ -46,7 +46,9 @@ def parse_place(text: str) -> Place:
             return Url(text)
         text = unquote(parts.netloc + parts.path)
     if not text:
-        raise argparse.ArgumentTypeError("expected a folder or a URL, got nothing; . is the folder at hand")
+        raise argparse.ArgumentTypeError(
+            "expected a folder or a URL, got an empty string; use . for the current folder"
+        )
     try:
         return Path(text).expanduser() if text.startswith("~") else Path(text)
     except RuntimeError as error:
@@ -150,7 +152,7 @@ class RunOptions:
 
     out: Place = _option(Path("runs"), "the run store: a folder or a URL", "DIR", parse_place)
     workers: int | None = _option(None, "processes; 0 runs in this one (default: one per core)", "N", whole(0))
-    launcher: str = _option("local", f"who carries out the runs: {', '.join(LAUNCHERS)}", "NAME")
+    launcher: str = _option("local", f"launcher of the runs: {', '.join(LAUNCHERS)}", "NAME")
     address: str | None = _option(
         None, "of the cluster (default: the one at hand, or one of this machine)", "HOST:PORT"
     )

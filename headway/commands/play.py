@@ -125,7 +125,7 @@ def load_player(store: RunStore, record: RunRecord) -> Player:
     if spec.experiment != doorkey.EXPERIMENT:
         raise UsageError(
             f"expected a run of an agent (experiment {doorkey.EXPERIMENT}), got {record.run_id}, {spec}; "
-            f"there is no agent to be seen in it"
+            f"its experiment trains no agent"
         )
     protocol = ExplorationProtocol.from_dict(spec.protocol)
     env_id = str(spec.params["env_id"])
@@ -147,7 +147,7 @@ def _policy(store: RunStore, record: RunRecord, spec: RunSpec) -> tuple[Policy, 
     if found is None:
         why = f" ({'; '.join(problems)})" if problems else ""
         raise UsageError(
-            f"expected a run that has got somewhere, got {record.run_id}, {record.state.value}, without a checkpoint"
+            f"expected a run with a checkpoint, got {record.run_id}, {record.state.value}, without a checkpoint"
             f"{why}; let it run first"
         )
     weights = load_state(found.payload)["agent"]["policy"]

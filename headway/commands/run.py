@@ -89,7 +89,7 @@ def execute(options: argparse.Namespace) -> int:
                 launcher = _launcher(how)
                 campaign = each.campaign(_context(each))
                 if how.dry_run:
-                    plans.append(_rehearse(campaign, how, why_no_estimate))
+                    plans.append(_dry_run(campaign, how, why_no_estimate))
                     continue
                 _announce(campaign, each.how)
                 mirror = Mirror(campaign.store, how.tensorboard, campaign.specs) if how.tensorboard else None
@@ -110,9 +110,9 @@ def execute(options: argparse.Namespace) -> int:
     if busy:
         complain(f"headway: {busy}")
     if len(work) > 1 and not (how.dry_run or how.print_jobs):
-        emit(f"what all sections say: headway report {shlex.quote(str(how.out))}")
+        emit(f"to see the results of all sections: headway report {shlex.quote(str(how.out))}")
     if troubled and len(work) > 1:
-        complain(f"headway: {len(troubled)} of {len(work)} sections had trouble, see above: {', '.join(troubled)}")
+        complain(f"headway: {len(troubled)} of {len(work)} sections failed, see above: {', '.join(troubled)}")
     return max(worst, FAILED) if troubled else worst
 
 
@@ -273,7 +273,7 @@ def _over(campaign: Campaign, records: Sequence[RunRecord]) -> tuple[int, int]:
     return states[State.DONE], 0 if campaign.retry_failed else states[State.FAILED]
 
 
-def _rehearse(campaign: Campaign, how: RunOptions, why_no_estimate: str) -> Plan:
+def _dry_run(campaign: Campaign, how: RunOptions, why_no_estimate: str) -> Plan:
     """List the runs, and say how long those that are left would take."""
     left = sum(record.state is not State.DONE for record in campaign.look_up())
     plan = make_plan(campaign, how.workers_for(left), with_estimate=not why_no_estimate)
@@ -314,7 +314,10 @@ def _announce(campaign: Campaign, how: RunOptions) -> None:
     files = [record.status.files for record in records if record.state is State.DONE and record.status]
     bare = sum(WEIGHTS_FILE not in names for names in files)
     if how.keep_weights and bare:
-        emit(f"--keep-weights: {count(bare, 'run')} done before without it; only with another --out are weights kept")
+        emit(
+            f"--keep-weights: {count(bare, 'run')} done earlier without it, so their weights were not kept; use "
+            f"another --out to run them again"
+        )
 
 
 def _show_studies(work: SectionRuns) -> None:
@@ -358,5 +361,5 @@ def _conclude(progress: CampaignProgress, out: Place) -> int:
         complain(f"headway: interrupted, {count(left, 'run')} left; the same command resumes")
         return INTERRUPTED
     fetch = f"headway fetch {shlex.quote(out)} FOLDER; headway report FOLDER" if isinstance(out, Url) else ""
-    emit(f"what they say: {fetch or f'headway report {shlex.quote(str(out))}'}")
+    emit(f"to see the results: {fetch or f'headway report {shlex.quote(str(out))}'}")
     return FAILED if failures else 0

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.linalg import vecdot
 
-from headway.grads.scratch import Scratch, room
+from headway.grads.scratch import Scratch, aligned
 
 Kind = Literal["l1", "dot", "sq"]
 
@@ -193,8 +193,8 @@ class RankOne:
             return torch.linalg.vector_norm(a, ord=1, dim=1) * torch.linalg.vector_norm(b, ord=1, dim=1)
         if reduction.kind == "l1":  # three regions of the buffer: the product below, |a|, |b|
             product = min(a.numel(), b.numel())
-            b = scratch.absolute(b, room(product, a.numel()))
-            a = a if self.is_positive else torch.abs(a, out=scratch.take(a.shape, a, room(product)))
+            b = scratch.absolute(b, aligned(product, a.numel()))
+            a = a if self.is_positive else torch.abs(a, out=scratch.take(a.shape, a, aligned(product)))
         if reduction.weight.dim() != 2 or reduction.weight.dtype != a.dtype:
             reduction = Reduction(reduction.kind, reduction.weight.reshape(b.shape[1], a.shape[1]).to(a.dtype))
         if a.shape[1] <= b.shape[1]:  # the product with the narrower result is the cheaper one to sum

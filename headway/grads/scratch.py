@@ -16,7 +16,7 @@ _LINE = 64
 """Regions begin at multiples of so many numbers: the last bits of a sum may depend on where in memory it begins."""
 
 
-def room(*sizes: int) -> int:
+def aligned(*sizes: int) -> int:
     """How far into the buffer a region begins that comes after others of these sizes."""
     return sum(-(-size // _LINE) * _LINE for size in sizes)
 
@@ -35,7 +35,7 @@ class Scratch:
         self._last: tuple[Tensor, Tensor] | None = None
 
     def take(self, shape: tuple[int, ...], like: Tensor, offset: int = 0) -> Tensor:
-        """Return an uninitialised tensor of `shape` that begins `offset` numbers into the buffer; see `room`."""
+        """Return an uninitialised tensor of `shape` that begins `offset` numbers into the buffer; see `aligned`."""
         wanted = (offset, shape, like.dtype, like.device)
         view = self._views.get(wanted)
         if view is not None:

@@ -245,7 +245,7 @@ def _check_images(space: Any, config: PPOConfig) -> None:
     unclear = unclear_image(space)
     if unclear is not None and config.channels_first is None:
         raise MethodError(
-            f"channels_first: expected to be told, got none for observations of shape {list(unclear)}, which look like "
-            f"[C, H, W]; use PPOConfig(channels_first=True), with observation_scale=1/255 for pixels, or "
+            f"channels_first: expected True or False, got None for observations of shape {list(unclear)}, which look "
+            f"like [C, H, W]; use PPOConfig(channels_first=True), with observation_scale=1/255 for pixels, or "
             f"channels_first=False if they are [H, W, C]"
         )

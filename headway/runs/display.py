@@ -180,7 +180,8 @@ def describe(event: Event, progress: CampaignProgress) -> str:
             return f"{name}: {message}; starts again from its checkpoint"
         case Stalled(seconds=seconds, pid=pid):
             process = f" (process {pid})" if pid else ""
-            return f"{name}: no progress for {duration(seconds)}{process}; is it stopped, or its disk or network away?"
+            lasted = duration(seconds)
+            return f"{name}: no progress for {lasted}{process}; is it suspended, or its disk or network unavailable?"
         case Ended(outcome=Outcome.HELD):
             return f"{name}: another process works on it; waiting"
         case Ended(outcome=Outcome.FAILED, message=message):

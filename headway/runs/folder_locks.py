@@ -120,8 +120,8 @@ def look_at_newest(folder: str | Path) -> SeenLock | None:
     """Read the lock that counts; None when the run was never locked."""
     seen = 0
     while (number := newest(folder)) != seen:
-        if sighting := look(folder, number):
-            return sighting
+        if seen_lock := look(folder, number):
+            return seen_lock
         seen = number  # another process has taken the run over since, and removed it
     return None
 
@@ -131,23 +131,23 @@ def is_held(folder: str | Path) -> bool:
 
     A foreign lock counts until it was silent for many leases by the clock of this machine, which need not be right.
     """
-    sighting = look_at_newest(folder)
-    if sighting is None or sighting.released:
+    seen_lock = look_at_newest(folder)
+    if seen_lock is None or seen_lock.released:
         return False
-    alive = sighting.is_alive()
+    alive = seen_lock.is_alive()
     if alive is not None:
         return alive
-    patience = LEASES_TO_LIST * max(sighting.lease(DEFAULT_LEASE), DEFAULT_LEASE)
+    patience = LEASES_TO_LIST * max(seen_lock.lease(DEFAULT_LEASE), DEFAULT_LEASE)
     now = time.time()
-    return now - sighting.time < patience and not _is_of_an_earlier_boot(sighting, lambda: now)
+    return now - seen_lock.time < patience and not _is_of_an_earlier_boot(seen_lock, lambda: now)
 
 
 def try_lock(folder: Path, watch: LeaseWatch, lease: float) -> FolderLock | None:
     """Lock a run if its newest lock is over."""
     number = newest(folder)
     if number:
-        sighting = look(folder, number)
-        if sighting is None or not _is_over(_path(folder, number), sighting, watch):
+        seen_lock = look(folder, number)
+        if seen_lock is None or not _is_over(_path(folder, number), seen_lock, watch):
             return None  # gone since it was listed: somebody else has locked the run meanwhile
     with contextlib.ExitStack() as undo:
         staging = folder / f".attempt-{number + 1}-{secrets.token_hex(8)}"
@@ -167,17 +167,17 @@ def _path(folder: Path, number: int) -> Path:
     return folder / f"claim.{number}"
 
 
-def _is_over(path: Path, sighting: SeenLock, watch: LeaseWatch) -> bool:
-    if is_over(str(path), sighting, watch):
+def _is_over(path: Path, seen_lock: SeenLock, watch: LeaseWatch) -> bool:
+    if is_over(str(path), seen_lock, watch):
         return True
-    return sighting.is_alive() is None and _is_of_an_earlier_boot(sighting, lambda: _now(path.parent))
+    return seen_lock.is_alive() is None and _is_of_an_earlier_boot(seen_lock, lambda: _now(path.parent))
 
 
-def _is_of_an_earlier_boot(sighting: SeenLock, now: Callable[[], float]) -> bool:
+def _is_of_an_earlier_boot(seen_lock: SeenLock, now: Callable[[], float]) -> bool:
     """Tell whether a lock has been silent since before this machine was started."""
-    if sighting.owner is None or not sighting.owner.may_be_of_an_earlier_boot():
+    if seen_lock.owner is None or not seen_lock.owner.may_be_of_an_earlier_boot():
         return False
-    return now() - sighting.time > max(uptime(), sighting.owner.lease)
+    return now() - seen_lock.time > max(uptime(), seen_lock.owner.lease)
 
 
 def uptime() -> float:

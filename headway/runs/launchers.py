@@ -37,7 +37,7 @@ STALL_SECONDS = 600.0
 
 
 class StopRequest:
-    """Somebody's wish that a campaign stop after the batches under way.
+    """A request that a campaign stop after the current batches.
 
     Its `reader` becomes readable when it is made, to be waited for together with other connections.
     """
@@ -58,24 +58,24 @@ class StopRequest:
 
 
 class StallTimer:
-    """For how long nothing was heard of a run under way."""
+    """Measures for how long a run has made no progress."""
 
     def __init__(self, patience: float = STALL_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._patience = patience
         self._clock = clock
-        self.end()
+        self.restart()
 
-    def end(self) -> None:
-        """Something was heard."""
+    def restart(self) -> None:
+        """Take note of progress."""
         self._since = self._clock()
         self._due = self._since + self._patience
 
     def left(self) -> float:
-        """Seconds until it is worth saying."""
+        """Seconds until it is to be reported."""
         return max(0.0, self._due - self._clock())
 
-    def is_worth_saying(self) -> float | None:
-        """How long it has lasted, in seconds, if that is to be said now."""
+    def seconds_to_report(self) -> float | None:
+        """The seconds without progress, if they are to be reported now."""
         now = self._clock()
         if now < self._due:
             return None
@@ -118,7 +118,7 @@ def restored_signal_handlers() -> Iterator[bool]:
 
 
 LAUNCHERS = {"local": "headway.runs.processes:make_local", "ray": "headway.runs.ray:make_ray"}
-"""The functions that make launchers of a request, by name; their modules are imported when they are used."""
+"""The functions that make launchers from LaunchOptions, by name; their modules are imported when they are used."""
 
 
 class Queue:
@@ -251,11 +251,11 @@ class Launcher(Protocol):
         ...
 
 
-def make_named_launcher(name: str, request: LaunchOptions) -> Launcher:
+def make_named_launcher(name: str, options: LaunchOptions) -> Launcher:
     """Make a launcher."""
     check_known("a launcher", [name], LAUNCHERS, UsageError)
     module, _, function = LAUNCHERS[name].partition(":")
-    launcher: Launcher = getattr(importlib.import_module(module), function)(request)
+    launcher: Launcher = getattr(importlib.import_module(module), function)(options)
     return launcher
 
 
@@ -264,7 +264,7 @@ class Attempt:
     """A run under way, as its launcher sees it."""
 
     task: Task
-    silence: StallTimer
+    stall_timer: StallTimer
     pid: int = 0
     host: str = ""
     has_started: bool = False
@@ -313,7 +313,7 @@ class Work:
                     break
                 self.listen()
                 for attempt in self.attempts():
-                    if (seconds := attempt.silence.is_worth_saying()) is not None:
+                    if (seconds := attempt.stall_timer.seconds_to_report()) is not None:
                         self.notify(Stalled(attempt.task.spec.run_id, seconds, attempt.pid))
         finally:
             self.close()
@@ -338,7 +338,7 @@ class Work:
         nobody asked it to is started again; `reached` says how far it had come, if that is known.
         """
         if ended.outcome is Outcome.INTERRUPTED and not (self.is_stopping or self.stop.asked):
-            self.start_again(task, "the run stopped although nobody asked it to", reached)
+            self.start_again(task, "the run stopped without a request", reached)
         elif self.is_stopping or ended.outcome is not Outcome.HELD or self.queue.postpone(task):
             self.notify(ended)
 
@@ -352,7 +352,7 @@ class Work:
             self.notify(Lost(task.spec.run_id, why))
             return
         most = self.queue.most_losses
-        times = "for the second time" if most == 1 else f"{most + 1} times without getting on"
+        times = "for the second time" if most == 1 else f"{most + 1} times without progress"
         failed = replace(task, failure=f"{why}, {times}")
         self.conclude(failed, give_up(self.job.store, task.spec, failed.failure))
 

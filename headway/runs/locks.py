@@ -165,22 +165,22 @@ class LeaseWatch:
         self._clock = clock
         self._seen: dict[str, tuple[tuple[int, int, int], float]] = {}
 
-    def is_silent(self, name: str, sighting: SeenLock) -> bool:
+    def is_silent(self, name: str, seen_lock: SeenLock) -> bool:
         """Tell whether the lock of this name has been watched for its lease without a change."""
         now = self._clock()
         beat, since = self._seen.get(name, (None, now))
-        if beat != sighting.beat:
-            self._seen[name] = (sighting.beat, now)
+        if beat != seen_lock.beat:
+            self._seen[name] = (seen_lock.beat, now)
             return False
-        return now - since >= sighting.lease(self._lease)
+        return now - since >= seen_lock.lease(self._lease)
 
 
-def is_over(name: str, sighting: SeenLock, watch: LeaseWatch) -> bool:
+def is_over(name: str, seen_lock: SeenLock, watch: LeaseWatch) -> bool:
     """Tell whether nobody holds a lock any more."""
-    if sighting.released:
+    if seen_lock.released:
         return True
-    alive = sighting.is_alive()
-    return watch.is_silent(name, sighting) if alive is None else not alive
+    alive = seen_lock.is_alive()
+    return watch.is_silent(name, seen_lock) if alive is None else not alive
 
 
 class Lock(ABC):

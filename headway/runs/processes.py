@@ -1,7 +1,7 @@
 """The launcher for local processes: workers that are reused from run to run and replaced when they die.
 
 A run that loses its worker (killed, out of memory) is started once more from its checkpoint, because the next
-attempt may find more memory or a gentler administrator. If it loses that worker too, it is recorded as failed.
+attempt may find more memory. If it loses that worker too, it is recorded as failed.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ class LocalProcesses:
         _Pool(job, notify, stop, self).carry_out()
 
 
-def make_local(request: LaunchOptions) -> Launcher:
-    """The launcher for processes of this machine, one per core unless the request says otherwise; 0 is this one."""
+def make_local(options: LaunchOptions) -> Launcher:
+    """The launcher for processes of this machine, one per core unless the options say otherwise; 0 is this one."""
     for option in ("address", "cpus_per_run", "gpus_per_run"):
-        if getattr(request, option) is not None:
+        if getattr(options, option) is not None:
             words = option.replace("_", "-")
             raise UsageError(f"expected --{words} with a cluster's launcher, got the local one; add --launcher ray")
-    devices = gpus_for(request.device, request.count_gpus) if request.runs_per_gpu is not None else ()
-    room = len(devices) * (request.runs_per_gpu or 0)
-    if request.workers == 0:
+    devices = gpus_for(options.device, options.count_gpus) if options.runs_per_gpu is not None else ()
+    room = len(devices) * (options.runs_per_gpu or 0)
+    if options.workers == 0:
         return InProcess()
     if devices:
-        return LocalProcesses(min(request.workers or room, room), devices, request.stall_seconds)
-    return LocalProcesses(request.workers or cores(), stall_seconds=request.stall_seconds)
+        return LocalProcesses(min(options.workers or room, room), devices, options.stall_seconds)
+    return LocalProcesses(options.workers or cores(), stall_seconds=options.stall_seconds)
 
 
 def gpus_for(device: str, count: Callable[[], int]) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class _Worker:
         except (EOFError, OSError):
             return None
         if self.attempt:
-            self.attempt.silence.end()
+            self.attempt.stall_timer.restart()
         return message
 
     def cause_of_end(self) -> str:
@@ -174,7 +174,7 @@ class _Pool(Work):
 
     def _patience(self) -> float | None:
         """Seconds until there is something to do although nobody says anything; None when there is not."""
-        waits: list[float | None] = [attempt.silence.left() for attempt in self.attempts()]
+        waits: list[float | None] = [attempt.stall_timer.left() for attempt in self.attempts()]
         waits.append(max(0.0, self.deadline - time.monotonic()) if self.is_stopping else None)
         waits.append(self.queue.delay() if self._can_start() else None)
         return min((seconds for seconds in waits if seconds is not None), default=None)

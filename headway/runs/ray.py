@@ -84,10 +84,10 @@ class RayLauncher:
             _Tasks(job, notify, stop, found, self).carry_out()
 
 
-def make_ray(request: LaunchOptions) -> Launcher:
+def make_ray(options: LaunchOptions) -> Launcher:
     """The launcher that a command asks for."""
     import_ray()
-    return RayLauncher(Resources.of(request), request.address, request.workers, stall_seconds=request.stall_seconds)
+    return RayLauncher(Resources.of(options), options.address, options.workers, stall_seconds=options.stall_seconds)
 
 
 class _Tasks(Work):
@@ -102,8 +102,8 @@ class _Tasks(Work):
         self._references: dict[Any, int] = {}
         self._count = 0
         self._failed_starts = 0
-        self._pulse = HeadMonitor(cluster, launcher.patience)
-        self._board = self._make_board()
+        self._monitor = HeadMonitor(cluster, launcher.patience)
+        self._event_queue = self._make_event_queue()
         self._setup = self._ray.put(self._make_setup())
         resources = launcher.resources
         options = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "max_retries": 0}
@@ -123,7 +123,7 @@ class _Tasks(Work):
         self._hear()
         for reference in ready:
             self._conclude(self._attempts.pop(self._references.pop(reference)), reference)
-        if problem := self._pulse.problem():
+        if problem := self._monitor.problem():
             raise LauncherError(
                 f"{problem}; runs that were done are kept, and the same command resumes the others once the "
                 f"cluster is back, or with --launcher local"
@@ -132,12 +132,12 @@ class _Tasks(Work):
     def close(self) -> None:
         """Leave nothing behind in the cluster; runs under way end at once."""
         super().close()
-        self._pulse.stop()
+        self._monitor.stop()
         for reference in self._references:
             self._ray.cancel(reference, force=True)
-        self._ray.kill(self._board)
+        self._ray.kill(self._event_queue)
 
-    def _make_board(self) -> Any:
+    def _make_event_queue(self) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         near = NodeAffinitySchedulingStrategy(node_id=self._cluster.here(), soft=True)
@@ -154,7 +154,7 @@ class _Tasks(Work):
         """How many tasks Ray should know of."""
         if self._launcher.workers is not None:
             return self._launcher.workers
-        room = self._pulse.room(self._launcher.resources)
+        room = self._monitor.room(self._launcher.resources)
         return room + max(room, LEAST_WAITING)
 
     def start_runs(self) -> None:
@@ -165,7 +165,7 @@ class _Tasks(Work):
                 self.queue.postpone(task)
                 continue
             self._count += 1
-            reference = self._remote.remote(task, self._count, self._setup, self._board)
+            reference = self._remote.remote(task, self._count, self._setup, self._event_queue)
             self._references[reference] = self._count
             self._attempts[self._count] = Attempt(task, StallTimer(math.inf))
 
@@ -181,21 +181,21 @@ class _Tasks(Work):
         self.deadline = time.monotonic() + STOP_SECONDS
 
     def _hear(self) -> None:
-        """Pass on what the workers have written on the board."""
+        """Pass on what the workers have put into the event queue."""
         try:
             patience = min(self._launcher.patience, max(0.0, self.deadline - time.monotonic()))
-            notes = self._ray.get(self._board.take.remote(self.is_stopping), timeout=patience)
+            notes = self._ray.get(self._event_queue.take.remote(self.is_stopping), timeout=patience)
         except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError):
-            return  # it comes back, or the pulse notices what is wrong
+            return  # it comes back, or the monitor notices what is wrong
         for note in notes:
             attempt = self._attempts.get(note.attempt)
             if attempt is None:
                 continue  # it counts as lost; its run has another attempt by now
             event = note.event
-            attempt.silence.end()
+            attempt.stall_timer.restart()
             if isinstance(event, Started):
                 attempt.host, attempt.has_started, self._failed_starts = note.host, True, 0
-                attempt.silence = StallTimer(self._launcher.stall_seconds)
+                attempt.stall_timer = StallTimer(self._launcher.stall_seconds)
                 event = replace(event, host=note.host)
             elif isinstance(event, Advanced):
                 attempt.reached = event.step

@@ -20,8 +20,8 @@ PATIENCE = 45.0
 """Seconds without an answer of the head after which a campaign gives up; Ray itself ends the process after 60."""
 BEAT = 2.0
 """Seconds between two questions to the head."""
-NO_NEWS = ("A worker died or was killed while executing a task", "Task EventQueue.")
-"""What Ray remarks on that a campaign reports itself, or that harms no run: a board that is away for a moment."""
+IGNORED_MESSAGES = ("A worker died or was killed while executing a task", "Task EventQueue.")
+"""Remarks of Ray on what a campaign reports itself, or on what harms no run: an event queue away for a moment."""
 
 
 def import_ray() -> Any:
@@ -37,21 +37,21 @@ class Resources:
     gpus: float = 0.0
 
     @classmethod
-    def of(cls, request: LaunchOptions) -> Resources:
-        """What a request means."""
-        on_gpu = request.device != "cpu"
-        if ":" in request.device:
+    def of(cls, options: LaunchOptions) -> Resources:
+        """What the options mean."""
+        on_gpu = options.device != "cpu"
+        if ":" in options.device:
             raise UsageError(
-                f"expected a device without a number, got {request.device}: Ray chooses which; --device cuda"
+                f"expected a device without a number, got {options.device}: Ray chooses which; --device cuda"
             )
-        if request.gpus_per_run is not None and request.runs_per_gpu is not None:
+        if options.gpus_per_run is not None and options.runs_per_gpu is not None:
             raise UsageError("expected --gpus-per-run or --runs-per-gpu, got both")
-        if not on_gpu and (request.gpus_per_run is not None or request.runs_per_gpu is not None):
+        if not on_gpu and (options.gpus_per_run is not None or options.runs_per_gpu is not None):
             raise UsageError("expected --device cuda with GPUs for each run, got --device cpu")
-        share = 1.0 / request.runs_per_gpu if request.runs_per_gpu else request.gpus_per_run or 1.0
+        share = 1.0 / options.runs_per_gpu if options.runs_per_gpu else options.gpus_per_run or 1.0
         if share > 1 and share != int(share):
             raise UsageError(f"expected a part of a GPU or whole GPUs for each run, got {share:g}")
-        return cls(request.cpus_per_run or 1.0, share if on_gpu else 0.0)
+        return cls(options.cpus_per_run or 1.0, share if on_gpu else 0.0)
 
     def room_on(self, node: Mapping[str, float]) -> int:
         """How many runs a node of these resources has room for."""
@@ -119,7 +119,7 @@ class Remarks(io.TextIOBase):
     def write(self, text: str) -> int:
         """Pass on whole lines."""
         *lines, self._begun = (self._begun + text).split("\n")
-        kept = [line for line in lines if line.strip() and not any(remark in line for remark in NO_NEWS)]
+        kept = [line for line in lines if line.strip() and not any(remark in line for remark in IGNORED_MESSAGES)]
         if kept:
             self._stream.write("\n".join(kept) + "\n")
         return len(text)
@@ -175,7 +175,7 @@ class HeadMonitor:
         self._nodes: Sequence[Mapping[str, Any]] = cluster.nodes()
         self._here = cluster.here()
         self._over = threading.Event()
-        threading.Thread(target=self._ask, name="headway-ray-pulse", daemon=True).start()
+        threading.Thread(target=self._ask, name="headway-ray-monitor", daemon=True).start()
 
     def room(self, resources: Resources) -> int:
         """How many runs had room at once when the head last answered."""

@@ -1,6 +1,6 @@
-"""The worker's side: one attempt at one run as a task of Ray, and the board through which it reports.
+"""The worker's side: one attempt at one run as a task of Ray, and the event queue through which it reports.
 
-Workers write on the board what happens, and read on it whether to stop.
+Workers put into the event queue what happens, and read there whether to stop.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from headway.runs.provenance import version_of
 from headway.runs.ray_cluster import import_ray
 
 POST_INTERVAL = 0.5
-"""Seconds between two looks of a worker at the board."""
-BOARD_SECONDS = 10.0
-"""Seconds that a worker waits for the board."""
+"""Seconds between two calls of a worker to the event queue."""
+QUEUE_SECONDS = 10.0
+"""Seconds that a worker waits for the event queue."""
 SEARCH_SECONDS = 5.0
 """How long a worker looks for a run in the store before it says that the store is not there: networks take time."""
 
@@ -45,26 +45,26 @@ class EventQueue:
         self._stopping = False
 
     def post(self, notes: list[Note]) -> bool:
-        """Write notes on the board; tell whether the campaign stops."""
+        """Put notes into the queue; tell whether the campaign stops."""
         self._notes += notes
         return self._stopping
 
     def take(self, stopping: bool) -> list[Note]:
-        """Take all notes off the board, and say whether the campaign stops."""
+        """Take all notes from the queue, and say whether the campaign stops."""
         self._stopping = stopping
         notes, self._notes = self._notes, []
         return notes
 
 
 class Link:
-    """A worker's connection to the board, looked after in a thread.
+    """A worker's connection to the event queue, looked after in a thread.
 
     Only that thread asks Ray for anything: a task whose main thread waits for Ray gives its core to the next one.
     """
 
-    def __init__(self, board: Any, attempt: int, host: str, ray: Any) -> None:
+    def __init__(self, event_queue: Any, attempt: int, host: str, ray: Any) -> None:
         self.stopping = threading.Event()
-        self._board = board
+        self._event_queue = event_queue
         self._attempt = attempt
         self._host = host
         self._ray = ray
@@ -77,7 +77,7 @@ class Link:
         self._thread.start()
 
     def notify(self, event: Event) -> None:
-        """Write an event on the board: progress before long, of which only the latest counts; anything else at once.
+        """Put an event on the queue: progress before long, of which only the latest counts; anything else at once.
 
         At once means before this returns: a run that kills its worker in the next instant has started all the same.
         """
@@ -90,7 +90,7 @@ class Link:
                 self._receipts.append(written)
         if not can_wait:
             self._wake.set()
-            written.wait(BOARD_SECONDS)
+            written.wait(QUEUE_SECONDS)
 
     def close(self) -> None:
         """Write what is left."""
@@ -99,12 +99,12 @@ class Link:
         self._thread.join()
 
     def post(self) -> None:
-        """Write on the board now, and read whether to stop; a board that is away for a moment is no trouble."""
+        """Send what waits to the queue, and read whether to stop; a queue that is away for a moment is no trouble."""
         with self._lock:
             notes, self._waiting = self._waiting, []
             receipts, self._receipts = self._receipts, []
         with contextlib.suppress(self._ray.exceptions.RayError):
-            if self._ray.get(self._board.post.remote(notes), timeout=BOARD_SECONDS):
+            if self._ray.get(self._event_queue.post.remote(notes), timeout=QUEUE_SECONDS):
                 self.stopping.set()
         for written in receipts:
             written.set()
@@ -127,10 +127,10 @@ class RaySetup(Setup):
     """Of the packages that decide the numbers, where the campaign was started."""
 
 
-def carry_out(task: Task, attempt: int, setup: RaySetup, board: Any) -> Ended | Trouble:
+def carry_out(task: Task, attempt: int, setup: RaySetup, event_queue: Any) -> Ended | Trouble:
     """Attempt a run. Runs on a node of the cluster."""
     ray = import_ray()
-    link = Link(board, attempt, socket.gethostname(), ray)
+    link = Link(event_queue, attempt, socket.gethostname(), ray)
     try:
         if trouble := _unfit(setup, task):
             return Trouble(trouble)

@@ -128,7 +128,7 @@ class UrlLock(Lock):
 def try_lock(objects: Bucket, watch: LeaseWatch, lease: float) -> Holder | None:
     """Create the next lock on a run if its newest is over; None when another process holds it."""
     number, data = _newest_lock(objects)
-    if number and not is_over(f"{objects.url}/claim.{number}", sighting(data), watch):
+    if number and not is_over(f"{objects.url}/claim.{number}", parse_lock(data), watch):
         return None
     holder = Holder(number + 1, secrets.token_hex(8))
     if not objects.create(holder.lock_name, _content(holder, lease, 0)):
@@ -145,10 +145,10 @@ def try_lock(objects: Bucket, watch: LeaseWatch, lease: float) -> Holder | None:
 def look(objects: Bucket) -> SeenLock | None:
     """The newest lock on a run; None when there is none."""
     number, data = _newest_lock(objects)
-    return sighting(data) if number else None
+    return parse_lock(data) if number else None
 
 
-def sighting(data: bytes | None) -> SeenLock:
+def parse_lock(data: bytes | None) -> SeenLock:
     """A lock as its content shows it."""
     fields = _fields(data)
     count = fields.get("count")

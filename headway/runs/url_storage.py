@@ -269,7 +269,7 @@ class UrlStorage:
         if status and status.state is not State.RUNNING:
             return RunRecord(run_id, status.state, spec, status)
         number = newest_number(names)
-        seen = url_attempts.sighting(data.get(f"claim.{number}"))
+        seen = url_attempts.parse_lock(data.get(f"claim.{number}"))
         if number > 0 and not seen.released and seen.is_alive() is not False:
             return RunRecord(run_id, State.RUNNING, spec, status)
         return RunRecord(run_id, State.INTERRUPTED if status else State.PENDING, spec, status)

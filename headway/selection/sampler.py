@@ -77,11 +77,11 @@ class SourceSampler(FollowsScores, EpochSampler):
             self.sources.names, rule, **bounds, prior=prior, hold=hold, smoothing=smoothing, seed=seed, sync=sync
         )
         self._replacement = replacement
-        self._decks = self._deal(seed)
+        self._orders = self._make_orders(seed)
         total = self.sources.samples if num_samples is None else num_samples
         super().__init__(total, seed, rank, num_replicas, history)
 
-    def _deal(self, seed: int) -> list[ShuffledOrder]:
+    def _make_orders(self, seed: int) -> list[ShuffledOrder]:
         members = enumerate(self.sources.members)
         return [ShuffledOrder(own, seed, source, self._replacement) for source, own in members]
 
@@ -92,35 +92,35 @@ class SourceSampler(FollowsScores, EpochSampler):
 
     def _draw_new(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         sources = self.mixture.choose(uniforms)
-        numbers = torch.bincount(sources, minlength=len(self._decks)).tolist()
-        taken = [deck.peek(number) for deck, number in zip(self._decks, numbers, strict=True) if number]
+        numbers = torch.bincount(sources, minlength=len(self._orders)).tolist()
+        taken = [order.peek(number) for order, number in zip(self._orders, numbers, strict=True) if number]
         indices = torch.empty(len(uniforms), dtype=torch.int64)
         indices[sources.argsort(stable=True)] = torch.cat(taken)
         return indices, sources
 
     def _take(self, indices: Tensor, origin: Tensor) -> None:
-        numbers = torch.bincount(origin, minlength=len(self._decks)).tolist()
-        for deck, number in zip(self._decks, numbers, strict=True):
-            deck.taken += number
+        numbers = torch.bincount(origin, minlength=len(self._orders)).tolist()
+        for order, number in zip(self._orders, numbers, strict=True):
+            order.taken += number
 
     @property
     def counts(self) -> dict[str, int]:
         """The indices drawn so far of every source by name, over all epochs and replicas."""
         self._settle()
-        return dict(zip(self.sources.names, [deck.taken for deck in self._decks], strict=True))
+        return dict(zip(self.sources.names, [order.taken for order in self._orders], strict=True))
 
     def _identity(self) -> dict[str, Any]:
         return {"sizes": self.sources.sizes, "replacement": self._replacement}
 
     def _own_state(self) -> dict[str, Any]:
-        taken = [deck.taken for deck in self._decks]
+        taken = [order.taken for order in self._orders]
         return {"taken": taken, **self._identity(), "mixture": self.mixture.state_dict()}
 
     def _load_own(self, state: Mapping[str, Any]) -> None:
         self.mixture.load_state_dict(state["mixture"])
-        self._decks = self._deal(state["seed"])
-        for deck, taken in zip(self._decks, state["taken"], strict=True):
-            deck.taken = taken
+        self._orders = self._make_orders(state["seed"])
+        for order, taken in zip(self._orders, state["taken"], strict=True):
+            order.taken = taken
 
 
 def lag(loader: DataLoader[Any], lookahead: int = 0) -> int:

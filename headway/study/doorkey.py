@@ -1,4 +1,4 @@
-"""The DoorKey experiment: which intrinsic reward helps an agent to explore, and which sends it to watch the noise."""
+"""The DoorKey experiment: which intrinsic reward helps an agent to explore, and which attracts it to the noise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headway.rl.ppo import PPO
 from headway.runs import Run, RunSpec
 from headway.runs.experiments import Context, use_common_instructions
 from headway.study.protocols.minigrid import ExplorationProtocol
-from headway.study.resumable import ResumableRun, keep_memory, one_thread, planned_length, saves, seconds_of
+from headway.study.resumable import ResumableRun, keep_memory, one_thread, planned_length, seconds_of, state_writer
 
 try:
     import gymnasium
@@ -109,7 +109,7 @@ def carry_out(run: Run, context: Context, make: Make, columns: Sequence[str]) ->
             ppo.close()
         networks = {"policy": ppo.agent.policy, "value": ppo.agent.value, "predictor": ppo.reward and ppo.reward.bonus}
         weights = {name: None if each is None else each.state_dict() for name, each in networks.items()}
-        run.save(POLICY_FILE, saves(weights["policy"]))
+        run.save(POLICY_FILE, state_writer(weights["policy"]))
         resumable.finish(weights)
 
 

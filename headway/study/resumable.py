@@ -73,7 +73,7 @@ def keep_memory() -> None:
 
 
 class ResumableRun:
-    """Keeps a run while it is carried out: its progress, its checkpoints, and what it was made with.
+    """A run with its progress, its checkpoints, and what it was made with.
 
     The packages are those that its numbers depend on, besides torch.
     """
@@ -110,7 +110,7 @@ class ResumableRun:
         """Write a checkpoint, if it is time to or the last one, and there is something new."""
         is_due = is_last or time.monotonic() - self._last >= self._context.checkpoint_seconds
         if is_due and step > self._saved:
-            self._run.checkpoint(step, saves({**state(), "provenance": self._made_with}))
+            self._run.checkpoint(step, state_writer({**state(), "provenance": self._made_with}))
             self._saved, self._last = step, time.monotonic()
 
     def stop(self, step: int, state: Callable[[], Mapping[str, Any]]) -> NoReturn:
@@ -121,7 +121,7 @@ class ResumableRun:
     def finish(self, weights: Any, **facts: Any) -> None:
         """Keep the final weights, if they are wanted, and what the run was made with; then it is done."""
         if self._context.keep_weights:
-            self._run.save(WEIGHTS_FILE, saves(weights))
+            self._run.save(WEIGHTS_FILE, state_writer(weights))
         content = json.dumps({**in_words(self._made_with), **facts}).encode()
         self._run.save("provenance.json", lambda file: file.write(content))
         self._run.finish()
@@ -133,6 +133,6 @@ def load_state(content: bytes) -> dict[str, Any]:
     return state
 
 
-def saves(state: Any) -> Write:
+def state_writer(state: Any) -> Write:
     """A function that writes a state to a file."""
     return lambda file: torch.save(state, cast(IO[bytes], file))

@@ -111,7 +111,7 @@ def test_run_ends_with_a_table_and_a_sentence_and_the_report_opens_with_it(
         pytest.importorskip(package)
     assert main(["run", *options.split(), "--out", str(tmp_path / "runs"), "--workers", "0"]) == 0
     *_, heads, sentence, end = capsys.readouterr().out.rstrip().split("\n\n")
-    assert end.splitlines()[-1] == f"what they say: headway report {tmp_path / 'runs'}"
+    assert end.splitlines()[-1] == f"to see the results: headway report {tmp_path / 'runs'}"
     assert word in sentence.replace("\n", " ")
     assert heads.splitlines()[1].startswith("method ")
     written = write_report(tmp_path / "runs", tmp_path / "report", formats=["svg"])

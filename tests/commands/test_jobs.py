@@ -261,7 +261,7 @@ def test_a_campaign_behind_a_url(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert dummy_cli.main(arguments) == 1
     output = capsys.readouterr()
     assert f"4 runs in {url}; 4 to go in this process" in output.out
-    assert f"what they say: headway fetch {url} FOLDER; headway report FOLDER" in output.out
+    assert f"to see the results: headway fetch {url} FOLDER; headway report FOLDER" in output.out
     assert f"see why: headway status {url} --failed" in output.err
     assert main(["status", url]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"4 runs in {url}: 2 done, 2 failed"

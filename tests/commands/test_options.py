@@ -43,7 +43,7 @@ def test_a_tilde_is_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("text", ["", "file://"])
 def test_nothing_is_no_place(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="expected a folder or a URL, got nothing"):
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a folder or a URL, got an empty string"):
         parse_place(text)
 
 

@@ -95,8 +95,8 @@ def test_an_unfinished_run_shows_its_last_checkpoint(store: RunStore) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (spec_of("door", "icm"), "expected a run that has got somewhere, got .*, pending, without a checkpoint"),
-        (dummy.spec_of(), "expected a run of an agent .*, got .*dummy.*no agent to be seen"),
+        (spec_of("door", "icm"), "expected a run with a checkpoint, got .*, pending, without a checkpoint"),
+        (dummy.spec_of(), "expected a run of an agent .*, got .*dummy.*trains no agent"),
     ],
     ids=["pending", "no agent"],
 )

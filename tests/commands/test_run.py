@@ -129,7 +129,7 @@ def test_runs_are_done_once_and_weights_kept(tmp_path: Path, capsys: pytest.Capt
     first, *_, end, hint = capsys.readouterr().out.splitlines()
     assert first == f"1 run in {out}; 1 to go in this process"
     assert end == f"1 run in {out}: 1 done"
-    assert hint == f"what they say: headway report {out}"
+    assert hint == f"to see the results: headway report {out}"
     assert run(out, *SMALL, "--seeds", "0:2") == 0
     first, *_, end, _hint = capsys.readouterr().out.splitlines()
     assert first == f"2 runs in {out}, 1 done before; 1 to go in this process"
@@ -138,7 +138,7 @@ def test_runs_are_done_once_and_weights_kept(tmp_path: Path, capsys: pytest.Capt
     assert [record.state for record in records] == [State.DONE, State.DONE]
     assert [(out / record.run_id / "final.pt").exists() for record in records] == [True, False]
     assert run(out, *SMALL, "--seeds", "0:2", "--keep-weights") == 0
-    assert "--keep-weights: 1 run done before without it; only with another --out" in capsys.readouterr().out
+    assert "--keep-weights: 1 run done earlier without it" in capsys.readouterr().out
     assert main(["status", str(out)]) == 0
     header, first, _second, last = capsys.readouterr().out.splitlines()
     assert header.split() == ["run", "state", "experiment", "dataset", "condition", "method", "seed", "done", "time"]

@@ -122,7 +122,7 @@ def test_sections_are_run_each_in_its_folder_and_only_once(tmp_path: Path, capsy
     assert run(file, "--out", out, "--workers", 0) == 0
     said = capsys.readouterr().out
     assert "2 runs in" in said
-    assert f"what all sections say: headway report {out}" in said
+    assert f"to see the results of all sections: headway report {out}" in said
     assert main(["status", str(out)]) == 0
     said = capsys.readouterr().out
     assert f"1 run in {out / 'first'}: 1 done" in said
@@ -236,7 +236,7 @@ def test_trouble_of_one_section_is_reported_first_and_the_others_are_carried_out
     assert run(file, "--out", out, "--workers", 0) == 1
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith("headway: section two: dataset mnist: expected the files ")
-    assert told[-1] == "headway: 1 of 3 sections had trouble, see above: two"
+    assert told[-1] == "headway: 1 of 3 sections failed, see above: two"
     assert sorted(path.name for path in out.iterdir()) == ["one", "three"]
     assert [RunStore(out / name).status()[0].state for name in ("one", "three")] == [State.DONE] * 2
 

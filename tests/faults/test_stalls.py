@@ -41,9 +41,8 @@ def test_a_worker_that_was_stopped_is_named_and_goes_on(store: RunStore, tmp_pat
     output, (pid,) = begin(store, "wait", "--stall-seconds", 0.5)
     os.kill(pid, signal.SIGSTOP)
     line = output.read_until("no progress for")
-    assert (
-        line == f"none wait seed 0: no progress for 1 s (process {pid}); is it stopped, or its disk or network away?\n"
-    )
+    hint = "is it suspended, or its disk or network unavailable?"
+    assert line == f"none wait seed 0: no progress for 1 s (process {pid}); {hint}\n"
     output.read_until("no progress for 2 s")  # it is said again
     os.kill(pid, signal.SIGCONT)
     os.kill(output.process.pid, signal.SIGTERM)
@@ -123,14 +122,14 @@ def test_a_run_whose_folder_was_deleted_ends_alone(store: RunStore, tmp_path: Pa
 
 def test_silence_is_worth_saying_again_and_again() -> None:
     now = [0.0]
-    silence = StallTimer(10.0, lambda: now[0])
-    assert silence.left() == 10.0
+    stall_timer = StallTimer(10.0, lambda: now[0])
+    assert stall_timer.left() == 10.0
     now[0] = 9.0
-    assert silence.is_worth_saying() is None
+    assert stall_timer.seconds_to_report() is None
     now[0] = 12.0
-    assert silence.is_worth_saying() == 12.0
-    assert silence.is_worth_saying() is None
+    assert stall_timer.seconds_to_report() == 12.0
+    assert stall_timer.seconds_to_report() is None
     now[0] = 22.0
-    assert silence.is_worth_saying() == 22.0
-    silence.end()
-    assert silence.left() == 10.0
+    assert stall_timer.seconds_to_report() == 22.0
+    stall_timer.restart()
+    assert stall_timer.left() == 10.0

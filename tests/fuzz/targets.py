@@ -29,7 +29,7 @@ from headway.data.idx import parse_images, parse_labels
 from headway.errors import DataError, HeadwayError, ProtocolError, SpecError, StoreError, UsageError
 from headway.runs import FileSum, RunSpec, RunStore, State, Status
 from headway.runs.metrics import RowLog, from_parquet, to_parquet
-from headway.runs.url_attempts import Holder, Manifest, Part, sighting
+from headway.runs.url_attempts import Holder, Manifest, Part, parse_lock
 from headway.study.protocols.classification import Protocol
 from headway.study.requests import seeds, settings, sweeps
 from tests.data.formats import colour_rows, grey_images, idx_bytes, labels_for, python2_batch
@@ -70,7 +70,7 @@ def feed_status(data: bytes) -> None:
 
 
 def feed_manifest(data: bytes) -> None:
-    assert sighting(data).beat is not None
+    assert parse_lock(data).beat is not None
     with contextlib.suppress(StoreError):
         manifest = Manifest.from_bytes(data, "x", "manifest")
         assert Manifest.from_bytes(manifest.to_bytes(), "x", "manifest") == manifest

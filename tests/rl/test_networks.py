@@ -83,7 +83,7 @@ def test_channels_first_images_are_the_same_images() -> None:
 
 
 def test_images_that_look_like_channels_first_have_to_be_said_to_be() -> None:
-    message = r"got none for observations of shape \[4, 84, 84\].*use PPOConfig\(channels_first=True\)"
+    message = r"got None for observations of shape \[4, 84, 84\].*use PPOConfig\(channels_first=True\)"
     with pytest.raises(MethodError, match=message):
         make_network((4, 84, 84), 2, PPOConfig(), generator())
     small = {"channels": (2,), "hidden": (3,)}

@@ -158,7 +158,7 @@ def test_a_run_that_stops_unasked_is_started_again_once(store: RunStore, recorde
     ]
     assert states(store, specs) == [State.DONE, State.FAILED, State.DONE]
     (failure,) = progress.failures()
-    assert failure.message == "WorkerLostError: the run stopped although nobody asked it to, for the second time"
+    assert failure.message == "WorkerLostError: the run stopped without a request, for the second time"
 
 
 def test_a_full_disk_ends_the_campaign_and_the_run_resumes(store: RunStore, recorder: Recorder) -> None:

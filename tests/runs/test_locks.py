@@ -362,9 +362,9 @@ def test_file_systems_without_hard_links_work_too(
     lock = try_lock(tmp_path, watch, LEASE)
     assert lock is not None
     assert try_lock(tmp_path, watch, LEASE) is None
-    sighting = look(tmp_path, 1)
-    assert sighting is not None
-    assert sighting.owner == here()
+    seen_lock = look(tmp_path, 1)
+    assert seen_lock is not None
+    assert seen_lock.owner == here()
     lock.release()
     assert names(tmp_path) == ["claim.1"]
 

@@ -117,9 +117,11 @@ def test_a_checkpoint_that_does_not_name_its_code_is_resumed_and_that_is_told(
 ) -> None:
     whole, store = RunStore(tmp_path / "whole"), RunStore(tmp_path / "parts")
     finish(whole, experiment, spec)
-    saves = resumable.saves
+    write = resumable.state_writer
     with monkeypatch.context() as patch:  # as earlier versions wrote them
-        patch.setattr(resumable, "saves", lambda state: saves({k: v for k, v in state.items() if k != "provenance"}))
+        patch.setattr(
+            resumable, "state_writer", lambda state: write({k: v for k, v in state.items() if k != "provenance"})
+        )
         stop(store, experiment, spec, asked)
     found = finish(store, experiment, spec)
     assert found["code"] == f"not recorded then {code_fingerprint()}"

@@ -1,4 +1,4 @@
-"""The parts of the Ray launcher that need no cluster: requests, connecting, the pulse, the board and its remarks."""
+"""The parts of the Ray launcher that need no cluster: options, connecting, the monitor, the event queue and remarks."""
 
 from __future__ import annotations
 
@@ -138,22 +138,22 @@ class FakeCluster(Cluster):
 
 def test_a_head_that_does_not_answer_is_noticed() -> None:
     now, fake = [0.0], FakeCluster()
-    pulse = HeadMonitor(fake, 45.0, lambda: now[0])
-    pulse.stop()
-    assert pulse.problem() == ""
-    assert pulse.room(Resources(2)) == 2
+    monitor = HeadMonitor(fake, 45.0, lambda: now[0])
+    monitor.stop()
+    assert monitor.problem() == ""
+    assert monitor.room(Resources(2)) == 2
     now[0] = 45.0
-    assert pulse.problem() == ""
+    assert monitor.problem() == ""
     now[0] = 46.0
-    assert pulse.problem() == "the head of the Ray cluster 10.0.0.1:6379 has not answered for 46 s"
+    assert monitor.problem() == "the head of the Ray cluster 10.0.0.1:6379 has not answered for 46 s"
 
 
 def test_a_node_that_drops_out_is_noticed() -> None:
     fake = FakeCluster()
     fake.alive = [{"NodeID": "other", "Alive": True, "Resources": {}}]
-    pulse = HeadMonitor(fake, 45.0, lambda: 0.0)
-    pulse.stop()
-    assert pulse.problem() == "the Ray node of this process has dropped out of the cluster 10.0.0.1:6379"
+    monitor = HeadMonitor(fake, 45.0, lambda: 0.0)
+    monitor.stop()
+    assert monitor.problem() == "the Ray node of this process has dropped out of the cluster 10.0.0.1:6379"
 
 
 def test_what_ray_says_of_lost_workers_is_left_to_the_display() -> None:
@@ -169,19 +169,19 @@ def test_what_ray_says_of_lost_workers_is_left_to_the_display() -> None:
 
 
 def test_the_board_passes_notes_on_once() -> None:
-    board, note = EventQueue(), Note(1, Started("x", 7))
-    assert board.post([note]) is False
-    assert board.take(stopping=True) == [note]
-    assert board.take(stopping=True) == []
-    assert board.post([]) is True
+    event_queue, note = EventQueue(), Note(1, Started("x", 7))
+    assert event_queue.post([note]) is False
+    assert event_queue.take(stopping=True) == [note]
+    assert event_queue.take(stopping=True) == []
+    assert event_queue.post([]) is True
 
 
 class Handle:
-    """The handle of a board in this process; `fails` as if it were away."""
+    """The handle of an event queue in this process; `fails` as if it were away."""
 
     def __init__(self) -> None:
-        self.board, self.fails = EventQueue(), False
-        self.post = SimpleNamespace(remote=lambda notes: lambda: self.board.post(notes))
+        self.event_queue, self.fails = EventQueue(), False
+        self.post = SimpleNamespace(remote=lambda notes: lambda: self.event_queue.post(notes))
 
 
 class RayError(Exception):
@@ -203,9 +203,9 @@ def test_a_link_tells_and_listens() -> None:
     events: list[Event] = [Started("x", 7), Advanced("x", 1, 9), Advanced("x", 2, 9)]
     for event in events:
         link.notify(event)
-    handle.board._stopping = True
+    handle.event_queue._stopping = True
     link.close()
-    notes = handle.board.take(stopping=True)
+    notes = handle.event_queue.take(stopping=True)
     assert [note.event for note in notes][-1] == events[-1]
     assert notes[0] == Note(3, events[0], "node7")
     assert link.stopping.is_set()

@@ -40,16 +40,16 @@ def test_epochs_have_streams_of_their_own() -> None:
 @settings(max_examples=30)
 @given(st.sampled_from([1, 2, 7, 100, BLOCK - 1, BLOCK, BLOCK + 1]), st.integers(0, 9), st.integers(0, 3000))
 def test_a_deck_is_used_up_before_it_repeats(size: int, seed: int, start: int) -> None:
-    deck = ShuffledOrder(torch.arange(size) * 10, seed, 0)
-    deck.taken = start - start % size
+    order = ShuffledOrder(torch.arange(size) * 10, seed, 0)
+    order.taken = start - start % size
     for _ in range(3):
-        assert sorted(deck.peek(size).tolist()) == list(range(0, 10 * size, 10))
-        deck.taken += size
+        assert sorted(order.peek(size).tolist()) == list(range(0, 10 * size, 10))
+        order.taken += size
 
 
 def test_orders_differ_between_rounds_sources_and_seeds() -> None:
-    deck = ShuffledOrder(torch.arange(50), 0, 0)
-    rounds = deck.peek(150).split(50)
+    order = ShuffledOrder(torch.arange(50), 0, 0)
+    rounds = order.peek(150).split(50)
     others = [ShuffledOrder(torch.arange(50), 0, 1).peek(50), ShuffledOrder(torch.arange(50), 1, 0).peek(50)]
     assert len({tuple(order.tolist()) for order in (*rounds, *others)}) == 5
 

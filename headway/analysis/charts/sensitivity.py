@@ -69,7 +69,7 @@ class Grid:
     uniform: dict[tuple[Row, float], tuple[RunData, ...]] = field(default_factory=dict)
     groups: set[Group] = field(default_factory=set)  # the groups of its runs
     # the groups that the runs of Uniform are from, where they are others
-    lenders: set[Group] = field(default_factory=set)
+    uniform_sources: set[Group] = field(default_factory=set)
 
     @property
     def rows(self) -> list[Row]:
@@ -166,7 +166,7 @@ def _of_kind(settings: Sequence[Setting], kind: Rows) -> list[Grid]:
             key = signal, shared(spec, "|".join((*kind.fields, COLUMN)))
             grid = found.setdefault(key, Grid(setting, signal, kind))
             grid.groups.add(setting.group)
-            grid.lenders |= {setting.lender.group} if setting.lender else set()
+            grid.uniform_sources |= {setting.uniform_source.group} if setting.uniform_source else set()
             point = kind.of(spec), float(str(spec.protocol[COLUMN]))
             grid.points[point] = _pooled(grid.points.get(point, ()), runs)
             grid.uniform[point] = _pooled(grid.uniform.get(point, ()), setting.uniform)
@@ -183,7 +183,7 @@ def grid_points(settings: Sequence[Setting]) -> set[Group]:
     """The groups that are points of a grid, or Uniform for it, and nothing else: those of a single signal."""
     lonely = {setting.group for setting in settings if len(setting.finished) == 1}
     several = [grid for grid in grids(settings) if len(grid.groups) > 1]
-    return {group for grid in several for group in (grid.groups | grid.lenders) & lonely}
+    return {group for grid in several for group in (grid.groups | grid.uniform_sources) & lonely}
 
 
 class GridView(NamedTuple):
@@ -200,7 +200,9 @@ def grid_views(settings: Sequence[Setting]) -> list[GridView]:
     points = grid_points(settings)
     found = [grid for grid in grids(settings) if grid.has_uniform]
     return [
-        GridView(grid, grid_chart(f"sensitivity-{place}", grid), frozenset(points & (grid.groups | grid.lenders)))
+        GridView(
+            grid, grid_chart(f"sensitivity-{place}", grid), frozenset(points & (grid.groups | grid.uniform_sources))
+        )
         for place, grid in enumerate(found)
     ]
 
@@ -315,11 +317,11 @@ def gate_rows(settings: Sequence[Setting]) -> list[GateRow]:
         has_gates = setting.kind == CONTROLLED and any(gate in setting.finished for gate in model.GATES[1:])
         if not has_gates or not (setting.uniform or same_floor):
             continue
-        lent = setting.lender.finished.get("gmc", ()) if setting.lender else ()
-        found += [_gate_row(setting, lent)] if lent else []
+        own_gmc = setting.uniform_source.finished.get("gmc", ()) if setting.uniform_source else ()
+        found += [_gate_row(setting, own_gmc)] if own_gmc else []
         for method in model.GATES:
             if runs := setting.finished.get(method):
-                found.append(_gate_row(setting, runs, same_floor if method != "gmc" else (), lent))
+                found.append(_gate_row(setting, runs, same_floor if method != "gmc" else (), own_gmc))
     return found
 
 

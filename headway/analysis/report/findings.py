@@ -128,7 +128,7 @@ def summary_table(settings: Sequence[Setting], found: Mapping[str, Areas]) -> Ta
             time = found[setting.key].times.get(row.method)
             reached: list[Cell] = [time.median, time.reached] if time else [None, None]
             names = [*_names(setting), title(row.method), len(row.seeds)]
-            uniform = (setting.lender or setting).group.protocol if row.relative else None
+            uniform = (setting.uniform_source or setting).group.protocol if row.relative else None
             rows.append([*names, *_ends(row.auc), *relative, uniform, row.final_loss.value, *reached, *shares])
     groups = [f"share {a}/{b}" for a, b in zip(*GROUP_NAMES.values(), strict=True)]
     heads = ["setting", "protocol", "signal", "seeds", "area", "area low", "area high", "ratio", "ratio low"]

@@ -199,8 +199,8 @@ def _setting(view: View, setting: Setting) -> str:
         shares = (percent(share.value) for share in row.shares)
         rows.append((title(row.method), len(row.seeds), *ratio, row.final_loss.value, *shares))
     lines = _heading(view, setting)
-    if setting.lender is not None:
-        lines += [f"Compared with the runs of Uniform under protocol {setting.lender.group.protocol}.", ""]
+    if setting.uniform_source is not None:
+        lines += [f"Compared with the runs of Uniform under protocol {setting.uniform_source.group.protocol}.", ""]
     return "\n".join((*lines, Table([*head, *(f"last draws {g}" for g in groups)], rows).markdown()))
 
 
