@@ -191,8 +191,8 @@ def conclusion(results: Results) -> str:
     text += f" ({other}: {covered[other]:.0%})."
     if len(preference) > 1:
         most, least = (pick(preference, key=lambda name: preference[name]) for pick in (max, min))
-        text += f" Per step, {most} pays {preference[most]:.2g} times as much in the noise as elsewhere"
-        text += f" (the most); {least} pays {preference[least]:.2g} times (the least)."
+        text += f" Per step, the bonus of {most} is {preference[most]:.2g} times as large in the noise as elsewhere"
+        text += f" (the most), that of {least} {preference[least]:.2g} times (the least)."
     return text
 
 

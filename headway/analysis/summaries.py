@@ -260,9 +260,9 @@ def _reward_scale(run: RunData) -> float:
 
 
 def paid_in_noise(run: RunData) -> float:
-    """The share of all intrinsic reward of a run that was paid while the noise was on; NaN if nothing was paid.
+    """The share of all intrinsic reward of a run that came while the noise was on; NaN if there was none.
 
-    Rollouts count by what they paid: a signal that fades pays most of it early.
+    Rollouts count by their reward: a signal that fades gives most of it early.
     """
     shares, paid = run.columns["noise_reward_share"], run.columns["intrinsic_mean"]
     known = np.isfinite(shares) & np.isfinite(paid)
@@ -271,9 +271,9 @@ def paid_in_noise(run: RunData) -> float:
 
 
 def pull_of_noise(run: RunData) -> float:
-    """How much more a step with the noise on is paid than one without it: the ratio of both, median over rollouts.
+    """The reward of a step with the noise on over that of one without it, median over rollouts.
 
-    Rollouts without steps of both kinds, or without pay, say nothing; NaN if none says anything.
+    Rollouts without steps of both kinds, or without reward, say nothing; NaN if none says anything.
     """
     paid, time = run.columns["noise_reward_share"], run.columns["noise_time_share"]
     known = (paid > 0) & (paid < 1) & (time > 0) & (time < 1)
@@ -282,7 +282,7 @@ def pull_of_noise(run: RunData) -> float:
 
 
 def pay_per_step(run: RunData) -> float:
-    """Intrinsic reward of a step as it was learned from, median over rollouts: signals that fade pay most early."""
+    """Intrinsic reward of a step as it was learned from, median over rollouts: signals that fade give most early."""
     paid = run.columns["intrinsic_mean"]
     known = paid[np.isfinite(paid)]
     return float(np.median(known)) if len(known) else float("nan")

@@ -226,7 +226,7 @@ class Guard:
             await send(message)
 
         if self._hosts is not None and host_name(scope) not in self._hosts:
-            text = "expected to be called by the name of this machine, got another one\n"
+            text = "expected a Host header that names this machine, got another one\n"
             await self._refuse(text, 400)(scope, receive, send_with_headers)
         else:
             await self._app(scope, receive, send_with_headers)

@@ -154,7 +154,7 @@ class RunOptions:
     workers: int | None = _option(None, "processes; 0 runs in this one (default: one per core)", "N", whole(0))
     launcher: str = _option("local", f"launcher of the runs: {', '.join(LAUNCHERS)}", "NAME")
     address: str | None = _option(
-        None, "of the cluster (default: the one at hand, or one of this machine)", "HOST:PORT"
+        None, "address of the cluster (default: a running one, or a new one of this machine)", "HOST:PORT"
     )
     cpus_per_run: float | None = _option(None, "cores that a run gets on a cluster", "X", above_zero)
     gpus_per_run: float | None = _option(None, "GPUs that a run gets on a cluster; 0.25 shares one", "X", above_zero)

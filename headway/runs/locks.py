@@ -209,7 +209,7 @@ class Lock(ABC):
         if self._lost or self._stop.is_set():
             self._lost = True
             raise LockLostError(
-                f"expected to hold {self.name}, got a newer lock in its place: this process was silent for "
+                f"expected to hold {self.name}, got a newer lock in its place: this process sent no sign of life for "
                 "longer than its lease and another one goes on with the run; nothing of it is lost"
             )
 

@@ -1,4 +1,4 @@
-"""The arena: where intrinsic rewards pay, and how far they lead, with the same pay for all of them."""
+"""The arena: where intrinsic rewards are high, and how far they lead, with the same mean size for all of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ArenaPPO(PPO):
         self._measured: dict[str, float] = {}
 
     def iterate(self, should_stop: Callable[[], bool] = never, mark: Mark = ignore) -> dict[str, float] | None:
-        """Collect a rollout and learn from it; also measure where the bonus pays, and what is covered."""
+        """Collect a rollout and learn from it; also measure where the bonus is high, and what is covered."""
         metrics = super().iterate(should_stop, mark)
         if metrics is None:
             return None
@@ -62,7 +62,7 @@ class ArenaPPO(PPO):
     def _warm_up(self) -> None:
         size = self._calibrate()
         if not size > 0:
-            expected = "a bonus that pays something in the calibration"
+            expected = "a bonus that is not 0 throughout the calibration"
             raise MethodError(f"expected {expected}, got a mean size of {size}; increase calibration_rollouts")
         self.factor = 1 / size
 

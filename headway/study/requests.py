@@ -355,7 +355,7 @@ class ArenaRequest(Request):
     )
     summary = "every bonus in small rooms, with and without televisions"
     description = (
-        "Compares bonuses of the same mean size: where they pay, and how far the agent gets. "
+        "Compares bonuses of the same mean size: where they are high, and how far the agent gets. "
         "--quick runs ppo, forward, forward+gmc, icm, rnd, counts in house-none, house-button, house-door, chain with "
         "seeds 0 and 1: 48 runs of 100,000 steps, about two minutes on two idle cores."
     )

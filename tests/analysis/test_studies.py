@@ -43,8 +43,8 @@ def test_the_arena_in_words() -> None:
     """RND pays 3 in the noise, and 5/3 elsewhere: 2 in a quiet rollout, 1 in half of a noisy one."""
     study = only(arena_runs())
     assert study.conclusion == (
-        "Over 1 room, rnd covers most of the places, 75% (ppo: 25%). Per step, rnd pays 1.8 times as much in the noise "
-        "as elsewhere (the most); ppo pays 0 times (the least)."
+        "Over 1 room, rnd covers most of the places, 75% (ppo: 25%). Per step, the bonus of rnd is 1.8 times as "
+        "large in the noise as elsewhere (the most), that of ppo 0 times (the least)."
     )
     assert [row[0] for row in study.short.rows] == ["rnd", "icm", "ppo"]
     assert study.short.rows[1][-1] == "2 of 2"  # of the room that all have, not of the chain too

@@ -60,11 +60,11 @@ def _reward_panel(key: str, heading: str, runs: Runs) -> Panel:
 
 
 def noise_chart(name: str, setting: Setting, runs: Runs) -> Chart:
-    """What was reached, what was paid for noise and how long it was watched."""
+    """What was reached, what was rewarded in the noise, and how long the noise was on."""
     return Chart(
         name,
         f"The pull of the noise, {setting.title}",
-        f"{title(setting.group.condition)}: episode return; share of the intrinsic reward that is paid while the noise "
+        f"{title(setting.group.condition)}: episode return; share of the intrinsic reward that comes while the noise "
         f"is on; share of the steps with the noise on; {_spread_text(list(runs.values()))}.",
         model.styles_for(runs, model.METHODS),
         partial(_noise_panels, runs),
@@ -78,9 +78,9 @@ def noise_chart(name: str, setting: Setting, runs: Runs) -> Chart:
 
 def _noise_panels(runs: Runs) -> list[Panel]:
     panels = [_reward_panel("episode_return", "Task", runs)]
-    paid = {method: members for method, members in runs.items() if method != "ppo"}  # has no intrinsic reward
+    rewarded = {method: members for method, members in runs.items() if method != "ppo"}  # has no intrinsic reward
     for column, own, heading, label in (
-        (NOISE_COLUMNS[0], paid, "Reward for noise", "intrinsic reward paid\nwith the noise on"),
+        (NOISE_COLUMNS[0], rewarded, "Reward for noise", "intrinsic reward\nwith the noise on"),
         (NOISE_COLUMNS[1], runs, "Time in noise", "steps with\nthe noise on"),
     ):
         bands = _bands(own, partial(summaries.rollout_curve, column=column))

@@ -41,14 +41,14 @@ its constants; exploration; telemetry of data sources."""
 _BEGIN = re.compile(r"<!-- results: begin(?: ([a-z, ]+))? -->")
 FIGURES, FORMAT = "figures", "svg"
 NOISE = ("noise_time_share", "noise_reward_share", "intrinsic_mean")
-"""What a run must have logged to say where it was paid."""
+"""What a run must have logged to say where its rewards came from."""
 WELCH_EXPLANATION = (
     "GMC's area under the test-loss curve against that of each other signal; a negative t says that GMC is better. "
     "Marks are those of the protocol; the paper's own, for 20 seeds, are \\*\\* p < 0.001, \\* p < 0.05."
 )
-PAY_EXPLANATION = (
-    "Returns are in the environment's own unit: 1 is the best. Pay in the noise and elsewhere is compared step by "
-    "step, in the median rollout; so is the reward of a step, which has the factor of the protocol."
+REWARD_EXPLANATION = (
+    "Returns are in the environment's own unit: 1 is the best. The last two columns are medians over rollouts; "
+    "the reward of a step includes the factor of the protocol."
 )
 GRID_EXPLANATION = (
     "In every cell: area under the test-loss curve relative to Uniform's / distance of the draws from uniform /\n"
@@ -222,8 +222,8 @@ def _welch(view: View) -> str:
 def _rewards(view: View, setting: Setting) -> str:
     """The methods of one exploration setting: what they reach, and how much of it is noise."""
     head = ["method", "seeds", "return at the end", "95% interval", "of each seed", "time in the noise"]
-    head += ["of all reward, paid in the noise", "of a rollout's reward, on average"]
-    head += ["pay of a step in the noise / elsewhere", "intrinsic reward of a step"]
+    head += ["of all reward, in the noise", "of a rollout's reward, on average"]
+    head += ["reward of a step in the noise / elsewhere", "intrinsic reward of a step"]
     rows: list[tuple[Cell, ...]] = []
     for method, reward in view.rewards[setting.key].items():
         runs = setting.finished[method]
@@ -237,7 +237,7 @@ def _rewards(view: View, setting: Setting) -> str:
         pull = number(_mean(runs, summaries.pull_of_noise), ".2f")
         pay = number(_mean(runs, summaries.pay_per_step) or None, ".1e")
         rows.append((title(method), len(runs), *numbers, *map(percent, shares), pull, pay))
-    return "\n".join((*_heading(view, setting), Table(head, rows).markdown(), "", PAY_EXPLANATION))
+    return "\n".join((*_heading(view, setting), Table(head, rows).markdown(), "", REWARD_EXPLANATION))
 
 
 def _grid(view: GridView) -> str:

@@ -52,7 +52,7 @@ class ArenaProtocol(Fields):
 
         reward of the room + intrinsic_scale * (f b - mean of f b over the rollout)
 
-    so that all methods pay the same per step at first, differ in where they pay, and none pays for staying alive.
+    so that all bonuses have the same mean size at first and differ in where they are high; none rewards staying alive.
     """
 
     experiment = "arena"
