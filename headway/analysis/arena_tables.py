@@ -45,6 +45,16 @@ PAGE_COLOURS = {False: ("#FFFFFF", INK, "#E4E4E4"), True: ("#14161A", "#E8E8E8",
 """Ground, ink and grid of a figure, light and dark."""
 
 
+KINDS: Mapping[str, Sequence[str]] = {
+    "television rooms": list(TELEVISIONS),
+    "exploration rooms without a television": [
+        room for room in ROOMS if room not in TELEVISIONS and room != "chain" and not room.endswith("-tv")
+    ],
+    "exploration rooms with a television": [room for room in ROOMS if room.endswith("-tv")],
+}
+"""Rooms whose runs are pooled."""
+
+
 @dataclass(frozen=True)
 class Summary:
     """One run in numbers."""
@@ -55,7 +65,7 @@ class Summary:
     noise: float  # the share of time in the noise
     covered: float  # the share of places that were visited
     returned: float  # the mean return of the last episodes, in the room's own unit; NaN if none had ended
-    reached: float  # the share of the last episodes that reached the goal
+    solved: bool  # whether enough of the last episodes reached the goal
     first: float  # steps up to the first goal; NaN if there was none
     steps: float  # of the run
     seconds: float  # that the run took
@@ -80,7 +90,7 @@ def summarise(run: RunData) -> Summary:
         noise=float(time.mean()),
         covered=float(columns["covered"][-1]),
         returned=final_return(run),
-        reached=goals / episodes if episodes else 0.0,
+        solved=episodes > 0 and goals / episodes >= SOLVED,
         first=float(columns["first_goal"][-1]) or np.nan,
         steps=float(columns["env_steps"][-1]),
         seconds=float((steps / columns["steps_per_second"]).sum()),
@@ -145,8 +155,7 @@ def leaderboard(
     methods = by_method(results, rooms)
     ranked = []
     for name, strata in methods.items():
-        runs = [run for own in strata.values() for run in own]
-        rank, solved = _middle(strata, by), sum(run.reached >= SOLVED for run in runs)
+        runs, rank = _runs(strata), _middle(strata, by)
         other = None if name == BASELINE else methods.get(BASELINE)
         row: list[Cell] = [
             name,
@@ -156,16 +165,13 @@ def leaderboard(
             _text(_middle(strata, _preference)),
             float(np.mean([run.noise for run in runs])),
             _text(_middle(strata, _returned)),
-            f"{solved} of {len(runs)}",
+            _solved_of(runs),
             float(np.median([run.seconds for run in runs])),
         ]
-        ranked.append((-round(rank.value, 2) if rank else 0.0, -solved / len(runs), row))
-    columns = (
-        *("method", "runs", "covered", "better than PPO", "noise preference", "time in noise", "return"),
-        *("solved", "seconds"),
-    )
+        ranked.append((-round(rank.value, 2) if rank else 0.0, -float(np.mean([run.solved for run in runs])), row))
+    head = ("method", "runs", "covered", "better than PPO", "noise preference", "time in noise", "return", "solved")
     rows = [row for *_, row in sorted(ranked, key=lambda rank_and_row: rank_and_row[:2])]
-    return Table(columns, rows, "Arena", "arena", {"time in noise": ".0%", "seconds": ".1f"})
+    return Table((*head, "seconds"), rows, "Arena", "arena", {"time in noise": ".0%", "seconds": ".1f"})
 
 
 def common_rooms(results: Results) -> list[str]:
@@ -245,6 +251,25 @@ def effect_of_gmc(results: Results) -> Table:
     )
 
 
+def solved_with_gmc(results: Results) -> Table:
+    """How many runs each predictor solves in each kind of room, scored by its error and by GMC."""
+    kinds = {title: by_method(results, rooms) for title, rooms in KINDS.items()}
+    rows: list[list[Cell]] = []
+    for name in by_method(results):
+        pairs = [[_runs(methods.get(each, {})) for each in (name, f"{name}+gmc")] for methods in kinds.values()]
+        if any(all(pair) for pair in pairs):
+            rows.append([name, *(" → ".join(map(_solved_of, pair)) if all(pair) else NOTHING for pair in pairs)])
+    return Table(("predictor", *kinds), rows)
+
+
+def _runs(strata: Strata) -> list[Summary]:
+    return [run for own in strata.values() for run in own]
+
+
+def _solved_of(runs: Sequence[Summary]) -> str:
+    return f"{sum(run.solved for run in runs)} of {len(runs)}"
+
+
 def preferences(results: Results) -> Table:
     """The interquartile mean of noise preference in each room with noise that there are runs of."""
     methods = by_method(results, [room for room in TELEVISIONS if room != "house-none"])
@@ -287,16 +312,15 @@ def tables(results: Results) -> list[Table]:
     """All tables that have rows, with their titles."""
     parts = {
         "Leaderboard, television rooms": leaderboard(results, TELEVISIONS),
-        "Error or GMC": effect_of_gmc(results),
+        "Error or GMC: noise preference and coverage": effect_of_gmc(results),
+        "Error → GMC: runs that are solved": solved_with_gmc(results),
         "Noise preference by room": preferences(results),
         "The chain: steps to its end": first_goals(results),
     }
-    exploring = [room for room in ROOMS if room not in TELEVISIONS and room != "chain"]
-    for title, noisy in (("without", False), ("with", True)):
-        rooms = [room for room in exploring if room.endswith("-tv") == noisy]
-        parts[f"Leaderboard, exploration rooms {title} a television"] = leaderboard(results, rooms, _returned)
-    numbered = enumerate(parts.items(), 1)
-    return [replace(table, title=title, name=f"arena-{k}") for k, (title, table) in numbered if table.rows]
+    for title, rooms in list(KINDS.items())[1:]:
+        parts[f"Leaderboard, {title}"] = leaderboard(results, rooms, _returned)
+    named = [replace(table, title=title, name=f"arena-{k}") for k, (title, table) in enumerate(parts.items(), 1)]
+    return [table for table in named if table.rows]
 
 
 def markdown(results: Results) -> str:

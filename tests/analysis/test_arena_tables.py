@@ -35,7 +35,7 @@ def test_a_run_in_numbers() -> None:
     assert found.preference == pytest.approx(3.0 / ((2 * 1 + 1 * 0.5) / 1.5))
     assert found.noise == 0.25
     assert found.covered == 0.5
-    assert found.reached == 3 / 4
+    assert found.solved
     assert found.first == 150
     assert found.seconds == 3.0
     assert found.returned == 0.25
@@ -53,6 +53,15 @@ def test_gmc_beside_the_error() -> None:
     assert row[0] == "rnd"
     assert str(row[3]).startswith("1.00")
     assert str(row[4]).startswith("0.00")
+
+
+def test_runs_that_are_solved_with_the_error_and_with_gmc() -> None:
+    lost = made("rnd", 0)
+    lost.columns["goals"][:] = 0
+    results = Results((lost, made("rnd", 1), made("rnd+gmc", 0), made("icm", 0), made("icm+gmc", 0, room="chain-tv")))
+    table = arena.solved_with_gmc(results)
+    assert table.columns[1:] == tuple(arena.KINDS)
+    assert table.rows == [["rnd", "1 of 2 → 1 of 1", "–", "–"]]
 
 
 def test_the_leaderboard_compares_with_ppo_and_says_what_is_missing() -> None:
