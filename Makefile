@@ -68,8 +68,8 @@ fuzz: $(VENV)/.stamp-dev $(VENV)/.stamp-fuzz  ## search for inputs that break a 
 
 # rllte asks for old versions of other packages; of what it needs, these two are missing.
 rllte: $(VENV)/.stamp-dev  ## hold the RLeXplore adapter against rllte itself, which is installed apart
-	@$(PIP_INSTALL) --no-deps --upgrade --target build/rllte rllte-core nvidia-ml-py termcolor
-	PYTHONPATH=build/rllte $(BIN)/python -m pytest -q tests/integrations/test_rlexplore.py tests/integrations/test_rllte_bonuses.py
+	@$(PIP_INSTALL) --no-deps --upgrade --target $(VENV)/rllte rllte-core nvidia-ml-py termcolor
+	PYTHONPATH=$(VENV)/rllte $(BIN)/python -m pytest -q tests/integrations/test_rlexplore.py tests/integrations/test_rllte_bonuses.py
 
 docs: $(VENV)/.stamp-docs  ## build the docs into site/
 	$(SPHINX)

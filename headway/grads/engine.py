@@ -252,9 +252,10 @@ class Engine:
         A call that has drawn random numbers always is: in another batch it may draw them for each sample. What was new
         in a forward is so until its pass ends: a checkpoint that runs it again has to keep what it kept the first time.
         """
-        if self.checking or function.call not in self.splits or function.surroundings.random:
+        is_new = self.checking or function.call not in self.splits or bool(function.surroundings.random)
+        if is_new and not self.in_backward:
             self._new.add(function.call)
-        return function.call in self._new
+        return is_new or function.call in self._new
 
     def carries_samples(self, tensor: Tensor) -> bool:
         """Whether a tensor that no parameter has made depends on the samples, as far as can be told.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,13 @@ from headway.grads.scratch import Scratch
 
 BLOCK = 2**21
 """Numbers that a block of samples may occupy while it is reduced: 8 MiB of float32, to stay in the last-level cache."""
+
+
+def without_autocast() -> AbstractContextManager[object]:
+    """Reduce in the precision of the factors, although the backward pass was called inside autocast."""
+    kinds = {"cpu", getattr(torch.accelerator.current_accelerator(), "type", "cpu")}
+    kind = next((kind for kind in kinds if torch.is_autocast_enabled(kind)), None)
+    return nullcontext() if kind is None else torch.autocast(kind, enabled=False)
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,12 @@ class Pass:
         return self.results
 
     def _reduce(self, contributions: Sequence[Contribution], names: Sequence[str], into: Mapping[str, Sum]) -> None:
+        with without_autocast():
+            self._reduce_in_full(contributions, names, into)
+
+    def _reduce_in_full(
+        self, contributions: Sequence[Contribution], names: Sequence[str], into: Mapping[str, Sum]
+    ) -> None:
         for name in names:
             if name in self.results:
                 raise RuleError(

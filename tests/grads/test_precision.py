@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from headway import GMC, Meter, NormAll
+from headway import GMC, DotProduct, Meter, NormAll, Signal
 
 from ..models import batch, losses, mlp
 from .zoo import TinyGPT, VisionTransformer, weighted_loss
@@ -151,3 +151,21 @@ def test_sparse_gradients_enter_the_moments() -> None:
     x = torch.randint(0, 11, (5, 3))
     meter.backward(weighted_loss(model(x), 5))
     torch.testing.assert_close(meter.moments().m["weight"], model.weight.grad.to_dense() / 2)
+
+
+@pytest.mark.parametrize("signal", [NormAll(norm="l2-squared"), DotProduct(beta=0.9)])
+def test_autocast_around_the_backward_pass_does_not_reach_the_reductions(signal: Signal) -> None:
+    """Products that save forming the gradients are those of float32, as the gradients would be."""
+    outcomes = []
+    for around in (False, True):
+        torch.manual_seed(0)
+        model = nn.Conv1d(3, 40, 2)
+        meter = Meter(model, signal)
+        for _ in range(2):
+            model.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                values = model(torch.randn(6, 3, 5)).float().square().sum((1, 2))
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=around):
+                scores = meter.backward(values)
+        outcomes.append(scores)
+    torch.testing.assert_close(*outcomes, rtol=1e-6, atol=0)

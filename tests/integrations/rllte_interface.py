@@ -3,7 +3,7 @@
 rllte asks for packages that do not go together with current ones, so it is not among those that the tests need.
 `rllte.json` has what they need to know of it. `make rllte` installs it apart and compares; after a new release of it:
 
-    PYTHONPATH=build/rllte python -m tests.integrations.rllte_interface > tests/integrations/rllte.json
+    PYTHONPATH=.venv/rllte python -m tests.integrations.rllte_interface > tests/integrations/rllte.json
 """
 
 from __future__ import annotations

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headway.commands.main import main
+from headway.data import DATASETS, unregister_dataset
 from headway.errors import EnvError, SignalError, UsageError
 from headway.runs import RunStore, State, experiments
 from headway.runs.experiments import Context, Stopped
@@ -25,13 +27,16 @@ EXAMPLES = {name: (code, command) for name, code, command in EXAMPLE.findall(GUI
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder at hand, with the modules of the examples."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder at hand, with the modules of the examples; the dataset that one of them adds is gone afterwards."""
     for name, (code, _) in EXAMPLES.items():
         (tmp_path / f"{name}.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+    before = set(DATASETS)
+    yield tmp_path
+    for name in set(DATASETS) - before:
+        unregister_dataset(name)
 
 
 def test_the_guide_has_all_four() -> None:
