@@ -1,4 +1,4 @@
-"""Models that fully_shard has sharded over 2 and 4 processes give the scores and moments of one process."""
+"""Models that fully_shard has sharded over 2 and, in the long form, 4 processes give the scores and moments of one."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def assert_same(got: dict[str, Any], want: dict[str, Any], tolerance: float) -> 
             assert got[name] == tensor, name
 
 
+LONG = pytest.mark.soak
 IN_SINGLE = {"llama_single": 1e-6, "gpt2_single": 1e-6}
 APART = (
     *("errors", "disagreements", "own_signals", "undone", "other_states", "number_refused"),
@@ -64,7 +65,12 @@ APART = (
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch.compile looks at it
 @pytest.mark.parametrize(
     ("world", "scenario"),
-    [(world, one) for world, scenarios in errors.SCENARIOS.items() for one in scenarios if one.__name__ not in APART],
+    [
+        pytest.param(world, one, marks=LONG if world == 4 else ())
+        for world, scenarios in errors.SCENARIOS.items()
+        for one in scenarios
+        if one.__name__ not in APART
+    ],
 )
 def test_ranks_give_the_scores_moments_and_parameters_of_one_process(
     world: int, scenario: Callable[..., dict[str, Any]], ranks: Ranks
@@ -76,7 +82,7 @@ def test_ranks_give_the_scores_moments_and_parameters_of_one_process(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # what the test wants in one process
-@pytest.mark.parametrize("world", [2, 4, 1])
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=LONG), 1])
 def test_a_checkpoint_of_two_ranks_continues_in_any_number_of_processes(world: int, ranks: Ranks) -> None:
     ranks(2)
     alone = sharded.Place(0, 1, str(ranks.folder))  # type: ignore[attr-defined]
@@ -171,23 +177,23 @@ def test_states_of_another_kind_are_refused_with_the_way_out_which_works(ranks: 
     assert second["rank"] == "StateError: expected a number of batches from 0, got -1"
 
 
-@pytest.mark.slow
+@LONG
 def test_a_number_of_ranks_to_reshard_over_is_refused(ranks: Ranks) -> None:
     for found in ranks(4):
         assert "expected reshard_after_forward to be True or False" in found["number_refused"]["message"]
 
 
 @pytest.mark.slow
-def test_memory_falls_with_the_number_of_ranks(ranks: Ranks) -> None:
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=LONG)])
+def test_memory_falls_with_the_number_of_ranks(world: int, ranks: Ranks) -> None:
     """Moments and ratios are three times this rank's parameters; no more than one layer's weights are ever whole."""
     whole = sharded.memory(sharded.Place(0, 1, ""))
     most = max(p.numel() * p.itemsize for p in sharded.llama().parameters())
     padding = 3 * 22 * 128  # tensors begin at multiples of 16 numbers
-    for world in (2, 4):
-        uneven = 1 + 0.2  # the first rank has more rows of what cannot be shared evenly
-        for found in ranks(world):
-            assert found["memory"]["own"] <= whole["own"] / world * uneven + padding
-            assert 0 < found["memory"]["largest"] <= most
+    uneven = 1 + 0.2  # the first rank has more rows of what cannot be shared evenly
+    for found in ranks(world):
+        assert found["memory"]["own"] <= whole["own"] / world * uneven + padding
+        assert 0 < found["memory"]["largest"] <= most
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_stopped_before_its_first_rollout_it_starts_again(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_killed_at_random_instants_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     """SIGKILL, many times; metrics and final weights come out bit for bit."""
-    command = [sys.executable, "-m", "tests.runs.kills", str(tmp_path), "20", "0", "doorkey"]
+    command = [sys.executable, "-m", "tests.runs.kills", str(tmp_path), "8", "0", "doorkey"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert int(done.stdout) >= 3, "expected the run to be killed a few times"
     spec = one(rollouts=12)
