@@ -65,7 +65,7 @@ class Summary:
     noise: float  # the share of time in the noise
     covered: float  # the share of places that were visited
     returned: float  # the mean return of the last episodes, in the room's own unit; NaN if none had ended
-    solved: bool  # whether enough of the last episodes reached the goal
+    reached: float  # the share of the last episodes that reached the goal
     first: float  # steps up to the first goal; NaN if there was none
     steps: float  # of the run
     seconds: float  # that the run took
@@ -90,7 +90,7 @@ def summarise(run: RunData) -> Summary:
         noise=float(time.mean()),
         covered=float(columns["covered"][-1]),
         returned=final_return(run),
-        solved=episodes > 0 and goals / episodes >= SOLVED,
+        reached=goals / episodes if episodes else 0.0,
         first=float(columns["first_goal"][-1]) or np.nan,
         steps=float(columns["env_steps"][-1]),
         seconds=float((steps / columns["steps_per_second"]).sum()),
@@ -168,7 +168,8 @@ def leaderboard(
             _solved_of(runs),
             float(np.median([run.seconds for run in runs])),
         ]
-        ranked.append((-round(rank.value, 2) if rank else 0.0, -float(np.mean([run.solved for run in runs])), row))
+        share = sum(run.reached >= SOLVED for run in runs) / len(runs)
+        ranked.append((-round(rank.value, 2) if rank else 0.0, -share, row))
     head = ("method", "runs", "covered", "better than PPO", "noise preference", "time in noise", "return", "solved")
     rows = [row for *_, row in sorted(ranked, key=lambda rank_and_row: rank_and_row[:2])]
     return Table((*head, "seconds"), rows, "Arena", "arena", {"time in noise": ".0%", "seconds": ".1f"})
@@ -267,7 +268,7 @@ def _runs(strata: Strata) -> list[Summary]:
 
 
 def _solved_of(runs: Sequence[Summary]) -> str:
-    return f"{sum(run.solved for run in runs)} of {len(runs)}"
+    return f"{sum(run.reached >= SOLVED for run in runs)} of {len(runs)}"
 
 
 def preferences(results: Results) -> Table:
@@ -319,8 +320,7 @@ def tables(results: Results) -> list[Table]:
     }
     for title, rooms in list(KINDS.items())[1:]:
         parts[f"Leaderboard, {title}"] = leaderboard(results, rooms, _returned)
-    named = [replace(table, title=title, name=f"arena-{k}") for k, (title, table) in enumerate(parts.items(), 1)]
-    return [table for table in named if table.rows]
+    return [replace(own, title=title, name=f"arena-{k}") for k, (title, own) in enumerate(parts.items(), 1) if own.rows]
 
 
 def markdown(results: Results) -> str:

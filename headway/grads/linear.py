@@ -61,12 +61,12 @@ def bilinear(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str
     return {"weight": outer_product(products, b), "bias": sum_positions(b)}
 
 
-def _embedding_footprint(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> int:
-    """Numbers per sample: output gradients, these in the order of the rows, and the sums for each row."""
+def three_outputs(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> int:
+    """Numbers per sample, for rules that hold three tensors of the output's size."""
     return 3 * (grad_output.numel() // max(1, len(grad_output)))
 
 
-@register_rule(nn.Embedding, footprint=_embedding_footprint)
+@register_rule(nn.Embedding, footprint=three_outputs)
 def embedding(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """Position t adds its output gradient to the row that it looked up."""
     table = cast(nn.Embedding, module)

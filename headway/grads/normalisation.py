@@ -10,13 +10,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from headway.errors import RuleError
+from headway.grads.linear import three_outputs
 from headway.grads.persample import Dense, PerSample, promote, widened
 from headway.grads.registry import Inputs, register_rule
-
-
-def _activations(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> int:
-    """Numbers per sample: input, normalised input and output gradient."""
-    return 3 * (grad_output.numel() // max(1, len(grad_output)))
 
 
 def _over_features(normalised: Tensor, b: Tensor, shape: tuple[int, ...]) -> dict[str, PerSample]:
@@ -33,7 +29,7 @@ def _over_channels(normalised: Tensor, b: Tensor) -> dict[str, PerSample]:
     return {"weight": Dense(scale), "bias": Dense(b.flatten(2).sum(2))}
 
 
-@register_rule(nn.LayerNorm, footprint=_activations)
+@register_rule(nn.LayerNorm, footprint=three_outputs)
 def layer_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """y = w * normalised(x) + b over the trailing dimensions."""
     norm = cast(nn.LayerNorm, module)
@@ -42,7 +38,7 @@ def layer_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[s
     return _over_features(F.layer_norm(x, shape, eps=norm.eps), b, shape)
 
 
-@register_rule(nn.RMSNorm, footprint=_activations)
+@register_rule(nn.RMSNorm, footprint=three_outputs)
 def rms_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """y = w * x / rms(x) over the trailing dimensions."""
     norm = cast(nn.RMSNorm, module)
@@ -53,7 +49,7 @@ def rms_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str
     return _over_features(F.rms_norm(x, list(shape), eps=eps), b, shape)
 
 
-@register_rule(nn.GroupNorm, footprint=_activations, samples_first=True)
+@register_rule(nn.GroupNorm, footprint=three_outputs, samples_first=True)
 def group_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """Statistics over groups of channels of one sample."""
     norm = cast(nn.GroupNorm, module)
@@ -61,7 +57,7 @@ def group_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[s
     return _over_channels(F.group_norm(x, norm.num_groups, eps=norm.eps), b)
 
 
-@register_rule(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, footprint=_activations, samples_first=True)
+@register_rule(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, footprint=three_outputs, samples_first=True)
 def instance_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """Statistics over one channel of one sample, or the running ones in eval mode."""
     norm = cast(nn.InstanceNorm2d, module)
@@ -90,14 +86,14 @@ def refuse_batch_statistics(name: str, module: nn.Module) -> None:
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-@register_rule(*_BATCH_NORMS, footprint=_activations, samples_first=True)
+@register_rule(*_BATCH_NORMS, footprint=three_outputs, samples_first=True)
 def batch_norm(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """BatchNorm with running statistics (eval mode): a fixed affine map per channel."""
     x, b = promote(inputs[0], grad_output)
     return _over_channels(_by_running_statistics(cast(_BatchNorm, module), x), b)
 
 
-@register_rule(nn.PReLU, footprint=_activations)
+@register_rule(nn.PReLU, footprint=three_outputs)
 def prelu(module: nn.Module, inputs: Inputs, grad_output: Tensor) -> dict[str, PerSample]:
     """y = x for x > 0, w x otherwise, with one w or one per channel."""
     x, b = promote(inputs[0], grad_output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -18,11 +18,13 @@ BLOCK = 2**21
 """Numbers that a block of samples may occupy while it is reduced: 8 MiB of float32, to stay in the last-level cache."""
 
 
-def without_autocast() -> AbstractContextManager[object]:
+def _without_autocast() -> ExitStack:
     """Reduce in the precision of the factors, although the backward pass was called inside autocast."""
-    kinds = {"cpu", getattr(torch.accelerator.current_accelerator(), "type", "cpu")}
-    kind = next((kind for kind in kinds if torch.is_autocast_enabled(kind)), None)
-    return nullcontext() if kind is None else torch.autocast(kind, enabled=False)
+    off = ExitStack()
+    for kind in {"cpu", getattr(torch.accelerator.current_accelerator(), "type", "cpu")}:
+        if torch.is_autocast_enabled(kind):
+            off.enter_context(torch.autocast(kind, enabled=False))
+    return off
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class Pass:
             Whether everything was reduced, so that `into` holds the sums.
         """
         now = self._due(contribution.params, contribution)
-        self._reduce([contribution], now, into or {})
+        with _without_autocast():
+            self._reduce([contribution], now, into or {})
         return len(now) == len(contribution.params)
 
     def _due(self, names: Sequence[str], contribution: Contribution) -> list[str]:
@@ -120,18 +123,13 @@ class Pass:
         groups: dict[tuple[int, ...], list[str]] = {}
         for name, contributions in self._waiting.items():
             groups.setdefault(tuple(id(c) for c in contributions), []).append(name)
-        for names in groups.values():
-            self._reduce(self._waiting[names[0]], names, {})
+        with _without_autocast():
+            for names in groups.values():
+                self._reduce(self._waiting[names[0]], names, {})
         self._waiting.clear()
         return self.results
 
     def _reduce(self, contributions: Sequence[Contribution], names: Sequence[str], into: Mapping[str, Sum]) -> None:
-        with without_autocast():
-            self._reduce_in_full(contributions, names, into)
-
-    def _reduce_in_full(
-        self, contributions: Sequence[Contribution], names: Sequence[str], into: Mapping[str, Sum]
-    ) -> None:
         for name in names:
             if name in self.results:
                 raise RuleError(

@@ -85,9 +85,10 @@ class WeightedSignal:
             inverse = _inverse(counts).to(batch.losses)
             kinds = self.signal.reductions(scope, full)
             undo = {"sq": inverse.square()}  # squares have w twice
+            rows = _rows(counts, len(full.losses))
             values = {
                 key: {
-                    name: (value * undo.get(kinds[key][name].kind, inverse)).repeat_interleave(counts)
+                    name: (value * undo.get(kinds[key][name].kind, inverse))[rows]
                     for name, value in by_parameter.items()
                 }
                 for key, by_parameter in values.items()
@@ -109,7 +110,12 @@ def _full(batch: Batch) -> Batch:
     if batch.groups is None:
         return Batch(batch.losses)
     own = batch.losses * _inverse(batch.groups).to(batch.losses)
-    return Batch(own.repeat_interleave(batch.groups))
+    return Batch(own[_rows(batch.groups)])
+
+
+def _rows(counts: Tensor, samples: int | None = None) -> Tensor:
+    """The row of each of the N samples [N]; a device waits for their number unless it is known."""
+    return torch.arange(len(counts), device=counts.device).repeat_interleave(counts, output_size=samples)
 
 
 def _inverse(counts: Tensor) -> Tensor:

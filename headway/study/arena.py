@@ -134,7 +134,7 @@ def specs(
 
 
 def run(run: Run, context: Context) -> None:
-    """Carry out a claimed run, from its last checkpoint if it has one."""
+    """Carry out a locked run, from its last checkpoint if it has one."""
     carry_out(run, context, make, COLUMNS)
 
 

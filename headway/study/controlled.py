@@ -46,7 +46,7 @@ def specs(
 
 
 def run(run: Run, context: Context) -> None:
-    """Carry out a claimed run, from its last checkpoint if it has one."""
+    """Carry out a locked run, from its last checkpoint if it has one."""
     resumable = ResumableRun(run, context)
     with one_thread():
         dataset = _dataset(run.spec, context)

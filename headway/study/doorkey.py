@@ -93,7 +93,7 @@ def _check(methods: Sequence[str], noises: Sequence[str], protocol: ExplorationP
 
 
 def run(run: Run, context: Context) -> None:
-    """Carry out a claimed run, from its last checkpoint if it has one."""
+    """Carry out a locked run, from its last checkpoint if it has one."""
     carry_out(run, context, make, COLUMNS)
 
 

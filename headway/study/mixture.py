@@ -45,7 +45,7 @@ def specs(
 
 
 def run(run: Run, context: Context) -> None:
-    """Carry out a claimed run, from its last checkpoint if it has one."""
+    """Carry out a locked run, from its last checkpoint if it has one."""
     resumable = ResumableRun(run, context)
     with one_thread():
         trial = _make(run.spec)

@@ -35,7 +35,7 @@ def test_a_run_in_numbers() -> None:
     assert found.preference == pytest.approx(3.0 / ((2 * 1 + 1 * 0.5) / 1.5))
     assert found.noise == 0.25
     assert found.covered == 0.5
-    assert found.solved
+    assert found.reached == 3 / 4
     assert found.first == 150
     assert found.seconds == 3.0
     assert found.returned == 0.25

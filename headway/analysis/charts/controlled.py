@@ -112,7 +112,7 @@ def area_chart(
     compared = [ratio.n for ratios in found.values() for signal, ratio in ratios.items() if signal != "uniform"]
     signals = sorted({signal for ratios in found.values() for signal in ratios}, key=lambda each: rank(METHODS, each))
     caption = (
-        f"Area under the test-loss curve relative to Uniform's{_source_text(list(found))} (1; lower is better), "
+        f"Area under the test-loss curve relative to Uniform's{_baseline_text(list(found))} (1; lower is better), "
         f"{model.interval_words(compared, 'with Fieller 95% intervals')}."
     )
 
@@ -143,7 +143,7 @@ def area_chart(
     )
 
 
-def _source_text(settings: Sequence[Setting]) -> str:
+def _baseline_text(settings: Sequence[Setting]) -> str:
     """Whose runs of Uniform serve, where they are another protocol's; which settings they serve, unless it is all."""
     pairs = [(setting.uniform_source.group.protocol, setting.heading) for setting in settings if setting.uniform_source]
     by_protocol = grouped(pairs, lambda pair: pair[0])
@@ -287,7 +287,7 @@ def _area_figures(settings: Sequence[Setting]) -> Iterator[Item]:
             runs = setting.pick(signals, *NEEDED)
             if setting.uniform and any(signal in runs for signal in need):
                 uniform = areas(setting.uniform)
-                shown = {"uniform": setting.uniform, **(_source_gmc(setting) if signals == model.GATES else {}), **runs}
+                shown = {"uniform": setting.uniform, **(_plain_gmc(setting) if signals == model.GATES else {}), **runs}
                 found[setting] = {key: relative_area(areas(members), uniform) for key, members in shown.items()}
         if found:
             yield replace(area_chart(name, found), part="comparison" if name == "auc" else "variants")
@@ -295,7 +295,7 @@ def _area_figures(settings: Sequence[Setting]) -> Iterator[Item]:
             yield Omission(name, f"no condition with finished runs of Uniform and of one of {_names(need)}")
 
 
-def _source_gmc(setting: Setting) -> Runs:
+def _plain_gmc(setting: Setting) -> Runs:
     """GMC of the setting that lends its runs of Uniform: the same with other constants, to compare gates with."""
     runs = setting.uniform_source.pick(["gmc"], *NEEDED) if setting.uniform_source else {}
     return {f"GMC, {setting.uniform_source.group.protocol}": runs["gmc"]} if setting.uniform_source and runs else {}
